@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import HistoryError
-from agent.history import Entry, Record
+from agent.history.records import Entry, Record
 from agent.i18n import _
 
 log = logging.getLogger(__name__)

@@ -6,22 +6,24 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.history.contract import RetentionStore, RunStore
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
+from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """A stored record, and for each entry id the parent's id and the JSON text."""
+    """A stored record, and for each entry id the parent's id, the JSON text, and the text that is searched."""
 
     record: Record
-    entries: dict[str, tuple[str | None, str]] = field(default_factory=dict[str, tuple[str | None, str]])
+    entries: dict[str, tuple[str | None, str, str]] = field(default_factory=dict[str, tuple[str | None, str, str]])
 
     @property
     def size(self) -> int:
         """The number of bytes of its text."""
-        return len(dump_record(self.record).encode()) + sum(len(text.encode()) for _, text in self.entries.values())
+        return len(dump_record(self.record).encode()) + sum(len(text.encode()) for _, text, _ in self.entries.values())
 
 
 @dataclass(slots=True)
@@ -35,6 +37,53 @@ class _StoredRun:
     ended_at: datetime | None = None
 
 
+class _Data:
+    """The conversations and runs. The order of the conversations is the order of their last saves."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self.clock = clock
+        self.conversations: dict[str, _Conversation] = {}
+        self.runs: dict[str, _StoredRun] = {}
+
+    def find_owned(self, conversation_id: str, owner: str) -> _Conversation:
+        kept = self.conversations.get(conversation_id)
+        if kept is None or kept.record.owner != owner or self.is_expired(kept.record):
+            raise NotFound(NO_CONVERSATION)
+        return kept
+
+    def is_expired(self, record: Record) -> bool:
+        return record.expires_at is not None and record.expires_at.timestamp() <= self.clock().timestamp()
+
+    def listed(self, owner: str) -> Iterator[_Conversation]:
+        """Yield the owner's conversations that have not expired, the last saved first."""
+        for kept in reversed(self.conversations.values()):
+            if kept.record.owner == owner and not self.is_expired(kept.record):
+                yield kept
+
+    def same(self, record: Record) -> _Conversation | None:
+        """Return the stored conversation if it was not saved since `record` was loaded, expired or not."""
+        kept = self.conversations.get(record.id)
+        unchanged = kept is not None and kept.record.owner == record.owner and kept.record.revision == record.revision
+        return kept if unchanged else None
+
+    def delete(self, conversation_id: str) -> None:
+        del self.conversations[conversation_id]
+        for id_ in [id_ for id_, run in self.runs.items() if run.conversation_id == conversation_id]:
+            del self.runs[id_]
+
+    def append(self, events: RunEvents) -> _StoredRun:
+        """Add the events to those of their run. Raises `Conflict`."""
+        run = self.runs.get(events.run_id) or _StoredRun(events.conversation_id, events.owner)
+        same = (run.conversation_id, run.owner) == (events.conversation_id, events.owner)
+        if not same or run.ended_at is not None or events.first != len(run.events) + 1:
+            raise Conflict(RUN_CONFLICT)
+        self.runs[events.run_id] = run
+        run.events.extend(events.events)
+        if events.has_ended:
+            run.ended_at = self.clock()
+        return run
+
+
 class MemoryStore:
     """A `HistoryStore` in memory. It owns its conversations; values go in and out as copies.
 
@@ -43,103 +92,170 @@ class MemoryStore:
     """
 
     def __init__(self, clock: Callable[[], datetime] = now) -> None:
-        self._clock = clock
-        self._conversations: dict[str, _Conversation] = {}
-        self._runs: dict[str, _StoredRun] = {}
+        self._data = data = _Data(clock)
+        self.runs: RunStore = MemoryRuns(data)
+        self.retention: RetentionStore = MemoryRetention(data)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        raised = replace(record, revision=record.revision + 1, updated_at=self._clock())
+        raised = replace(record, revision=record.revision + 1, updated_at=self._data.clock())
         (saved,) = load_records([dump_record(raised)])
         before = self._to_replace(record)
+        if before:
+            saved = replace(saved, title=before.record.title or saved.title, pinned=before.record.pinned)
         linked = _link(before.entries if before else {}, saved, entries, texts)
         if events is not None:
-            self._append(events).saved = events.last
+            self._data.append(events).saved = events.last
         # Insert again instead of replacing: the order of the dict is the order of the saves.
-        self._conversations.pop(record.id, None)
-        self._conversations[record.id] = _Conversation(saved, linked)
+        self._data.conversations.pop(record.id, None)
+        self._data.conversations[record.id] = _Conversation(saved, linked)
         return saved
-
-    async def append_events(self, events: RunEvents) -> None:
-        """Implement `HistoryStore.append_events`."""
-        self._find_owned(events.conversation_id, events.owner)
-        self._append(events)
-
-    async def run_events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
-        """Implement `HistoryStore.run_events`."""
-        run = self._runs.get(run_id)
-        if run is None or run.owner != owner or self._missing(run):
-            raise NotFound(NO_RUN)
-        return run.events[max(after, 0) :]
-
-    async def unfinished_runs(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
-        """Implement `HistoryStore.unfinished_runs`."""
-        return [
-            UnfinishedRun(run_id=id_, conversation_id=run.conversation_id, owner=run.owner, saved=run.saved)
-            for id_, run in self._runs.items()
-            if run.ended_at is None and not self._missing(run)
-        ][: max(limit, 0)]
-
-    async def remove_events(self, before: datetime) -> int:
-        """Implement `HistoryStore.remove_events`."""
-        over = [id_ for id_, run in self._runs.items() if run.ended_at is not None and run.ended_at < before]
-        for id_ in over:
-            del self._runs[id_]
-        return len(over)
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
         """Implement `HistoryStore.get`."""
-        return self._find_owned(conversation_id, owner).record
+        return self._data.find_owned(conversation_id, owner).record
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`."""
-        entries = self._find_owned(record.id, record.owner).entries
+        entries = self._data.find_owned(record.id, record.owner).entries
         if record.head_id is not None and record.head_id not in entries:
             raise NotFound(NO_ENTRY)
         newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
         return load_entries(reversed([*newest_first]))
 
-    async def list(self, owner: str, *, limit: int = 50) -> list[Record]:
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """Implement `HistoryStore.entries`."""
+        kept = self._data.conversations.get(record.id)
+        mine = kept is not None and kept.record.owner == record.owner
+        return load_entries(text for _, text, _ in kept.entries.values()) if kept and mine else []
+
+    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`."""
-        newest_first = (kept.record for kept in reversed(self._conversations.values()))
-        owned = [record for record in newest_first if record.owner == owner and not self._is_expired(record)]
-        return owned[: max(limit, 0)]
+        found = (kept.record for kept in self._data.listed(owner) if pinned in (None, kept.record.pinned))
+        return [*islice(found, max(offset, 0), max(offset, 0) + max(limit, 0))]
+
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Implement `HistoryStore.search`."""
+        words = words_of(query)
+        hits = (_hit(kept, words) for kept in self._data.listed(owner)) if words else ()
+        return [*islice((hit for hit in hits if hit), max(limit, 0))]
+
+    async def label(
+        self,
+        conversation_id: str,
+        *,
+        owner: str,
+        title: str | None = None,
+        pinned: bool | None = None,
+        instead_of: str | None = None,
+    ) -> Record:
+        """Implement `HistoryStore.label`."""
+        kept = self._data.find_owned(conversation_id, owner)
+        record = kept.record if pinned is None else replace(kept.record, pinned=pinned)
+        if title is not None and instead_of in (None, record.title):
+            record = replace(record, title=title)
+        (kept.record,) = load_records([dump_record(record)])
+        return kept.record
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
-        self._find_owned(conversation_id, owner)
-        self._delete(conversation_id)
+        self._data.find_owned(conversation_id, owner)
+        self._data.delete(conversation_id)
+
+    async def aclose(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+    def _to_replace(self, record: Record) -> _Conversation | None:
+        """Return the conversation that `record` replaces, None for a new one. Raises `NotFound` and `Conflict`."""
+        if record.revision == 0 and record.id not in self._data.conversations:
+            return None
+        kept = self._data.find_owned(record.id, record.owner)
+        if kept.record.revision != record.revision:
+            raise Conflict(CHANGED_ELSEWHERE)
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRuns:
+    """The `RunStore` of a store in memory."""
+
+    _data: _Data
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        self._data.find_owned(events.conversation_id, events.owner)
+        self._data.append(events)
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        run = self._data.runs.get(run_id)
+        if run is None or run.owner != owner or self._is_missing(run):
+            raise NotFound(NO_RUN)
+        return run.events[max(after, 0) :]
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`."""
+        return [
+            UnfinishedRun(run_id=id_, conversation_id=run.conversation_id, owner=run.owner, saved=run.saved)
+            for id_, run in self._data.runs.items()
+            if run.ended_at is None and not self._is_missing(run)
+        ][: max(limit, 0)]
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`."""
+        over = [id_ for id_, run in self._data.runs.items() if run.ended_at is not None and run.ended_at < before]
+        for id_ in over:
+            del self._data.runs[id_]
+        return len(over)
+
+    def _is_missing(self, run: _StoredRun) -> bool:
+        """Return True if the conversation of the run has expired."""
+        kept = self._data.conversations.get(run.conversation_id)
+        return kept is None or self._data.is_expired(kept.record)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRetention:
+    """The `RetentionStore` of a store in memory."""
+
+    _data: _Data
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Record]:
-        """Implement `HistoryStore.expiring`."""
+        """Implement `RetentionStore.expiring`."""
         found = [
-            (kept.record.expires_at, kept.record)
-            for kept in self._conversations.values()
-            if kept.record.expires_at is not None and kept.record.expires_at <= by
-            if kept.record.owner.startswith(owners) and kept.record.id not in skip
+            (record.expires_at, record)
+            for record in self._records(owners)
+            if record.expires_at is not None and record.expires_at <= by and record.id not in skip
         ]
         return [record for _, record in sorted(found, key=lambda pair: pair[0])[: max(limit, 0)]]
 
+    async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
+        """Implement `RetentionStore.set_expiry`."""
+        kept = self._data.same(record)
+        if kept is not None:
+            kept.record = replace(kept.record, expires_at=expires_at)
+        return kept is not None
+
     async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
-        """Implement `HistoryStore.add_expiry`."""
+        """Implement `RetentionStore.add_expiry`."""
         added = 0
-        for kept in self._conversations.values():
+        for kept in self._data.conversations.values():
             if kept.record.expires_at is None and kept.record.owner.startswith(owners):
                 kept.record = replace(kept.record, expires_at=until(kept.record))
                 added += kept.record.expires_at is not None
         return added
 
     async def size(self, *, owners: str = "") -> int:
-        """Implement `HistoryStore.size`."""
-        return sum(kept.size for kept in self._conversations.values() if kept.record.owner.startswith(owners))
+        """Implement `RetentionStore.size`."""
+        return sum(kept.size for kept in self._data.conversations.values() if kept.record.owner.startswith(owners))
 
     async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
-        """Implement `HistoryStore.sizes`."""
+        """Implement `RetentionStore.sizes`."""
         sizes, ends = dict[str, int](), dict[str, datetime]()
-        for kept in self._conversations.values():
+        for kept in self._data.conversations.values():
             owner, end = kept.record.owner, kept.record.expires_at or datetime.max.replace(tzinfo=UTC)
             if owner.startswith(owners):
                 sizes[owner] = sizes.get(owner, 0) + kept.size
@@ -147,76 +263,29 @@ class MemoryStore:
         return {owner: sizes[owner] for owner in sorted(sizes, key=lambda owner: ends[owner])}
 
     async def texts(self, owner: str) -> AsyncIterator[str]:
-        """Implement `HistoryStore.texts`."""
+        """Implement `RetentionStore.texts`."""
         for text in [
             text
-            for kept in self._conversations.values()
+            for kept in self._data.conversations.values()
             if kept.record.owner == owner
-            for _, text in kept.entries.values()
+            for _, text, _ in kept.entries.values()
         ]:
             yield text
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
-        """Implement `HistoryStore.entries`."""
-        kept = self._conversations.get(record.id)
-        mine = kept is not None and kept.record.owner == record.owner
-        return load_entries(text for _, text in kept.entries.values()) if kept and mine else []
-
     async def erase(self, record: Record) -> bool:
-        """Implement `HistoryStore.erase`."""
-        kept = self._conversations.get(record.id)
-        if kept is None or (kept.record.owner, kept.record.revision) != (record.owner, record.revision):
-            return False
-        self._delete(record.id)
-        return True
+        """Implement `RetentionStore.erase`."""
+        kept = self._data.same(record)
+        if kept is not None:
+            self._data.delete(record.id)
+        return kept is not None
 
-    async def aclose(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-    def _append(self, events: RunEvents) -> _StoredRun:
-        """Add the events to those of their run. Raises `Conflict`."""
-        run = self._runs.get(events.run_id) or _StoredRun(events.conversation_id, events.owner)
-        same = (run.conversation_id, run.owner) == (events.conversation_id, events.owner)
-        if not same or run.ended_at is not None or events.first != len(run.events) + 1:
-            raise Conflict(RUN_CONFLICT)
-        self._runs[events.run_id] = run
-        run.events.extend(events.events)
-        if events.has_ended:
-            run.ended_at = self._clock()
-        return run
-
-    def _missing(self, run: _StoredRun) -> bool:
-        """Return True if the conversation of the run has expired."""
-        kept = self._conversations.get(run.conversation_id)
-        return kept is None or self._is_expired(kept.record)
-
-    def _delete(self, conversation_id: str) -> None:
-        del self._conversations[conversation_id]
-        for id_ in [id_ for id_, run in self._runs.items() if run.conversation_id == conversation_id]:
-            del self._runs[id_]
-
-    def _find_owned(self, conversation_id: str, owner: str) -> _Conversation:
-        kept = self._conversations.get(conversation_id)
-        if kept is None or kept.record.owner != owner or self._is_expired(kept.record):
-            raise NotFound(NO_CONVERSATION)
-        return kept
-
-    def _is_expired(self, record: Record) -> bool:
-        return record.expires_at is not None and record.expires_at.timestamp() <= self._clock().timestamp()
-
-    def _to_replace(self, record: Record) -> _Conversation | None:
-        """Return the conversation that `record` replaces, None for a new one. Raises `NotFound` and `Conflict`."""
-        if record.revision == 0 and record.id not in self._conversations:
-            return None
-        kept = self._find_owned(record.id, record.owner)
-        if kept.record.revision != record.revision:
-            raise Conflict(CHANGED_ELSEWHERE)
-        return kept
+    def _records(self, owners: str) -> Iterator[Record]:
+        return (one.record for one in self._data.conversations.values() if one.record.owner.startswith(owners))
 
 
 def _link(
-    stored: dict[str, tuple[str | None, str]], record: Record, entries: Sequence[Entry], texts: Sequence[str]
-) -> dict[str, tuple[str | None, str]]:
+    stored: dict[str, tuple[str | None, str, str]], record: Record, entries: Sequence[Entry], texts: Sequence[str]
+) -> dict[str, tuple[str | None, str, str]]:
     """Return the stored entries and the new ones. Raises `HistoryError` if an id or a link is wrong."""
     linked = dict(stored)
     for entry, text in zip(entries, texts, strict=True):
@@ -224,14 +293,23 @@ def _link(
             raise HistoryError(f"Entry {entry.id!r} is stored already, and entries are never overwritten.")
         if entry.parent_id is not None and entry.parent_id not in linked:
             raise HistoryError(f"Entry {entry.id!r} follows {entry.parent_id!r}, which is not in its conversation.")
-        linked[entry.id] = entry.parent_id, text
+        linked[entry.id] = entry.parent_id, text, fold(searchable_text(entry))
     if record.head_id is not None and record.head_id not in linked:
         raise HistoryError(f"The newest entry {record.head_id!r} is not in the conversation.")
     return linked
 
 
-def _walk(entries: dict[str, tuple[str | None, str]], head_id: str | None) -> Iterator[str]:
+def _walk(entries: dict[str, tuple[str | None, str, str]], head_id: str | None) -> Iterator[str]:
     """Yield the JSON texts of a chain, newest first."""
     while head_id is not None:
-        head_id, text = entries[head_id]
+        head_id, text, _ = entries[head_id]
         yield text
+
+
+def _hit(kept: _Conversation, words: Sequence[str]) -> SearchHit | None:
+    """Return the newest message with all words, or the title, or None."""
+    for _, text, searched in reversed(kept.entries.values()):
+        if all(word in searched for word in words):
+            return hit_in(kept.record, load_entries([text])[0], words)
+    title = fold(kept.record.title)
+    return hit_in(kept.record, None, words) if all(word in title for word in words) else None

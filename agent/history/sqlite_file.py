@@ -1,4 +1,4 @@
-"""The file of a SQLite history: creates it for one user alone, migrates it, opens connections, and names errors."""
+"""The file of a SQLite history: creates it for one user alone, opens connections, and names errors."""
 
 import asyncio
 import os
@@ -11,72 +11,11 @@ from threading import Thread
 
 import aiosqlite
 
-from agent.errors import AgentError, ConfigError
+from agent.errors import AgentError
 from agent.i18n import _
 
 LIVE = "(expires_at IS NULL OR expires_at > :now)"
 """The condition for a conversation that has not expired."""
-
-# One tuple of statements per version of the file. `user_version` counts the migrations that were applied. Never edit a
-# released one: add the next.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        # `place` orders an owner's conversations by their last save. A clock can stand still or step back.
-        """CREATE TABLE conversations (
-            id TEXT PRIMARY KEY,
-            owner TEXT NOT NULL,
-            place INTEGER NOT NULL,
-            revision INTEGER NOT NULL,
-            head_id TEXT,
-            expires_at REAL,
-            record TEXT NOT NULL,
-            FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
-        )""",
-        # The key begins with the conversation, so that no chain can lead out of it. The text is the last column: a walk
-        # along the links then reads no page of a large message.
-        """CREATE TABLE entries (
-            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-            id TEXT NOT NULL,
-            parent_id TEXT CHECK (parent_id <> id),
-            entry TEXT NOT NULL,
-            PRIMARY KEY (conversation_id, id),
-            FOREIGN KEY (conversation_id, parent_id) REFERENCES entries (conversation_id, id)
-        )""",
-        "CREATE INDEX conversations_by_owner ON conversations (owner, place)",
-        "CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL",
-        # Without it, deleting a conversation would search all entries for the children of each entry.
-        "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
-    ),
-    (
-        # The bytes of a conversation's text. They are stored, because adding up all entries would read the whole file.
-        "ALTER TABLE conversations ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
-        """UPDATE conversations SET size = length(CAST(record AS BLOB)) + (
-            SELECT coalesce(sum(length(CAST(entry AS BLOB))), 0) FROM entries WHERE conversation_id = conversations.id
-        )""",
-        "CREATE INDEX conversations_by_size ON conversations (owner, size)",
-    ),
-    (
-        # `last` is the number of the newest event, `saved` of the newest one that the entries contain.
-        """CREATE TABLE runs (
-            id TEXT PRIMARY KEY,
-            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-            last INTEGER NOT NULL,
-            saved INTEGER NOT NULL,
-            ended_at REAL
-        )""",
-        # One row has the events of about two seconds, a line each.
-        """CREATE TABLE run_events (
-            run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-            last INTEGER NOT NULL,
-            first INTEGER NOT NULL,
-            events TEXT NOT NULL,
-            PRIMARY KEY (run_id, last)
-        )""",
-        "CREATE INDEX runs_by_conversation ON runs (conversation_id)",
-        "CREATE INDEX runs_by_end ON runs (ended_at)",
-    ),
-)
-
 
 _REASONS = {
     sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
@@ -135,21 +74,6 @@ async def enable_wal(connection: aiosqlite.Connection, patience: float) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
         await asyncio.sleep(0.01)
-
-
-async def migrate(connection: aiosqlite.Connection, path: Path) -> None:
-    """Bring the file to the newest schema. Raises `ConfigError` if a newer version wrote it."""
-    # Read the version inside the transaction: another process may be migrating the same file.
-    async with transaction(connection):
-        ((version,),) = await connection.execute_fetchall("PRAGMA user_version")
-        if version > len(MIGRATIONS):
-            raise ConfigError(
-                f"The history file {str(path)!r} has schema {version}, and this version knows {len(MIGRATIONS)}: "
-                "use a newer version, or name another file."
-            )
-        for statement in (statement for migration in MIGRATIONS[version:] for statement in migration):
-            await connection.execute_fetchall(statement)
-        await connection.execute_fetchall(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
 @asynccontextmanager

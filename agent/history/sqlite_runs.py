@@ -1,25 +1,28 @@
-"""The events of runs in a SQLite history: its statements, for the store that owns the connections."""
+"""The events of runs in a SQLite history."""
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import aiosqlite
 
 from agent.errors import Conflict, NotFound
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
+from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, transaction
 
-EVENTS = f"""
+_EVENTS = f"""
 SELECT first, events FROM runs JOIN conversations ON conversations.id = conversation_id
 LEFT JOIN run_events ON run_id = runs.id AND run_events.last > :after
 WHERE runs.id = :id AND owner = :owner AND {LIVE} ORDER BY run_events.last
 """
-UNFINISHED = f"""
+_UNFINISHED = f"""
 SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
 WHERE ended_at IS NULL AND {LIVE} ORDER BY runs.rowid LIMIT :limit
 """
-REMOVE = "DELETE FROM runs WHERE ended_at < :now"
+_REMOVE = "DELETE FROM runs WHERE ended_at < :before"
 _OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
 _PUT_RUN = """
 INSERT INTO runs (id, conversation_id, last, saved, ended_at)
@@ -33,14 +36,38 @@ WHERE id = :id AND conversation_id = :conversation AND last = :first - 1 AND end
 _PUT_EVENTS = "INSERT INTO run_events (run_id, last, first, events) VALUES (:id, :last, :first, :events)"
 
 
-async def append(connection: aiosqlite.Connection, events: RunEvents, at: datetime) -> None:
-    """Store events in a transaction of their own. Raises `Conflict` and `NotFound`."""
-    async with transaction(connection):
-        await put(connection, events, at, saved=False)
+@dataclass(frozen=True, slots=True)
+class SqliteRuns:
+    """The `RunStore` of a SQLite history."""
+
+    _database: SqliteDatabase
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        await self._database.write(partial(_append, events, self._database.clock()))
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        rows = await self._database.rows(_EVENTS, id=run_id, owner=owner, after=after)
+        if not rows:
+            raise NotFound(NO_RUN)
+        found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
+        return [event for event in found if event.number > after]
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`."""
+        return [_unfinished(row) for row in await self._database.rows(_UNFINISHED, limit=max(limit, 0))]
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`. The text is also wiped from the file."""
+        return await self._database.erase(_REMOVE, before=before.timestamp())
 
 
-async def put(connection: aiosqlite.Connection, events: RunEvents, at: datetime, *, saved: bool) -> None:
-    """Store events within a transaction. With `saved`, the entries contain what they say."""
+async def put_events(connection: aiosqlite.Connection, events: RunEvents, at: datetime, *, saved: bool) -> None:
+    """Store events within a transaction. With `saved`, the entries contain what they say.
+
+    Raises `Conflict` and `NotFound`.
+    """
     values = {
         "id": events.run_id,
         "conversation": events.conversation_id,
@@ -62,14 +89,11 @@ async def put(connection: aiosqlite.Connection, events: RunEvents, at: datetime,
     raise Conflict(RUN_CONFLICT)
 
 
-def events_of(rows: Sequence[sqlite3.Row], after: int) -> list[RunEvent]:
-    """Return the events in rows of `EVENTS` with a higher number than `after`. Raises `NotFound` without any row."""
-    if not rows:
-        raise NotFound(NO_RUN)
-    found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
-    return [event for event in found if event.number > after]
+async def _append(events: RunEvents, at: datetime, connection: aiosqlite.Connection) -> None:
+    """Store events in a transaction of their own."""
+    async with transaction(connection):
+        await put_events(connection, events, at, saved=False)
 
 
-def unfinished(rows: Sequence[sqlite3.Row]) -> list[UnfinishedRun]:
-    """Return the runs in rows of `UNFINISHED`."""
-    return [UnfinishedRun(run_id=row[0], conversation_id=row[1], owner=row[2], saved=row[3]) for row in rows]
+def _unfinished(row: sqlite3.Row) -> UnfinishedRun:
+    return UnfinishedRun(run_id=row[0], conversation_id=row[1], owner=row[2], saved=row[3])

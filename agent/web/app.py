@@ -199,7 +199,7 @@ class _ConversationExpiry:
 
 async def _remove_events(store: HistoryStore) -> int:
     """Remove the events of answers that ended a while ago: their pages have the conversation by now."""
-    await store.remove_events(now() - EVENTS_KEPT)
+    await store.runs.remove(now() - EVENTS_KEPT)
     return 0
 
 

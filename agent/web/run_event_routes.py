@@ -126,7 +126,7 @@ class RunEventRoutes:
         """
         after = sys.maxsize if for_page else number_in(last_id)
         try:
-            events = await self._store.run_events(run_id, owner=owner, after=after)
+            events = await self._store.runs.events(run_id, owner=owner, after=after)
         except NotFound:
             return Response("Not found.", status_code=404)
         rest = _rest(StoredFrames(events), last_id, is_ended=True)

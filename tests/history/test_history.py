@@ -35,7 +35,7 @@ from agent.errors import ConfigError, Conflict, HistoryError, NotFound
 from agent.history import Entry, HistoryStore, Note, Record, Timings, new_id, now
 from agent.history.codec import dump_entries, dump_record
 from agent.history.sqlite import SqliteStore
-from agent.history.sqlite_file import MIGRATIONS
+from agent.history.sqlite_schema import MIGRATIONS
 from tests.support.history_stores import ALICE, MALLORY, Clock, chain, prompt, started
 from tests.support.strategies import TEXT, conversations
 from tests.tiers import examples
@@ -523,12 +523,12 @@ async def test_expired_record_is_hidden_before_erasure(store: HistoryStore, cloc
     for verb in VERBS.values():
         with pytest.raises(NotFound):
             await verb(store, old, ALICE)
-    assert await store.expiring(clock()) == [old]
+    assert await store.retention.expiring(clock()) == [old]
     assert texts([*await store.entries(old)]) == ["old"]
-    assert await store.erase(old)
-    assert await store.expiring(clock()) == []
+    assert await store.retention.erase(old)
+    assert await store.retention.expiring(clock()) == []
     assert await store.entries(old) == []
-    assert not await store.erase(old)
+    assert not await store.retention.erase(old)
     assert await store.history(live) == entries
 
 
@@ -540,12 +540,12 @@ async def test_earliest_expires_first(store: HistoryStore, clock: Clock) -> None
     await started(store, "for ever")
     third, first, second, fourth = records
     far = clock() + timedelta(days=9)
-    assert await store.expiring(clock()) == []
-    assert await store.expiring(far) == [first, second, third, fourth]
-    assert await store.expiring(far, limit=2) == [first, second]
-    assert await store.expiring(clock() + timedelta(hours=2.5)) == [first, second]
-    assert await store.expiring(far, owners=MALLORY[:-1]) == [first, fourth]
-    assert await store.expiring(far, owners="nobody") == []
+    assert await store.retention.expiring(clock()) == []
+    assert await store.retention.expiring(far) == [first, second, third, fourth]
+    assert await store.retention.expiring(far, limit=2) == [first, second]
+    assert await store.retention.expiring(clock() + timedelta(hours=2.5)) == [first, second]
+    assert await store.retention.expiring(far, owners=MALLORY[:-1]) == [first, fourth]
+    assert await store.retention.expiring(far, owners="nobody") == []
 
 
 async def test_erasing_removes_branches(store: HistoryStore) -> None:
@@ -554,7 +554,7 @@ async def test_erasing_removes_branches(store: HistoryStore) -> None:
     record = await store.save(replace(record, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
     kept, kept_entries = await started(store, "kept")
     assert sorted(texts([*await store.entries(record)])) == ["1", "2", "3"]
-    assert await store.erase(record)
+    assert await store.retention.erase(record)
     assert await store.entries(record) == []
     assert await store.history(kept) == kept_entries
 
@@ -562,8 +562,8 @@ async def test_erasing_removes_branches(store: HistoryStore) -> None:
 async def test_erasing_spares_newer_and_foreign_records(store: HistoryStore) -> None:
     record, entries = await started(store)
     newer = await grown(store, record, chain(prompt("2"), after=entries[-1].id))
-    assert not await store.erase(record)
-    assert not await store.erase(replace(newer, owner=MALLORY))
+    assert not await store.retention.erase(record)
+    assert not await store.retention.erase(replace(newer, owner=MALLORY))
     assert await store.entries(replace(newer, owner=MALLORY)) == []
     assert texts(await store.history(newer)) == ["Hello", "2"]
 
@@ -573,7 +573,7 @@ async def test_expiry_can_be_extended(store: HistoryStore, clock: Clock) -> None
     record = await store.save(replace(record, expires_at=now() + timedelta(hours=1)))
     record = await store.save(replace(record, expires_at=None))
     clock.ahead = timedelta(days=1000)
-    assert await store.expiring(clock()) == []
+    assert await store.retention.expiring(clock()) == []
     assert await store.list(ALICE) == [record]
 
 
@@ -757,7 +757,7 @@ async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
         if way == "delete":
             await store.delete(record.id, owner=ALICE)
         else:
-            assert await store.erase(await store.save(replace(record, expires_at=now())))
+            assert await store.retention.erase(await store.save(replace(record, expires_at=now())))
         assert not found()
 
 
@@ -768,7 +768,7 @@ async def test_deletion_frees_space(tmp_path: Path) -> None:
         record, _ = await started(store, *("hunter2 " * 90_000 for _ in range(8)))
     large = file.stat().st_size
     async with aclosing(await SqliteStore.open(file)) as store:
-        assert await store.erase(record)
+        assert await store.retention.erase(record)
     with closing(sqlite3.connect(file)) as base:
         assert base.execute("SELECT count(*) FROM entries").fetchone() == (0,)
     assert file.stat().st_size < empty + (large - empty) / 10
@@ -861,13 +861,13 @@ async def test_failing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path)) as store:
         record, entries = await started(store, "1")
-        await store._writer.execute_fetchall("PRAGMA query_only = ON")
+        await store._database._writer.execute_fetchall("PRAGMA query_only = ON")
         with pytest.raises(HistoryError, match="cannot be written") as caught:
             await started(store, "2")
         assert str(path) in str(caught.value)
-        await store._writer.execute_fetchall("PRAGMA query_only = OFF")
+        await store._database._writer.execute_fetchall("PRAGMA query_only = OFF")
         assert await store.history(record) == entries
-        await store._writer.execute_fetchall('UPDATE entries SET entry = \'{"message": "secret"}\'')
+        await store._database._writer.execute_fetchall('UPDATE entries SET entry = \'{"message": "secret"}\'')
         with pytest.raises(HistoryError, match="damaged") as caught:
             await store.history(record)
         assert str(path) in str(caught.value)
@@ -891,16 +891,16 @@ async def test_locked_file_is_awaited_then_named(tmp_path: Path) -> None:
 async def test_size_counts_stored_text(store: HistoryStore) -> None:
     record, entries = await started(store, "ä" * 500, owner="guest-1")
     text = "".join([dump_record(record), *dump_entries(entries)])
-    assert await store.size(owners="guest-") == await store.size() == len(text.encode())
+    assert await store.retention.size(owners="guest-") == await store.retention.size() == len(text.encode())
     more = chain(prompt("more"), after=record.head_id)
     record = await grown(store, replace(record, title="A longer title"), more)
-    await store.add_expiry(lambda record: record.updated_at + timedelta(days=1))
+    await store.retention.add_expiry(lambda record: record.updated_at + timedelta(days=1))
     record = await store.get(record.id, owner="guest-1")
     text = "".join([dump_record(record), *dump_entries([*entries, *more])])
-    assert await store.size(owners="guest-1") == len(text.encode())
-    assert await store.size(owners=ALICE) == 0
+    assert await store.retention.size(owners="guest-1") == len(text.encode())
+    assert await store.retention.size(owners=ALICE) == 0
     await store.delete(record.id, owner="guest-1")
-    assert await store.size() == 0
+    assert await store.retention.size() == 0
 
 
 async def test_sizes_begin_with_the_first_to_expire(store: HistoryStore) -> None:
@@ -909,20 +909,20 @@ async def test_sizes_begin_with_the_first_to_expire(store: HistoryStore) -> None
     for number, owner in enumerate(owners):
         end = None if owner == "guest-ab" else at + timedelta(hours=number)
         await store.save(Record(owner=owner, expires_at=end))
-    sizes = await store.sizes(owners="guest-")
+    sizes = await store.retention.sizes(owners="guest-")
     assert list(sizes) == ["guest-a", "guest-b", "guest-ab"]
-    assert sum(sizes.values()) == await store.size(owners="guest-")
-    assert sizes["guest-b"] == await store.size(owners="guest-b")
-    assert set(await store.sizes()) == set(owners)
-    assert await store.sizes(owners="nobody") == {}
+    assert sum(sizes.values()) == await store.retention.size(owners="guest-")
+    assert sizes["guest-b"] == await store.retention.size(owners="guest-b")
+    assert set(await store.retention.sizes()) == set(owners)
+    assert await store.retention.sizes(owners="nobody") == {}
 
 
 async def test_expiring_skips_ids(store: HistoryStore) -> None:
     at = now() + timedelta(days=1)
     records = [await store.save(Record(owner="guest-1", expires_at=at + timedelta(hours=n))) for n in range(3)]
     skip = {records[0].id, "'; --"}
-    assert await store.expiring(at + timedelta(days=1), limit=1, skip=skip) == records[1:2]
-    assert await store.expiring(at + timedelta(days=1), owners="guest-", skip=skip) == records[1:]
+    assert await store.retention.expiring(at + timedelta(days=1), limit=1, skip=skip) == records[1:2]
+    assert await store.retention.expiring(at + timedelta(days=1), owners="guest-", skip=skip) == records[1:]
 
 
 async def test_texts_are_those_of_the_owner(store: HistoryStore, clock: Clock) -> None:
@@ -930,8 +930,8 @@ async def test_texts_are_those_of_the_owner(store: HistoryStore, clock: Clock) -
     await started(store, "other", owner="guest-10")
     await store.save(replace(record, head_id=entries[0].id, expires_at=now()))
     clock.ahead = timedelta(hours=1)
-    assert sorted([text async for text in store.texts("guest-1")]) == sorted(dump_entries(entries))
-    assert [text async for text in store.texts("guest-")] == []
+    assert sorted([text async for text in store.retention.texts("guest-1")]) == sorted(dump_entries(entries))
+    assert [text async for text in store.retention.texts("guest-")] == []
 
 
 async def test_missing_expiry_is_added(store: HistoryStore, clock: Clock) -> None:
@@ -942,9 +942,9 @@ async def test_missing_expiry_is_added(store: HistoryStore, clock: Clock) -> Non
     def end(record: Record) -> datetime | None:
         return None if record.id == without[2].id else record.updated_at + timedelta(hours=1)
 
-    assert await store.add_expiry(end, owners="guest-") == 1
-    assert await store.add_expiry(end) == 2
-    assert await store.add_expiry(end) == 0
+    assert await store.retention.add_expiry(end, owners="guest-") == 1
+    assert await store.retention.add_expiry(end) == 2
+    assert await store.retention.add_expiry(end) == 0
     assert await store.list(ALICE) == [
         dated,
         without[2],
@@ -952,5 +952,5 @@ async def test_missing_expiry_is_added(store: HistoryStore, clock: Clock) -> Non
     ]
     assert (await grown(store, without[0], chain(prompt("more"), after=without[0].head_id))).expires_at is None
     clock.ahead = timedelta(hours=1)
-    assert {record.id for record in await store.expiring(clock())} == {guest.id, without[1].id}
+    assert {record.id for record in await store.retention.expiring(clock())} == {guest.id, without[1].id}
     assert {record.id for record in await store.list(ALICE)} == {dated.id, without[0].id, without[2].id}

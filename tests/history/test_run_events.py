@@ -39,12 +39,12 @@ def contents(events: Sequence[RunEvent]) -> list[tuple[int, str]]:
 
 async def test_events_are_read_from_any_number(store: HistoryStore) -> None:
     record, _ = await started(store)
-    await store.append_events(batch(record, 1, "a", "b", "c"))
-    await store.append_events(batch(record, 4, "d", "e"))
+    await store.runs.append(batch(record, 1, "a", "b", "c"))
+    await store.runs.append(batch(record, 4, "d", "e"))
     every = [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
     for after in range(7):
-        assert contents(await store.run_events("run", owner=ALICE, after=after)) == every[after:]
-    assert contents(await store.run_events("run", owner=ALICE, after=-3)) == every
+        assert contents(await store.runs.events("run", owner=ALICE, after=after)) == every[after:]
+    assert contents(await store.runs.events("run", owner=ALICE, after=-3)) == every
 
 
 async def test_message_and_events_are_stored_together(store: HistoryStore) -> None:
@@ -52,15 +52,15 @@ async def test_message_and_events_are_stored_together(store: HistoryStore) -> No
     (answer,) = chain(prompt("answer"), after=entries[-1].id)
     saved = await store.save(replace(record, head_id=answer.id), [answer], batch(record, 1, "a", ended=True))
     assert [entry.id for entry in await store.history(saved)] == [entries[0].id, answer.id]
-    assert contents(await store.run_events("run", owner=ALICE)) == [(1, "a")]
+    assert contents(await store.runs.events("run", owner=ALICE)) == [(1, "a")]
 
 
 @pytest.mark.parametrize("fault", ["stale record", "broken link", "gap in events", "another owner's run"])
 async def test_refused_save_stores_neither(store: HistoryStore, fault: str) -> None:
     record, entries = await started(store)
     other, _ = await started(store, owner=MALLORY)
-    await store.append_events(batch(other, 1, "theirs", run="other"))
-    await store.append_events(batch(record, 1, "a"))
+    await store.runs.append(batch(other, 1, "theirs", run="other"))
+    await store.runs.append(batch(record, 1, "a"))
     (answer,) = chain(prompt("answer"), after=entries[-1].id)
     sent, events = replace(record, head_id=answer.id), batch(record, 2, "b")
     match fault:
@@ -75,54 +75,54 @@ async def test_refused_save_stores_neither(store: HistoryStore, fault: str) -> N
     with pytest.raises((Conflict, HistoryError)):
         await store.save(sent, [answer], events)
     assert len(await store.history(await store.get(record.id, owner=ALICE))) == 1
-    assert contents(await store.run_events("run", owner=ALICE)) == [(1, "a")]
-    assert contents(await store.run_events("other", owner=MALLORY)) == [(1, "theirs")]
+    assert contents(await store.runs.events("run", owner=ALICE)) == [(1, "a")]
+    assert contents(await store.runs.events("other", owner=MALLORY)) == [(1, "theirs")]
 
 
 async def test_only_owner_reads_and_appends(store: HistoryStore) -> None:
     record, _ = await started(store)
-    await store.append_events(batch(record, 1, "secret"))
+    await store.runs.append(batch(record, 1, "secret"))
     with pytest.raises(NotFound):
-        await store.run_events("run", owner=MALLORY)
+        await store.runs.events("run", owner=MALLORY)
     with pytest.raises(NotFound):
-        await store.append_events(batch(replace(record, owner=MALLORY), 2, "forged"))
+        await store.runs.append(batch(replace(record, owner=MALLORY), 2, "forged"))
     with pytest.raises(NotFound):
-        await store.run_events("another", owner=ALICE)
-    assert contents(await store.run_events("run", owner=ALICE)) == [(1, "secret")]
+        await store.runs.events("another", owner=ALICE)
+    assert contents(await store.runs.events("run", owner=ALICE)) == [(1, "secret")]
 
 
 async def test_second_writer_gets_conflict(store: HistoryStore) -> None:
     record, _ = await started(store)
-    await store.append_events(batch(record, 1, "a"))
+    await store.runs.append(batch(record, 1, "a"))
     for late in (batch(record, 1, "again"), batch(record, 3, "gap")):
         with pytest.raises(Conflict):
-            await store.append_events(late)
-    await store.append_events(batch(record, 2, "end", ended=True))
+            await store.runs.append(late)
+    await store.runs.append(batch(record, 2, "end", ended=True))
     with pytest.raises(Conflict):
-        await store.append_events(batch(record, 3, "after the end"))
-    assert contents(await store.run_events("run", owner=ALICE)) == [(1, "a"), (2, "end")]
+        await store.runs.append(batch(record, 3, "after the end"))
+    assert contents(await store.runs.events("run", owner=ALICE)) == [(1, "a"), (2, "end")]
 
 
 async def test_unfinished_runs_say_what_entries_contain(store: HistoryStore) -> None:
     record, entries = await started(store)
-    await store.append_events(batch(record, 1, "a", run="lost"))
+    await store.runs.append(batch(record, 1, "a", run="lost"))
     (step,) = chain(prompt("step"), after=entries[-1].id)
     record = await store.save(replace(record, head_id=step.id), [step], batch(record, 2, "b", "c", run="lost"))
-    await store.append_events(batch(record, 4, "d", run="lost"))
-    await store.append_events(batch(record, 1, "whole", run="ended", ended=True))
-    (found,) = await store.unfinished_runs()
+    await store.runs.append(batch(record, 4, "d", run="lost"))
+    await store.runs.append(batch(record, 1, "whole", run="ended", ended=True))
+    (found,) = await store.runs.unfinished()
     assert (found.run_id, found.conversation_id, found.owner, found.saved) == ("lost", record.id, ALICE, 3)
-    assert await store.unfinished_runs(limit=0) == []
+    assert await store.runs.unfinished(limit=0) == []
 
 
 @pytest.mark.parametrize("way", ["delete", "erase"])
 async def test_deleted_conversation_leaves_no_events(store: HistoryStore, tmp_path: Path, way: str) -> None:
     record, _ = await started(store)
-    await store.append_events(batch(record, 1, "a secret of the answer"))
-    await (store.delete(record.id, owner=ALICE) if way == "delete" else store.erase(record))
+    await store.runs.append(batch(record, 1, "a secret of the answer"))
+    await (store.delete(record.id, owner=ALICE) if way == "delete" else store.retention.erase(record))
     with pytest.raises(NotFound):
-        await store.run_events("run", owner=ALICE)
-    assert await store.unfinished_runs() == []
+        await store.runs.events("run", owner=ALICE)
+    assert await store.runs.unfinished() == []
     await store.aclose()
     assert not [file for file in files_in(tmp_path) if b"secret of the" in file.read_bytes()]
 
@@ -133,24 +133,24 @@ async def test_expired_conversation_shows_no_events(store: HistoryStore, clock: 
     record = await store.save(record, [entry], batch(record, 1, "a"))
     clock.ahead = timedelta(hours=2)
     with pytest.raises(NotFound):
-        await store.run_events("run", owner=ALICE)
+        await store.runs.events("run", owner=ALICE)
     with pytest.raises(NotFound):
-        await store.append_events(batch(record, 2, "b"))
-    assert await store.unfinished_runs() == []
+        await store.runs.append(batch(record, 2, "b"))
+    assert await store.runs.unfinished() == []
 
 
 async def test_only_events_of_old_ended_runs_are_removed(store: HistoryStore, clock: Clock) -> None:
     record, _ = await started(store)
-    await store.append_events(batch(record, 1, "a", run="old", ended=True))
-    await store.append_events(batch(record, 1, "b", run="going on"))
+    await store.runs.append(batch(record, 1, "a", run="old", ended=True))
+    await store.runs.append(batch(record, 1, "b", run="going on"))
     clock.ahead = timedelta(hours=1)
-    await store.append_events(batch(record, 1, "c", run="new", ended=True))
-    assert await store.remove_events(now() + timedelta(minutes=30)) == 1
+    await store.runs.append(batch(record, 1, "c", run="new", ended=True))
+    assert await store.runs.remove(now() + timedelta(minutes=30)) == 1
     with pytest.raises(NotFound):
-        await store.run_events("old", owner=ALICE)
-    assert contents(await store.run_events("going on", owner=ALICE)) == [(1, "b")]
-    assert contents(await store.run_events("new", owner=ALICE)) == [(1, "c")]
-    assert await store.remove_events(now() + timedelta(minutes=30)) == 0
+        await store.runs.events("old", owner=ALICE)
+    assert contents(await store.runs.events("going on", owner=ALICE)) == [(1, "b")]
+    assert contents(await store.runs.events("new", owner=ALICE)) == [(1, "c")]
+    assert await store.runs.remove(now() + timedelta(minutes=30)) == 0
 
 
 @given(st.lists(st.text(st.characters(codec=None)), min_size=1))
@@ -174,7 +174,7 @@ async def main():
     number = 1
     while True:
         event = RunEvent.of(number, {"content": str(number)})
-        await store.append_events(
+        await store.runs.append(
             RunEvents(run_id="run", conversation_id="c", owner=record.owner, events=[event])
         )
         print(number, flush=True)
@@ -205,7 +205,7 @@ def test_killed_process_loses_no_acknowledged_event(tmp_path: Path) -> None:
 async def read_events(path: Path) -> tuple[Sequence[RunEvent], list[str]]:
     store = await SqliteStore.open(path)
     try:
-        return await store.run_events("run", owner=ALICE), [run.run_id for run in await store.unfinished_runs()]
+        return await store.runs.events("run", owner=ALICE), [run.run_id for run in await store.runs.unfinished()]
     finally:
         await store.aclose()
 
@@ -213,9 +213,9 @@ async def read_events(path: Path) -> tuple[Sequence[RunEvent], list[str]]:
 async def test_two_processes_cannot_both_write_a_run(tmp_path: Path) -> None:
     first, second = [await SqliteStore.open(tmp_path / "history.db") for _ in range(2)]
     record, _ = await started(first)
-    await first.append_events(batch(record, 1, "a"))
+    await first.runs.append(batch(record, 1, "a"))
     done = await asyncio.gather(
-        *(one.append_events(batch(record, 2, "b")) for one in (first, second)), return_exceptions=True
+        *(one.runs.append(batch(record, 2, "b")) for one in (first, second)), return_exceptions=True
     )
     assert sorted(type(one) for one in done if one is not None) == [Conflict]
     for one in (first, second):
@@ -225,7 +225,7 @@ async def test_two_processes_cannot_both_write_a_run(tmp_path: Path) -> None:
 async def test_copy_of_memory_is_not_shared() -> None:
     store = MemoryStore()
     record, _ = await started(store)
-    await store.append_events(batch(record, 1, "a"))
-    read = [*await store.run_events("run", owner=ALICE)]
-    await store.append_events(batch(record, 2, "b"))
+    await store.runs.append(batch(record, 1, "a"))
+    read = [*await store.runs.events("run", owner=ALICE)]
+    await store.runs.append(batch(record, 2, "b"))
     assert len(read) == 1

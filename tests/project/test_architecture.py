@@ -109,7 +109,10 @@ APPLICATIONS = ("agent.web", "agent.cli", "agent.deploy", "agent.doctor")
 HOMES = {
     "gradio": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
-    "aiosqlite": ("agent.history.sqlite", "agent.history.sqlite_file", "agent.history.sqlite_runs"),
+    "aiosqlite": tuple(
+        f"agent.history.{name}"
+        for name in ("sqlite", "sqlite_database", "sqlite_file", "sqlite_retention", "sqlite_runs", "sqlite_schema")
+    ),
     "redis": ("agent.history.redis",),
     "psycopg": ("agent.history.postgres",),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_stdio"),

@@ -224,7 +224,7 @@ async def killed_at(page: Conversations, store: MemoryStore, conversation: str, 
     live = await wait_for_word(page, conversation, word)
     await live.log.store_if_due()
     left: Any = MemoryStore()
-    left._conversations, left._runs = deepcopy(store._conversations), deepcopy(store._runs)
+    left._data.conversations, left._data.runs = deepcopy(store._data.conversations), deepcopy(store._data.runs)
     live.run.cancel()
     await settle(page)
     assert await end_interrupted_runs(left) == 1

@@ -138,7 +138,7 @@ async def test_conversation_without_files_is_deleted(house: House) -> None:
     for file in house.folder.glob(f"{ANON}/*"):
         file.unlink()
     assert await house.delete() == 1
-    assert not await house.store.erase(record)
+    assert not await house.store.retention.erase(record)
 
 
 async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
@@ -173,7 +173,7 @@ async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, save
 
     async def begin(record: Record) -> None:
         if saved:  # by another process
-            house.store._conversations[record.id].record = replace(record, revision=record.revision + 1)
+            house.store._data.conversations[record.id].record = replace(record, revision=record.revision + 1)
         else:
             house.busy.add(record.id)
 
@@ -207,16 +207,18 @@ async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.
     async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite", clock=lambda: now() - DAY)) as store:
         for number, owner in enumerate([*["guest-damaged"] * 2, *["guest-stuck"] * 3, *["guest-fine"] * 4]):
             await store.save(Record(owner=owner, expires_at=at + timedelta(seconds=number)))
-        await store._writer.execute_fetchall("UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
-        await store._writer.execute_fetchall(STUCK)
+        await store._database._writer.execute_fetchall(
+            "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'"
+        )
+        await store._database._writer.execute_fetchall(STUCK)
         expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), lambda _: False)
         rounds = [await expired.delete(at=at + HOUR, limit=2) for _ in range(4)]
         assert sum(rounds) == 6
-        assert {record.owner for record in await store.expiring(at + HOUR)} == {"guest-stuck"}
+        assert {record.owner for record in await store.retention.expiring(at + HOUR)} == {"guest-stuck"}
         assert await expired.delete(at=at + HOUR * 3, limit=2) == 0
         assert caplog.text.count("could not be deleted") == 3, "each failure is logged once"
         assert caplog.text.count("cannot be read") == 2
-        await store._writer.execute_fetchall("DROP TRIGGER stuck")
+        await store._database._writer.execute_fetchall("DROP TRIGGER stuck")
         assert await expired.delete(at=at + HOUR * 3.5) == 0, "it is not expired yet"
         assert await expired.delete(at=at + HOUR * 5) == 3
 
@@ -225,9 +227,11 @@ async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
     async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite")) as store:
         for owner in ("guest-damaged", "guest-fine"):
             await store.save(Record(owner=owner))
-        await store._writer.execute_fetchall("UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
+        await store._database._writer.execute_fetchall(
+            "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'"
+        )
         assert await add_missing_expiry(store, PRIVATE) == 1
-        assert [record.owner for record in await store.expiring(now() + DAY)] == ["guest-fine"]
+        assert [record.owner for record in await store.retention.expiring(now() + DAY)] == ["guest-fine"]
 
 
 def rows(app: App) -> dict[str, int]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from agent import Agent, Limits
 from agent.errors import HistoryError
 from agent.history import Entry, HistoryStore, Record
-from agent.history.memory import MemoryStore
+from agent.history.memory import MemoryRuns, MemoryStore
 from agent.history.run_events import RunEvent, RunEvents
 from agent.media.store import MediaStore
 from agent.responses import Response
@@ -84,8 +84,8 @@ def test_events_say_what_responses_say(script: list[Step], limits: Limits) -> No
         assert (kinds[0], kinds[-1], kinds.count("ended")) == ("begun", "ended", 1)
         assert folded(seen) == shown(live.run.responses)
         assert seen[-1].value["finish_reason"] == live.run.result.finish_reason  # pyright: ignore
-        assert await store.run_events(live.run.id, owner=OWNER) == seen
-        assert await store.unfinished_runs() == []
+        assert await store.runs.events(live.run.id, owner=OWNER) == seen
+        assert await store.runs.unfinished() == []
 
     asyncio.run(play())
 
@@ -93,17 +93,25 @@ def test_events_say_what_responses_say(script: list[Step], limits: Limits) -> No
 class FailingStore(MemoryStore):
     """A store that refuses some saves."""
 
-    refuses = ""
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses = ""
+        self.runs = FailingRuns(self._data, self)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         if self.refuses == "answer" and entries and entries[-1].note.ended:
             raise HistoryError("the disk is full")
         return await super().save(record, entries, events)
 
-    async def append_events(self, events: RunEvents) -> None:
-        if self.refuses == "events":
+
+@dataclass(frozen=True)
+class FailingRuns(MemoryRuns):
+    store: FailingStore
+
+    async def append(self, events: RunEvents) -> None:
+        if self.store.refuses == "events":
             raise HistoryError("the disk is full")
-        await super().append_events(events)
+        await super().append(events)
 
 
 async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:
@@ -113,7 +121,7 @@ async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:
     seen = await followed(live)
     assert [event.value["type"] for event in seen[-2:]] == ["error", "ended"]
     assert "could not be saved" in seen[-1].value["detail"]
-    assert [run.run_id for run in await store.unfinished_runs()] == [live.run.id]
+    assert [run.run_id for run in await store.runs.unfinished()] == [live.run.id]
 
 
 async def test_reader_sees_the_end_only_when_it_is_stored() -> None:
@@ -139,7 +147,7 @@ async def test_unstored_events_do_not_end_the_answer(monkeypatch: pytest.MonkeyP
     live = begin([Step([Words("output_text", ["a", "b", "c"])])], store)
     seen = await followed(live)
     assert seen[-1].value["finish_reason"] == "stop"
-    assert await store.run_events(live.run.id, owner=OWNER) == seen  # the end stored them all
+    assert await store.runs.events(live.run.id, owner=OWNER) == seen  # the end stored them all
 
 
 def parsed(text: str) -> list[tuple[str, str]]:
@@ -203,14 +211,14 @@ async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch
     assert turn.note is not None
     assert turn.note.ended == "interrupted"
     assert turn.bubbles[-1].first.type == "error"
-    assert (await copy.run_events(live.run.id, owner=OWNER))[-1].value["finish_reason"] == "interrupted"
+    assert (await copy.runs.events(live.run.id, owner=OWNER))[-1].value["finish_reason"] == "interrupted"
 
 
 def store_as_killed(store: MemoryStore) -> MemoryStore:
     """Return a copy of the store as it is now, as a killed process leaves a file."""
     copy: Any = MemoryStore()
-    copy._conversations = dict(store._conversations)
-    copy._runs = {id_: replace(run, events=[*run.events]) for id_, run in store._runs.items()}
+    copy._data.conversations = dict(store._data.conversations)
+    copy._data.runs = {id_: replace(run, events=[*run.events]) for id_, run in store._data.runs.items()}
     return copy
 
 

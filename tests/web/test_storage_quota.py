@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agent.errors import HistoryError, Limited
 from agent.history import Note, Record
-from agent.history.memory import MemoryStore
+from agent.history.memory import MemoryRetention, MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.expiry import GUEST_PREFIX, RetentionPeriods
@@ -34,6 +35,12 @@ class StickyStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.stuck = set[str]()
+        self.retention = StickyRetention(self._data, self.stuck)
+
+
+@dataclass(frozen=True)
+class StickyRetention(MemoryRetention):
+    stuck: set[str]
 
     async def erase(self, record: Record) -> bool:
         if record.id in self.stuck:

@@ -247,7 +247,7 @@ async def test_damaged_message_keeps_its_files(tmp_path: Path) -> None:
     media, now = MediaStore(tmp_path / "media"), time()
     store = await SqliteStore.open(tmp_path / "history.sqlite")
     named = await talk(store, media, "ann")
-    await store._writer.execute_fetchall("UPDATE entries SET entry = '{' || entry")
+    await store._database._writer.execute_fetchall("UPDATE entries SET entry = '{' || entry")
     assert await OrphanedFiles(store, media, clock=lambda: now + 2 * KEPT_SECONDS).remove() == 0
     assert [path.name for path in stored(tmp_path / "media")] == named
     await store.aclose()

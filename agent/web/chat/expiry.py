@@ -67,7 +67,7 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
     if settings.share:
         periods = replace(periods, visitor=None)
     owners = GUEST_PREFIX if periods.visitor is None else ""
-    return await store.add_expiry(
+    return await store.retention.add_expiry(
         lambda record: periods.until(record.owner, running=False, at=record.updated_at), owners=owners
     )
 
@@ -84,7 +84,7 @@ class ExpiredConversations:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
         time, deleted = at or now(), 0
         skipped = {id_ for id_, retry_at in self._failed.items() if time < retry_at}
-        while not deleted and (records := await self._store.expiring(time, limit=limit, skip=skipped)):
+        while not deleted and (records := await self._store.retention.expiring(time, limit=limit, skip=skipped)):
             for record in records:
                 skipped.add(record.id)
                 deleted += await self._delete(record, time)
@@ -116,7 +116,7 @@ async def delete_conversation(store: HistoryStore, media: MediaStore, record: Re
 
     async def delete() -> None:
         nonlocal deleted
-        deleted = await store.erase(record)
+        deleted = await store.retention.erase(record)
         if deleted:
             try:
                 await media.remove(record.owner, files)

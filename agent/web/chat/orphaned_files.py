@@ -35,7 +35,7 @@ class OrphanedFiles:
         orphaned = {id_.partition(".")[0]: id_ for id_ in await self._media.stored_before(owner, before)}
         if not orphaned:
             return 0
-        async for text in self._store.texts(owner):
+        async for text in self._store.retention.texts(owner):
             for stem in orphaned.keys() & await asyncio.to_thread(ids_in, text):
                 del orphaned[stem]
         try:

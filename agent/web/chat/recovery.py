@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 async def end_interrupted_runs(store: HistoryStore) -> int:
     """End all unfinished runs of the store. Return their number. A damaged one is logged and left as it is."""
     ended = 0
-    for run in await store.unfinished_runs():
+    for run in await store.runs.unfinished():
         try:
             await _end(store, run)
             ended += 1
@@ -32,7 +32,7 @@ async def end_interrupted_runs(store: HistoryStore) -> int:
 
 async def _end(store: HistoryStore, run: UnfinishedRun) -> None:
     record = await store.get(run.conversation_id, owner=run.owner)
-    events = await store.run_events(run.run_id, owner=run.owner)
+    events = await store.runs.events(run.run_id, owner=run.owner)
     number = events[-1].number + 1 if events else run.saved + 1
     values = ending_values(NO_ENDING, with_error=True)
     last = RunEvents(
@@ -46,7 +46,7 @@ async def _end(store: HistoryStore, run: UnfinishedRun) -> None:
     newest = stored[-1].note if stored else None
     parts = partial_answer([event for event in events if event.number > run.saved])
     if newest is None or not _follows(newest, run, events) or not parts:
-        await store.append_events(last)
+        await store.runs.append(last)
         return
     message = ModelResponse(parts=parts, state="interrupted")
     tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)

@@ -91,7 +91,7 @@ class RunLog:
             pending = self.events[self._stored :]
             try:
                 if pending and not self.is_ended:
-                    await self._store.append_events(self._batch(pending))
+                    await self._store.runs.append(self._batch(pending))
                     self._stored += len(pending)
             except AgentError as error:
                 self._can_store = not isinstance(error, Conflict | NotFound)  # until a message is stored

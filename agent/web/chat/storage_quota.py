@@ -123,12 +123,12 @@ class StorageQuota:
         Returns nothing if that is not possible. Guests in `tried` and guests that are active stay.
         """
         found, files = dict[str, Sequence[Record]](), await self._media.sizes()
-        for owner, size in (await self._store.sizes(owners=GUEST_PREFIX)).items():
+        for owner, size in (await self._store.retention.sizes(owners=GUEST_PREFIX)).items():
             if missing <= 0 or len(found) == MAX_DELETED_GUESTS:
                 break
             if owner in tried or self._reserved[owner]:
                 continue
-            records = await self._store.expiring(FAR_FUTURE, owners=owner, limit=MAX_DELETED_GUESTS)
+            records = await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=MAX_DELETED_GUESTS)
             records = [record for record in records if record.owner == owner]
             if records and not any(is_busy(record.id) for record in records):
                 found[owner] = records
@@ -166,12 +166,12 @@ class StorageQuota:
             for owner, size in sizes.items()
             if owner.startswith(owners)
         ]
-        return sum(found) + await self._store.size(owners=owners)
+        return sum(found) + await self._store.retention.size(owners=owners)
 
     async def _used_bytes_at_address(self, address: str, visitor: str) -> int:
         """Return the bytes of this visitor and of all visitors that were last seen at this address."""
         owners = {visitor, *(owner for owner, seen in self._addresses.items() if seen == address)}
-        texts, files = await self._store.sizes(), await self._media.sizes()
+        texts, files = await self._store.retention.sizes(), await self._media.sizes()
         return sum(texts.get(owner, 0) + files.get(owner, 0) + self._reserved[owner] for owner in owners)
 
     def _remember(self, owner: str, address: str) -> None:

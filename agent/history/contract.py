@@ -1,0 +1,164 @@
+"""The contract of a history store. `agent.history.conformance` tests it on any store.
+
+Every object has an owner and every call names it. Another owner's object raises the same `NotFound` as a missing one.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from agent.history.records import Entry, Record
+from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
+from agent.history.search import SearchHit
+
+
+class RunStore(Protocol):
+    """The events of runs. A save can store events together with a message, see `HistoryStore.save`."""
+
+    async def append(self, events: RunEvents) -> None:
+        """Store new events of a run.
+
+        Raises `Conflict` if they do not follow the stored ones or if the run has ended, because another process has
+        written. Raises `NotFound` if the owner does not have the conversation.
+        """
+        ...
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Return the stored events with a higher number than `after`, in order. Raises `NotFound`."""
+        ...
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Return runs of all owners that have no end, the oldest first. Those of expired conversations are left out."""
+        ...
+
+    async def remove(self, before: datetime) -> int:
+        """Remove the events of runs that ended before then. Return the number of these runs."""
+        ...
+
+
+class RetentionStore(Protocol):
+    """Expiry and sizes, for housekeeping and quotas. Unlike the other calls, these see expired conversations."""
+
+    async def expiring(
+        self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
+    ) -> Sequence[Record]:
+        """Return up to `limit` records that expire by then, the earliest first, without the ids in `skip`.
+
+        Their owners begin with `owners`. Of a damaged record, the result has what `erase` needs.
+        """
+        ...
+
+    async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
+        """Set when a conversation expires, whether it has expired or not. Return False if `erase` would do nothing.
+
+        Nothing else of the record changes, not even its revision.
+        """
+        ...
+
+    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+        """Set `expires_at` of records that have none and have owners that begin with `owners`; return their number.
+
+        `until` returns when a record expires, None for never. Nothing else of the record changes, not even its
+        revision. Damaged records are left as they are.
+        """
+        ...
+
+    async def size(self, *, owners: str = "") -> int:
+        """Return the number of bytes of text stored for owners that begin with `owners`, including expired text."""
+        ...
+
+    async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
+        """Return the same number for each of these owners.
+
+        The owners are sorted by the time when their last conversation expires, the earliest first.
+        """
+        ...
+
+    def texts(self, owner: str) -> AsyncIterator[str]:
+        """Yield the stored text of each entry of an owner, in no particular order, also damaged and expired ones."""
+        ...
+
+    async def erase(self, record: Record) -> bool:
+        """Remove a conversation with all its entries, expired or not, and return whether it was removed.
+
+        It returns False if the conversation is gone, belongs to another owner, or was saved after `record` was loaded.
+        """
+        ...
+
+
+class HistoryStore(Protocol):
+    """The calls that all stores answer alike.
+
+    Any number of tasks of one event loop can share a store. A store never changes the values that it is given.
+    """
+
+    runs: RunStore
+    retention: RetentionStore
+
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        """Store `entries`, the record and `events`, all or nothing. Return the record with its revision raised by one.
+
+        `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
+        The store sets `updated_at`. It keeps the stored pin, and the stored title unless it is empty: only `label`
+        changes these. Raises `Conflict` if another save came first, and leaves everything as it was. Raises `NotFound`
+        if the stored record belongs to another owner, was deleted or has expired. Raises a plain `HistoryError` if the
+        conversation already has an entry's id or lacks a parent or head, or if a message would not load again. `events`
+        are refused as in `RunStore.append`.
+        """
+        ...
+
+    async def get(self, conversation_id: str, *, owner: str) -> Record:
+        """Return the record. Raises `NotFound`."""
+        ...
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        """Return the entries that lead to `record.head_id`, oldest first, at most the newest `limit` of them.
+
+        Raises `NotFound` if `record.owner` does not own the stored conversation.
+        """
+        ...
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """Return all entries of a conversation in the order of their storage, including branches and expired entries.
+
+        Returns nothing if `record.owner` does not own the stored conversation.
+        """
+        ...
+
+    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+        """Return the owner's records, the last saved first, without the first `offset` of them.
+
+        `pinned` leaves only those that are pinned, or only those that are not. Expired ones are left out.
+        """
+        ...
+
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Return the owner's conversations that contain the query in their title or in one message.
+
+        The last saved come first. See `agent.history.search` for what matches. Expired ones are left out.
+        """
+        ...
+
+    async def label(
+        self,
+        conversation_id: str,
+        *,
+        owner: str,
+        title: str | None = None,
+        pinned: bool | None = None,
+        instead_of: str | None = None,
+    ) -> Record:
+        """Set the title or the pin of a conversation, and return its record. None leaves them as they are.
+
+        Nothing else changes, not even the revision or the place in the list, so that a running answer is not disturbed.
+        `instead_of` sets the title only if it is this one now. Raises `NotFound`.
+        """
+        ...
+
+    async def delete(self, conversation_id: str, *, owner: str) -> None:
+        """Remove a conversation with all its entries and branches. Raises `NotFound`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release files and connections. A second call does nothing."""
+        ...

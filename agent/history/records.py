@@ -1,0 +1,110 @@
+"""The values that a history store keeps: conversations (records), their messages (entries), and notes on these.
+
+A conversation is a `Record` that points at its newest `Entry`; an entry holds one message and points at the entry
+before it. Retry, edit and undo are therefore branches: nothing is overwritten.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from pydantic_ai.messages import ModelMessage
+
+from agent.i18n import _
+from agent.i18n.stored_text import StoredText
+
+SCHEMA = 1
+
+
+def new_id() -> str:
+    """Return 128 random bits in hexadecimal. Ids cannot be guessed, but knowing one gives no permission."""
+    return uuid4().hex
+
+
+def now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
+
+
+NO_CONVERSATION = _("There is no such conversation.")
+NO_ENTRY = _("There is no such message.")
+CHANGED_ELSEWHERE = _("This conversation was changed elsewhere; load it again.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """The duration of a run in seconds, and its tokens.
+
+    `queued` is the time in the queue of a busy model server; `first_token` and `total` do not include it.
+    `generating` is the time in which `generated` tokens were seen to arrive. `reasoning` has the time of each reasoning
+    bubble. `cached_tokens` of the `input_tokens` were read from the provider's cache. `estimated` is True if the server
+    sent no usage and the tokens were counted here.
+    """
+
+    first_token: float | None = None
+    total: float = 0.0
+    queued: float = 0.0
+    generating: float = 0.0
+    generated: int = 0
+    output_tokens: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    estimated: bool = False
+    reasoning: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The facts that a reload needs around a message to show the same page. They are never sent to a model.
+
+    `ended` is None while the run goes on, else how the run ended (see `agent.result.FinishReason`), or "interrupted" if
+    its process was killed. `detail` is the sentence shown with it. `attachments` are ids, never bytes. `left_out`
+    counts earlier messages that were not sent because they did not fit. `omitted` is the sentence on parts that the
+    model cannot take. `cost` is in US dollars, None if unknown.
+    """
+
+    run_id: str = ""
+    model: str = ""
+    ended: str | None = None
+    detail: StoredText = ""
+    timings: Timings | None = None
+    cost: float | None = None
+    attachments: tuple[str, ...] = ()
+    left_out: int = 0
+    omitted: StoredText = ""
+    at: datetime = field(default_factory=now)
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One message of a conversation. `parent_id` is the entry before it, None for the first."""
+
+    id: str = field(default_factory=new_id)
+    parent_id: str | None
+    message: ModelMessage
+    note: Note = field(default_factory=Note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A conversation: its owner, the end of its history, and the ends of its other branches.
+
+    `revision` counts saves, 0 before the first. `pending` are the ids of tool calls that wait for an answer. A visitor
+    can pin a conversation, so that it stays at the top of the list.
+    """
+
+    id: str = field(default_factory=new_id)
+    owner: str
+    title: str = ""
+    pinned: bool = False
+    head_id: str | None = None
+    branches: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    revision: int = 0
+    created_at: datetime = field(default_factory=now)
+    updated_at: datetime = field(default_factory=now)
+    expires_at: datetime | None = None

@@ -1,0 +1,129 @@
+"""The connections to a SQLite history: one that writes, one transaction at a time, one that reads, one that searches.
+
+A reader sees only committed data and never half a save. A search of one visitor delays no reads of the others.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+
+from agent.errors import ConfigError, HistoryError
+from agent.history.sqlite_file import connect, create_private, enable_wal, naming_errors, transaction, unusable
+from agent.history.sqlite_schema import migrate
+
+T = TypeVar("T")
+
+FREED_PAGES = 10_000
+"""The most pages that one deletion gives back to the disk. The next deletion, or new entries, use the others."""
+
+
+class SqliteDatabase:
+    """The three connections to one file, until `aclose`. `clock` returns the current time."""
+
+    def __init__(self, path: Path, connections: Sequence[aiosqlite.Connection], clock: Callable[[], datetime]) -> None:
+        self.path, self.clock = path, clock
+        self._writer, self._reader, self._searcher = connections
+        self._lock = asyncio.Lock()  # One connection holds one transaction at a time.
+        self._writes: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, busy_timeout: float, clock: Callable[[], datetime]) -> "SqliteDatabase":
+        """Open or create the file, and bring it to the newest schema. Raises `ConfigError`."""
+        connections: list[aiosqlite.Connection] = []
+        with naming_errors(path, ConfigError):
+            await asyncio.to_thread(create_private, path)
+            try:
+                connections.append(await connect(path, busy_timeout))
+                await enable_wal(connections[0], busy_timeout)
+                await migrate(connections[0], path)
+                connections += [await connect(path, busy_timeout) for _ in range(2)]
+            except BaseException:
+                for connection in connections:
+                    await connection.close()
+                raise
+        return cls(path, connections, clock)
+
+    async def rows(self, sql: str, **values: str | float | None) -> Sequence[sqlite3.Row]:
+        """Return the rows of a query. `:now` is the current time."""
+        return await self._rows(self._reader, sql, values)
+
+    async def texts(self, sql: str, **values: str | float | None) -> Sequence[str]:
+        """Return the first column of a query."""
+        return [row[0] for row in await self.rows(sql, **values)]
+
+    async def search(self, sql: str, **values: str | float | None) -> Sequence[sqlite3.Row]:
+        """Return the rows of a query that can take long."""
+        return await self._rows(self._searcher, sql, values)
+
+    async def write(self, work: Callable[[aiosqlite.Connection], Awaitable[T]]) -> T:
+        """Run `work` in its turn, in a task that survives the caller's cancellation."""
+        self._check_open()
+        task = asyncio.create_task(self._in_turn(work))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
+
+    async def erase(self, sql: str, **values: str | float) -> int:
+        """Delete rows, wipe their text from the file, and return their number. `:now` is the current time."""
+        return await self.write(partial(_erase, sql, {"now": self.clock().timestamp(), **values}))
+
+    def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
+        """Return what `load` makes of stored texts. An error names the file."""
+        try:
+            return load(texts)
+        except HistoryError as error:
+            raise HistoryError(unusable(self.path, error.text)) from error
+
+    async def aclose(self) -> None:
+        """Close the connections. Writes in progress are finished first."""
+        self._closed = True
+        if self._writes:
+            await asyncio.wait(self._writes)
+        for connection in (self._searcher, self._reader, self._writer):
+            await connection.close()
+
+    async def _rows(
+        self, connection: aiosqlite.Connection, sql: str, values: dict[str, str | float | None]
+    ) -> Sequence[sqlite3.Row]:
+        self._check_open()
+        with naming_errors(self.path, HistoryError):
+            try:
+                return [*await connection.execute_fetchall(sql, {"now": self.clock().timestamp(), **values})]
+            except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
+                return ()
+
+    async def _in_turn(self, work: Callable[[aiosqlite.Connection], Awaitable[T]]) -> T:
+        async with self._lock:
+            with naming_errors(self.path, HistoryError):
+                return await work(self._writer)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HistoryError("The history store is closed.")
+
+
+async def _erase(sql: str, values: dict[str, Any], connection: aiosqlite.Connection) -> int:
+    try:
+        async with transaction(connection), connection.execute(sql, values) as cursor:
+            erased = cursor.rowcount
+    except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
+        return 0
+    if erased:
+        # The log still holds the old pages. If a reader blocks the checkpoint, a later one does this.
+        with suppress(sqlite3.OperationalError):
+            # `execute` would free only one page: this statement has one step for each page, and no row to fetch.
+            await connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
+            await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+    return erased

@@ -1,0 +1,155 @@
+"""The schema of a SQLite history, and the migrations to it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import aiosqlite
+
+from agent.errors import ConfigError, HistoryError
+from agent.history.codec import load_entries, load_undamaged
+from agent.history.search import fold, searchable_text
+from agent.history.sqlite_file import transaction
+
+log = logging.getLogger(__name__)
+
+FILL_CONVERSATIONS, FILL_ENTRIES = 50, 500
+"""Conversations in one transaction of `fill_search`, and entries in memory at once."""
+
+_TO_FILL = "SELECT id, record FROM conversations WHERE folded_title IS NULL LIMIT ?"
+_ENTRIES = "SELECT id, entry FROM entries WHERE conversation_id = ? ORDER BY rowid"
+_SET_TITLE = "UPDATE conversations SET title = ?, folded_title = ? WHERE id = ?"
+_FORGET_TEXTS = "DELETE FROM entry_texts WHERE conversation_id = ?"
+PUT_TEXT = "INSERT INTO entry_texts (conversation_id, entry_id, text) VALUES (?, ?, ?)"
+
+# One tuple of statements per version of the file. `user_version` counts the migrations that were applied. Never edit a
+# released one: add the next.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        # `place` orders an owner's conversations by their last save. A clock can stand still or step back.
+        """CREATE TABLE conversations (
+            id TEXT PRIMARY KEY,
+            owner TEXT NOT NULL,
+            place INTEGER NOT NULL,
+            revision INTEGER NOT NULL,
+            head_id TEXT,
+            expires_at REAL,
+            record TEXT NOT NULL,
+            FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
+        )""",
+        # The key begins with the conversation, so that no chain can lead out of it. The text is the last column: a walk
+        # along the links then reads no page of a large message.
+        """CREATE TABLE entries (
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            id TEXT NOT NULL,
+            parent_id TEXT CHECK (parent_id <> id),
+            entry TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, id),
+            FOREIGN KEY (conversation_id, parent_id) REFERENCES entries (conversation_id, id)
+        )""",
+        "CREATE INDEX conversations_by_owner ON conversations (owner, place)",
+        "CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL",
+        # Without it, deleting a conversation would search all entries for the children of each entry.
+        "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
+    ),
+    (
+        # The bytes of a conversation's text. They are stored, because adding up all entries would read the whole file.
+        "ALTER TABLE conversations ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
+        """UPDATE conversations SET size = length(CAST(record AS BLOB)) + (
+            SELECT coalesce(sum(length(CAST(entry AS BLOB))), 0) FROM entries WHERE conversation_id = conversations.id
+        )""",
+        "CREATE INDEX conversations_by_size ON conversations (owner, size)",
+    ),
+    (
+        # `last` is the number of the newest event, `saved` of the newest one that the entries contain.
+        """CREATE TABLE runs (
+            id TEXT PRIMARY KEY,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            last INTEGER NOT NULL,
+            saved INTEGER NOT NULL,
+            ended_at REAL
+        )""",
+        # One row has the events of about two seconds, a line each.
+        """CREATE TABLE run_events (
+            run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            last INTEGER NOT NULL,
+            first INTEGER NOT NULL,
+            events TEXT NOT NULL,
+            PRIMARY KEY (run_id, last)
+        )""",
+        "CREATE INDEX runs_by_conversation ON runs (conversation_id)",
+        "CREATE INDEX runs_by_end ON runs (ended_at)",
+    ),
+    (
+        # The label of a conversation. The title in its record is only the one of the first save.
+        "ALTER TABLE conversations ADD COLUMN title TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        # The title as it is searched. NULL: `fill_search` has not seen this conversation.
+        "ALTER TABLE conversations ADD COLUMN folded_title TEXT",
+        "CREATE INDEX conversations_to_fill ON conversations (id) WHERE folded_title IS NULL",
+        "CREATE INDEX conversations_pinned ON conversations (owner, place) WHERE pinned",
+        # The text of each message as it is searched. Its own table, so that a search reads no other bytes.
+        """CREATE TABLE entry_texts (
+            number INTEGER PRIMARY KEY,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            entry_id TEXT NOT NULL,
+            text TEXT NOT NULL
+        )""",
+        "CREATE INDEX entry_texts_by_conversation ON entry_texts (conversation_id)",
+    ),
+)
+
+
+async def migrate(connection: aiosqlite.Connection, path: Path) -> None:
+    """Bring the file to the newest schema. Raises `ConfigError` if a newer version wrote it.
+
+    A process that is killed meanwhile loses nothing: the next one goes on.
+    """
+    # Read the version inside the transaction: another process may be migrating the same file.
+    async with transaction(connection):
+        ((version,),) = await connection.execute_fetchall("PRAGMA user_version")
+        if version > len(MIGRATIONS):
+            raise ConfigError(
+                f"The history file {str(path)!r} has schema {version}, and this version knows {len(MIGRATIONS)}: "
+                "use a newer version, or name another file."
+            )
+        for statement in (statement for migration in MIGRATIONS[version:] for statement in migration):
+            await connection.execute_fetchall(statement)
+        await connection.execute_fetchall(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    if filled := await fill_search(connection):
+        log.info("%d conversations of an older version can be searched now", filled)
+
+
+async def fill_search(connection: aiosqlite.Connection) -> int:
+    """Store the text to search of conversations that an older version wrote, and return their number."""
+    filled = 0
+    while True:
+        async with transaction(connection):
+            found = [*await connection.execute_fetchall(_TO_FILL, (FILL_CONVERSATIONS,))]
+            for id_, text in found:
+                await _fill(connection, id_, text)
+        if not found:
+            return filled
+        filled += len(found)
+
+
+async def _fill(connection: aiosqlite.Connection, id_: str, record: str) -> None:
+    await connection.execute_fetchall(_FORGET_TEXTS, (id_,))
+    async with connection.execute(_ENTRIES, (id_,)) as cursor:
+        while rows := [(row[0], row[1]) for row in await cursor.fetchmany(FILL_ENTRIES)]:
+            await connection.executemany(PUT_TEXT, [(id_, entry_id, text) for entry_id, text in _texts(rows)])
+    read = load_undamaged(record)
+    title = read.title if read else ""
+    await connection.execute_fetchall(_SET_TITLE, (title, fold(title), id_))
+
+
+def _texts(rows: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the id of each entry and the text to search, without empty and damaged ones."""
+    for id_, text in rows:
+        try:
+            found = fold(searchable_text(load_entries([text])[0]))
+        except HistoryError as error:
+            log.warning("a message cannot be searched: %s", error)
+            continue
+        if found:
+            yield id_, found
