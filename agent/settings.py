@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -28,7 +28,7 @@ Percent = Annotated[int, NUMBER, Field(ge=0, le=100)]
 Amount = Annotated[float, NUMBER, Field(ge=0)]
 Period = Annotated[float, NUMBER, Field(gt=0)]
 Port = Annotated[int, NUMBER, Field(ge=0, le=65535)]
-Store = Literal["sqlite", "memory"]
+StoreUrl = Annotated[str, must("be memory, sqlite or a URL such as sqlite:///path", r"(sqlite|memory):?|sqlite:///.+")]
 Names = tuple[str, ...]
 ProjectPath = Annotated[Path, AfterValidator(lambda path: ROOT / path.expanduser())]
 # Each origin becomes one word of a header. A space or a semicolon in it would begin another word.
@@ -155,7 +155,7 @@ class _ServerSection:
 class _HistorySection:
     __pydantic_config__ = CLOSED
 
-    store: Store = "sqlite"
+    store: StoreUrl = field(default="sqlite", repr=False)
     data_dir: ProjectPath = ROOT / "data"
     guest_hours: Period = 24.0
     keep_days: Amount = 0.0
@@ -185,6 +185,8 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     hosts such as "wiki.intranet:8080" that pictures can be fetched from although they are not on the public internet;
     it has no effect if `public` is set. `upload_dir` holds files until they are sent, None for a folder in `data_dir`.
 
+    `store` is the URL of the history store, see `agent.history.open_store`. It can hold a password.
+
     `system_prompt` can contain `{model}` and `{date}`. None: a default with both. "": no system prompt.
 
     A conversation of a visitor without a cookie is deleted `guest_hours` after its last message, any other one
@@ -212,7 +214,12 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
         if self.space is None:
             return False
         storage = self.space.storage
-        return self.store == "memory" or storage is None or not self.data_dir.is_relative_to(storage)
+        return self.is_in_memory or storage is None or not self.data_dir.is_relative_to(storage)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """True if conversations are kept in the memory of the process alone."""
+        return self.store.startswith("memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +257,7 @@ class _Variables(_LocalVariables):
     root_path: RootPath | None = Field(None, alias="GRADIO_ROOT_PATH")
     data_dir: ProjectPath | None = Field(None, alias="SWITCHBOARD_DATA")
     upload_dir: ProjectPath | None = Field(None, alias="GRADIO_TEMP_DIR")
-    store: Store | None = Field(None, alias="SWITCHBOARD_STORE")
+    store: StoreUrl | None = Field(None, alias="SWITCHBOARD_STORE", repr=False)
     share: bool | None = Field(None, alias="SHARE")
 
 

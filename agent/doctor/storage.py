@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ConfigError
 from agent.history import Record
+from agent.history.open_store import FILE, sqlite_path
 from agent.history.sqlite import SqliteStore
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
@@ -20,13 +21,13 @@ FAULT_BYTES, WARNING_BYTES = 50 * 10**6, 500 * 10**6
 
 async def store(settings: Settings) -> list[Check]:
     """Check that the history opens, is undamaged, and accepts a conversation (which is then deleted)."""
-    if settings.store == "memory":
+    if settings.is_in_memory:
         return [warning("store", "history is kept in memory: a restart loses it", "Set SWITCHBOARD_STORE=sqlite.")]
-    path = settings.data_dir / "history.sqlite"
+    path = sqlite_path(settings.store, settings.data_dir)
     fix = f"Make {settings.data_dir} writable for this user, or set SWITCHBOARD_DATA to another folder."
     try:
         if not path.exists():
-            return [await _new(settings.data_dir)]
+            return [await _new(path.parent)]
         if damage := _damage(path):
             fix = f"Move {path} away and start with an empty one, or restore a copy of it."
             return [fault("store", f"{path} {damage}", fix)]
@@ -46,7 +47,7 @@ async def _new(folder: Path) -> Check:
     """Check with a temporary store that one can be made in this folder. The first start creates the folder itself."""
     place = _existing(folder)
     with TemporaryDirectory(dir=place, prefix=".doctor-") as trial:
-        await _write(Path(trial) / "history.sqlite")
+        await _write(Path(trial) / FILE)
     return ok("store", f"{folder} has no history yet; it can be made there")
 
 

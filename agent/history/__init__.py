@@ -4,6 +4,7 @@
 """
 
 from agent.history.contract import HistoryStore, RetentionStore, RunStore
+from agent.history.open_store import open_store
 from agent.history.records import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
@@ -37,4 +38,5 @@ __all__ = [
     "UnfinishedRun",
     "new_id",
     "now",
+    "open_store",
 ]

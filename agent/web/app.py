@@ -15,9 +15,8 @@ from fastapi import FastAPI, Request
 from starlette.middleware import Middleware
 
 from agent.fetch import Guard
-from agent.history import HistoryStore, now
-from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history import HistoryStore, now, open_store
+from agent.history.open_store import FILE
 from agent.i18n.translator import negotiate
 from agent.local.manager import LocalModels
 from agent.media.store import MediaStore
@@ -55,7 +54,6 @@ from agent.web.ui.page_script import script
 from agent.web.ui.theme import head, theme
 from agent.web.unsent_files import UnsentFiles
 
-HISTORY = "history.sqlite"
 EVENTS_KEPT = timedelta(hours=1)
 """The time for which the events of an ended answer are kept, for a page that was away."""
 STREAMS = 300
@@ -126,7 +124,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
     make_private(settings.data_dir)
-    store = await _store(settings)
+    store = await open_store(settings.store, folder=settings.data_dir)
     unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
     os.environ["GRADIO_TEMP_DIR"] = str(unsent_files.folder)  # Gradio takes files that a visitor names from here
     models = LocalModels(settings.local, say=say)
@@ -157,7 +155,7 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     services.models.start()
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
     # A store in memory does not know the files that a history file in the same folder names.
-    if services.settings.store != "memory" or not (services.settings.data_dir / HISTORY).exists():
+    if not services.settings.is_in_memory or not (services.settings.data_dir / FILE).exists():
         chores.append(OrphanedFiles(services.store, services.media).remove)
     tasks = [
         asyncio.create_task(_preload_models()),
@@ -278,12 +276,6 @@ def _origins(settings: Settings) -> Origins:
 def trusted_proxies(settings: Settings) -> str:
     """Return the trusted proxies. On a Space these are all, because only the hub's proxy can reach it."""
     return os.environ.get("FORWARDED_ALLOW_IPS", ANY if settings.space else "127.0.0.1").strip()
-
-
-async def _store(settings: Settings) -> HistoryStore:
-    if settings.store == "memory":
-        return MemoryStore()
-    return await SqliteStore.open(settings.data_dir / HISTORY)
 
 
 def _tools(settings: Settings) -> list[Tool | Toolset]:

@@ -83,7 +83,11 @@ REFUSED = {
     "a negative one": ("[agent]\nretries = -1", {}, "line 2: agent.retries must be at least 0, not -1"),
     "one that is none": ("[local]\nwait_seconds = nan", {}, "line 2: local.wait_seconds must be at least 0, not nan"),
     "no port": ("", {"GRADIO_SERVER_PORT": "70000"}, "GRADIO_SERVER_PORT must be at most 65535, not '70000'"),
-    "no store": ("", {"SWITCHBOARD_STORE": "postgre"}, "SWITCHBOARD_STORE must be 'sqlite' or 'memory', not 'postgre'"),
+    "no store": (
+        "",
+        {"SWITCHBOARD_STORE": "postgre"},
+        "SWITCHBOARD_STORE must be memory, sqlite or a URL .*, not 'postgre'",
+    ),
     "no host": (
         '[server]\nhosts = ["chat.example:443"]',
         {},

@@ -97,8 +97,9 @@ EXCEPTIONS = {
 }
 """... and except for these imports."""
 
+STORES = ("memory", "json_files", "sqlite", "redis", "postgres")
 INDEPENDENT = (
-    tuple(f"agent.history.{name}" for name in ("memory", "json_files", "sqlite", "redis", "postgres")),
+    tuple(f"agent.history.{name}" for name in STORES),
     ("agent.suspension.ledgers.files", "agent.suspension.ledgers.sqlite"),
 )
 """Siblings that never import each other. Code that two of them share is in a module beside them."""
@@ -141,6 +142,7 @@ LAZY = {
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
     ("agent.local.connect_by_name", "agent.local.connection"),
     ("agent.tools.presets", "agent.tools.mcp"),
+    *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
     ("agent.media.sandbox_limits", "agent.system.rlimits"),
 }
 """Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
