@@ -2,34 +2,18 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from mimetypes import guess_extension
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import quote
 
-from pydantic_ai.messages import (
-    AudioUrl,
-    BinaryContent,
-    DocumentUrl,
-    FilePart,
-    ImageUrl,
-    ModelMessage,
-    ModelRequestPart,
-    ModelResponse,
-    ModelResponsePart,
-    TextPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import BinaryContent
 
 from agent.errors import NotFound
 from agent.history import new_id
 from agent.media.mime import SUFFIXES
 from agent.media.owner_folders import OwnerFolders
-from agent.responses import Response
 from agent.runtime.shield import run_to_completion
 
 ROUTE = "/media/"
@@ -37,13 +21,11 @@ INLINE_TYPES = ("image/", "audio/")
 """The media types that a browser can show in the page. It can only save other types, so that they cannot do harm."""
 UNKNOWN = "bin"
 LONGEST_NAME = 100
-DELETED = "(An attachment that was deleted.)"
 
 _TYPES = {suffix: kind for kind, suffix in SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
 _STEM = re.compile(r"[0-9a-f]{32}")
 _ID = re.compile(rf"{_STEM.pattern}\.(?:{'|'.join(_TYPES)})")
 _OWNER = re.compile(r"[0-9A-Za-z_-]{1,64}")
-Url = ImageUrl | AudioUrl | DocumentUrl
 
 
 class MediaStore:
@@ -100,80 +82,8 @@ class MediaStore:
         names = await asyncio.to_thread(self._files.written_before, self._path(owner).name, time)
         return {name for name in names if _ID.fullmatch(name)}
 
-    async def with_references(self, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
-        """Return the message with references instead of bytes. Bytes that are not stored yet are stored first."""
-        if isinstance(message, ModelResponse):
-            new_parts = [await self._with_file_reference(owner, conversation, part) for part in message.parts]
-            return message if new_parts == list(message.parts) else replace(message, parts=new_parts)
-        parts: list[ModelRequestPart] = []
-        for part in message.parts:
-            items = _items(part)
-            new = [await self._reference(owner, conversation, item) for item in items]
-            parts.append(_with_items(part, new) if new != items else part)
-        return message if parts == list(message.parts) else replace(message, parts=parts)
-
-    async def with_urls(self, owner: str, conversation: str, response: Response) -> Response:
-        """Return the response with references instead of the bytes of its files, which are stored first."""
-        content: Any = response.content
-        if not isinstance(content, Mapping) or "files" not in content:
-            return response
-        given = cast(Mapping[str, Any], content)
-        files = [await self._reference(owner, conversation, item) for item in given["files"]]
-        return replace(response, content={**given, "files": files})
-
-    async def with_data(self, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return the messages with bytes instead of references. A sentence replaces each deleted file."""
-        return [await self._with_data(owner, message) for message in messages]
-
-    async def _with_data(self, owner: str, message: ModelMessage) -> ModelMessage:
-        if isinstance(message, ModelResponse):
-            new_parts = [await self._with_file_data(owner, part) for part in message.parts]
-            return message if new_parts == list(message.parts) else replace(message, parts=new_parts)
-        parts: list[ModelRequestPart] = []
-        for part in message.parts:
-            items = _items(part)
-            new = [await self._content(owner, item, part) for item in items]
-            parts.append(_with_items(part, new) if new != items else part)
-        return message if parts == list(message.parts) else replace(message, parts=parts)
-
-    async def _content(self, owner: str, item: Any, part: ModelRequestPart) -> Any:
-        if not isinstance(item, Url) or not item.url.startswith(ROUTE):
-            return item
-        try:
-            found = await self.read(owner, item.url.removeprefix(ROUTE))
-        except NotFound:
-            return DELETED
-        if isinstance(part, UserPromptPart):
-            return found
-        # Keep the name under which the model knows the file of a tool.
-        return BinaryContent(found.data, media_type=item.media_type, identifier=item.identifier)
-
-    async def _with_file_data(self, owner: str, part: ModelResponsePart) -> ModelResponsePart:
-        if not isinstance(part, FilePart) or part.content.data or not _ID.fullmatch(part.content.identifier):
-            return part
-        try:
-            found = await self.read(owner, part.content.identifier)
-        except NotFound:
-            return TextPart(DELETED)
-        content = BinaryContent(found.data, media_type=part.content.media_type)
-        return replace(part, content=BinaryContent.narrow_type(content))
-
-    async def _reference(self, owner: str, conversation: str, item: Any) -> Any:
-        if not isinstance(item, BinaryContent):
-            return item
-        id_ = await self._store_file(owner, conversation, item)
-        known = not id_.endswith(UNKNOWN)
-        kind = ImageUrl if known and item.is_image else AudioUrl if known and item.is_audio else DocumentUrl
-        return kind(ROUTE + id_, media_type=item.media_type, identifier=item.identifier)
-
-    async def _with_file_reference(self, owner: str, conversation: str, part: ModelResponsePart) -> ModelResponsePart:
-        if not isinstance(part, FilePart) or not part.content.data:
-            return part
-        id_ = await self._store_file(owner, conversation, part.content)
-        return replace(part, content=BinaryContent(b"", media_type=part.content.media_type, identifier=id_))
-
-    async def _store_file(self, owner: str, conversation: str, item: BinaryContent) -> str:
-        """Return the id of these bytes in this conversation. They are written once."""
+    async def keep(self, owner: str, conversation: str, item: BinaryContent) -> str:
+        """Store the bytes of a conversation unless they are stored already, and return their id."""
         for id_ in (item.identifier, media_id(conversation, item)):
             if _ID.fullmatch(id_) and await asyncio.to_thread(self._path(owner, id_).exists):
                 return id_
@@ -193,16 +103,9 @@ def ids_in(text: str) -> set[str]:
     return set(_STEM.findall(text))
 
 
-def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
-    """Return the ids of the stored files that these messages refer to."""
-    ids: set[str] = set()
-    for message in messages:
-        if isinstance(message, ModelResponse):
-            ids |= {part.content.identifier for part in message.parts if isinstance(part, FilePart)}
-            continue
-        items = [item for part in message.parts for item in _items(part)]
-        ids |= {item.url.removeprefix(ROUTE) for item in items if isinstance(item, Url)}
-    return {id_ for id_ in ids if _ID.fullmatch(id_)}
+def is_id(text: str) -> bool:
+    """Return True if this could be the id of a stored file."""
+    return bool(_ID.fullmatch(text))
 
 
 def media_id(conversation: str, item: BinaryContent) -> str:
@@ -223,14 +126,3 @@ def headers_of(content: BinaryContent, name: str = "") -> dict[str, str]:
     file_name = quote(display_name(name or content.identifier, content.media_type))
     disposition = "inline" if is_inline else f"attachment; filename*=UTF-8''{file_name}"
     return {"cache-control": "private, max-age=86400", "content-disposition": disposition}
-
-
-def _items(part: ModelRequestPart) -> list[Any]:
-    if not isinstance(part, UserPromptPart | ToolReturnPart):
-        return []
-    content: Any = part.content
-    return list(cast(Sequence[Any], content)) if isinstance(content, list | tuple) else [content]
-
-
-def _with_items(part: Any, items: list[Any]) -> Any:
-    return replace(part, content=items if isinstance(part.content, list | tuple) else items[0])

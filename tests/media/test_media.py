@@ -21,6 +21,7 @@ from agent.errors import NotFound
 from agent.history.memory import MemoryStore
 from agent.media.convert import convert_messages, image_limits, sound_limits
 from agent.media.mime import detect_mime
+from agent.media.references import with_data, with_references
 from agent.media.store import MediaStore, headers_of
 from agent.models.catalog import load_catalog
 from agent.providers import ServedModel
@@ -281,19 +282,19 @@ async def test_files_are_stored_once_and_restored(tmp_path: Path, data: bytes, m
         ModelResponse([FilePart(BinaryContent.narrow_type(content))]),
         ModelRequest([ToolReturnPart("one", named, "a"), ToolReturnPart("two", ["Two:", named], "b")]),
     ]
-    kept = [await store.with_references(OWNER, "talk", message) for message in messages]
+    kept = [await with_references(store, OWNER, "talk", message) for message in messages]
     assert data not in repr(kept).encode()
     [file] = (tmp_path / OWNER).iterdir()
     assert (file.suffix, file.read_bytes()) == (f".{suffix}", data)
     assert file.stat().st_mode & 0o077 == 0
-    assert [await store.with_references(OWNER, "talk", message) for message in kept] == kept
-    back = await store.with_data(OWNER, kept)
+    assert [await with_references(store, OWNER, "talk", message) for message in kept] == kept
+    back = await with_data(store, OWNER, kept)
     assert back[1] == messages[1]
     assert back[2] == messages[2]
     assert back[0].parts[0].content[1].data == data  # type: ignore[union-attr, index]
     results: Any = [part for message in (messages[2], back[2]) for part in message.parts]
     assert {item.identifier for part in results for item in part.files} == {"drawing"}, "the model was told that name"
-    for part in (part for message in await store.with_data(OTHER, kept) for part in message.parts):
+    for part in (part for message in await with_data(store, OTHER, kept) for part in message.parts):
         assert "(An attachment that was deleted.)" in str(part.content)  # type: ignore[union-attr]
     with pytest.raises(NotFound):
         await store.read(OTHER, file.name)

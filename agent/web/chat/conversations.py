@@ -14,6 +14,7 @@ from pydantic_ai.messages import UserContent
 from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
+from agent.media.references import with_data
 from agent.media.store import MediaStore
 from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.continuation import unfinished_text
@@ -296,7 +297,7 @@ class Conversations:
         self, record: Record, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
     ) -> None:
         permit.reservation.count_for_all()  # reads files
-        [message] = await self.media.with_data(record.owner, [entry.message])
+        [message] = await with_data(self.media, record.owner, [entry.message])
         content = message_content(replace(entry, message=message))
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:

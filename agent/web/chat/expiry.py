@@ -8,7 +8,8 @@ from typing import Self
 
 from agent.errors import HistoryError
 from agent.history import HistoryStore, Record, now
-from agent.media.store import MediaStore, files_named_in
+from agent.media.references import files_named_in
+from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 from agent.web.guests import GUEST

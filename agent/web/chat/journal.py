@@ -8,6 +8,7 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.errors import AgentError
 from agent.history import Entry, HistoryStore, Note, Record
+from agent.media.references import with_references
 from agent.media.store import MediaStore
 from agent.run import Run
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
@@ -71,7 +72,7 @@ class StoreJournal:
         """Store a message with its note. See `agent.run.Journal`."""
         note = self.omitted.on(note)
         try:
-            kept = await self._media.with_references(self.record.owner, self.record.id, message)
+            kept = await with_references(self._media, self.record.owner, self.record.id, message)
             async with self._saving, self.log.saving(note) as events:
                 entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
                 self.record = await self._store.save(self._advance(entry), [entry], events)

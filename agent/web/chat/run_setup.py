@@ -12,6 +12,7 @@ from agent.errors import InputError
 from agent.history import Entry, Record
 from agent.i18n import N_, LocalizedText, _
 from agent.limits import Limits
+from agent.media.references import with_data
 from agent.media.store import MediaStore
 from agent.messages.adapt import adapt
 from agent.messages.repair import estimate_tokens, keep_newest
@@ -154,7 +155,7 @@ async def set_up_run(
                 interactive=False,  # the page shows which limit was reached, and the next message goes on
             ),
         ),
-        context=Context(session_id=record.id, messages=tuple(await media.with_data(record.owner, kept))),
+        context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
         options=Options(
             reasoning=choices.reasoning if spec.reasoning else None,
             temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),

@@ -1,0 +1,132 @@
+"""Replaces the bytes of files in messages by references to stored files, and references by bytes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent.errors import NotFound
+from agent.media.store import ROUTE, UNKNOWN, MediaStore, is_id
+from agent.responses import Response
+
+DELETED = "(An attachment that was deleted.)"
+Url = ImageUrl | AudioUrl | DocumentUrl
+
+
+async def with_references(media: MediaStore, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
+    """Return the message with references instead of bytes. Bytes that are not stored yet are stored first."""
+    if isinstance(message, ModelResponse):
+        new_parts = [await _with_file_reference(media, owner, conversation, part) for part in message.parts]
+        return message if new_parts == list(message.parts) else replace(message, parts=new_parts)
+    parts: list[ModelRequestPart] = []
+    for part in message.parts:
+        items = _items(part)
+        new = [await _reference(media, owner, conversation, item) for item in items]
+        parts.append(_with_items(part, new) if new != items else part)
+    return message if parts == list(message.parts) else replace(message, parts=parts)
+
+
+async def with_urls(media: MediaStore, owner: str, conversation: str, response: Response) -> Response:
+    """Return the response with references instead of the bytes of its files, which are stored first."""
+    content: Any = response.content
+    if not isinstance(content, Mapping) or "files" not in content:
+        return response
+    given = cast(Mapping[str, Any], content)
+    files = [await _reference(media, owner, conversation, item) for item in given["files"]]
+    return replace(response, content={**given, "files": files})
+
+
+async def with_data(media: MediaStore, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages with bytes instead of references. A sentence replaces each deleted file."""
+    return [await _with_data(media, owner, message) for message in messages]
+
+
+def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
+    """Return the ids of the stored files that these messages refer to."""
+    ids: set[str] = set()
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            ids |= {part.content.identifier for part in message.parts if isinstance(part, FilePart)}
+            continue
+        items = [item for part in message.parts for item in _items(part)]
+        ids |= {item.url.removeprefix(ROUTE) for item in items if isinstance(item, Url)}
+    return {id_ for id_ in ids if is_id(id_)}
+
+
+async def _with_data(media: MediaStore, owner: str, message: ModelMessage) -> ModelMessage:
+    if isinstance(message, ModelResponse):
+        new_parts = [await _with_file_data(media, owner, part) for part in message.parts]
+        return message if new_parts == list(message.parts) else replace(message, parts=new_parts)
+    parts: list[ModelRequestPart] = []
+    for part in message.parts:
+        items = _items(part)
+        new = [await _content(media, owner, item, part) for item in items]
+        parts.append(_with_items(part, new) if new != items else part)
+    return message if parts == list(message.parts) else replace(message, parts=parts)
+
+
+async def _content(media: MediaStore, owner: str, item: Any, part: ModelRequestPart) -> Any:
+    if not isinstance(item, Url) or not item.url.startswith(ROUTE):
+        return item
+    try:
+        found = await media.read(owner, item.url.removeprefix(ROUTE))
+    except NotFound:
+        return DELETED
+    if isinstance(part, UserPromptPart):
+        return found
+    # Keep the name under which the model knows the file of a tool.
+    return BinaryContent(found.data, media_type=item.media_type, identifier=item.identifier)
+
+
+async def _with_file_data(media: MediaStore, owner: str, part: ModelResponsePart) -> ModelResponsePart:
+    if not isinstance(part, FilePart) or part.content.data or not is_id(part.content.identifier):
+        return part
+    try:
+        found = await media.read(owner, part.content.identifier)
+    except NotFound:
+        return TextPart(DELETED)
+    content = BinaryContent(found.data, media_type=part.content.media_type)
+    return replace(part, content=BinaryContent.narrow_type(content))
+
+
+async def _reference(media: MediaStore, owner: str, conversation: str, item: Any) -> Any:
+    if not isinstance(item, BinaryContent):
+        return item
+    id_ = await media.keep(owner, conversation, item)
+    known = not id_.endswith(UNKNOWN)
+    kind = ImageUrl if known and item.is_image else AudioUrl if known and item.is_audio else DocumentUrl
+    return kind(ROUTE + id_, media_type=item.media_type, identifier=item.identifier)
+
+
+async def _with_file_reference(
+    media: MediaStore, owner: str, conversation: str, part: ModelResponsePart
+) -> ModelResponsePart:
+    if not isinstance(part, FilePart) or not part.content.data:
+        return part
+    id_ = await media.keep(owner, conversation, part.content)
+    return replace(part, content=BinaryContent(b"", media_type=part.content.media_type, identifier=id_))
+
+
+def _items(part: ModelRequestPart) -> list[Any]:
+    if not isinstance(part, UserPromptPart | ToolReturnPart):
+        return []
+    content: Any = part.content
+    return list(cast(Sequence[Any], content)) if isinstance(content, list | tuple) else [content]
+
+
+def _with_items(part: Any, items: list[Any]) -> Any:
+    return replace(part, content=items if isinstance(part.content, list | tuple) else items[0])
