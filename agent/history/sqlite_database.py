@@ -17,6 +17,7 @@ import aiosqlite
 from agent.errors import ConfigError, HistoryError
 from agent.history.sqlite_file import connect, create_private, enable_wal, naming_errors, transaction, unusable
 from agent.history.sqlite_schema import migrate
+from agent.history.uninterrupted import UninterruptedWork
 
 T = TypeVar("T")
 
@@ -31,8 +32,7 @@ class SqliteDatabase:
         self.path, self.clock = path, clock
         self._writer, self._reader, self._searcher = connections
         self._lock = asyncio.Lock()  # One connection holds one transaction at a time.
-        self._writes: set[asyncio.Task[Any]] = set()
-        self._closed = False
+        self._writes = UninterruptedWork()
 
     @classmethod
     async def open(cls, path: Path, busy_timeout: float, clock: Callable[[], datetime]) -> "SqliteDatabase":
@@ -65,15 +65,7 @@ class SqliteDatabase:
 
     async def write(self, work: Callable[[aiosqlite.Connection], Awaitable[T]]) -> T:
         """Run `work` in its turn, in a task that survives the caller's cancellation."""
-        self._check_open()
-        task = asyncio.create_task(self._in_turn(work))
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task])
-            raise
+        return await self._writes.run(self._in_turn(work))
 
     async def erase(self, sql: str, **values: str | float) -> int:
         """Delete rows, wipe their text from the file, and return their number. `:now` is the current time."""
@@ -88,16 +80,14 @@ class SqliteDatabase:
 
     async def aclose(self) -> None:
         """Close the connections. Writes in progress are finished first."""
-        self._closed = True
-        if self._writes:
-            await asyncio.wait(self._writes)
+        await self._writes.finish()
         for connection in (self._searcher, self._reader, self._writer):
             await connection.close()
 
     async def _rows(
         self, connection: aiosqlite.Connection, sql: str, values: dict[str, str | float | None]
     ) -> Sequence[sqlite3.Row]:
-        self._check_open()
+        self._writes.check_open()
         with naming_errors(self.path, HistoryError):
             try:
                 return [*await connection.execute_fetchall(sql, {"now": self.clock().timestamp(), **values})]
@@ -108,10 +98,6 @@ class SqliteDatabase:
         async with self._lock:
             with naming_errors(self.path, HistoryError):
                 return await work(self._writer)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise HistoryError("The history store is closed.")
 
 
 async def _erase(sql: str, values: dict[str, Any], connection: aiosqlite.Connection) -> int:
