@@ -102,7 +102,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
-    frames = AnswerFrames(conversations.running_turn)
+    frames = AnswerFrames(conversations.views.running_turn)
     RunEventRoutes(
         conversations.live_runs,
         services.store,

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from agent.history import Entry, Note
 from agent.history.sqlite import SqliteStore
-from agent.web.chat.conversations import WINDOW
+from agent.web.chat.views import WINDOW
 from tests.conftest import App, Visitor
 from tests.support import media_files
 from tests.support.asking_tools import ASKING_CONFIG as ASKING

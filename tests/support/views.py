@@ -26,20 +26,20 @@ from agent.web.ui.view import PageView, render_view, wait_text
 
 async def view_of(conversations: Conversations, owner: str, conversation: str | None) -> PageView:
     """Return what a page shows of a conversation, with the turn that is being written."""
-    view = await conversations.view(owner, conversation)
+    view = await conversations.views.view(owner, conversation)
     if view.live is None:
         return render_view(view)
-    return _with_turn(render_view(view), await conversations.running_turn(view.live), monotonic())
+    return _with_turn(render_view(view), await conversations.views.running_turn(view.live), monotonic())
 
 
 async def watch(conversations: Conversations, owner: str, conversation: str | None) -> AsyncGenerator[PageView]:
     """Yield what a page shows of a conversation while its answer is written, and once more when it has ended."""
-    view = await conversations.view(owner, conversation)
+    view = await conversations.views.view(owner, conversation)
     stored, since = render_view(view), monotonic()
     if view.live is None:
         yield stored
         return
-    running = await conversations.running_turn(view.live)
+    running = await conversations.views.running_turn(view.live)
     async with aclosing(view.live.updates()) as updates:
         async for _ in updates:
             yield _with_turn(stored, running, since)

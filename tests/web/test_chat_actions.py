@@ -112,7 +112,7 @@ class PausingStore(MemoryStore):
 async def test_answer_that_ends_during_a_view_is_complete(page: Conversations, store: PausingStore) -> None:
     conversation, _ = await first(page, "!tokens 20 @100")
     store.pause = lambda: settle(page)
-    view = await page.view("ann", conversation)
+    view = await page.views.view("ann", conversation)
     assert view.live is None
     assert view.turns[-1].note is not None
     assert view.turns[-1].note.ended == "stop"
@@ -123,7 +123,7 @@ async def test_answer_that_begins_during_a_view_is_running(page: Conversations, 
     conversation, message = await first(page, "!text Short.")
     await settle(page)
     store.pause = lambda: page.retry(ANN, conversation, message, Choices())
-    view = await page.view("ann", conversation)
+    view = await page.views.view("ann", conversation)
     assert view.live is not None
     assert [turn.user for turn in view.turns] == []
 

@@ -134,7 +134,7 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
             Agent(FakeConnection([Step([Words("output_text", ["a"]), Act("hang")])])).run("Hi."), unstored()
         )
         await live.log.wait_for_event(live.log.number, 5)
-        frames = PageFrames(RunningTurn(live, []), ENGLISH)
+        frames = PageFrames(RunningTurn(live, [], {}), ENGLISH)
         counts: list[int] = []
         last = frames.after("")[-1][0]
         for seconds in (0, 0, WAIT_SECONDS, 0):

@@ -1,11 +1,11 @@
 """The state of a conversation that a page shows: its newest turns, and the turn that is being written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.history import Entry
 from agent.web.chat.live_runs import LiveRun
-from agent.web.chat.transcript import Bubble, Turn, generated_files, to_turns, with_earlier_figures
+from agent.web.chat.transcript import Bubble, Turn, Versions, generated_files, to_turns, with_earlier_figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,14 @@ class ChatView:
 class RunningTurn:
     """The turn of a running answer: what was stored of it before the run, and what the run has said so far.
 
-    `entries` are the newest entries of the conversation. `before` are the turns before this one.
+    `entries` are the newest entries of the conversation, and `versions` those of its messages that have several.
+    `before` are the turns before this one.
     """
 
-    def __init__(self, live: LiveRun, entries: Sequence[Entry]) -> None:
+    def __init__(self, live: LiveRun, entries: Sequence[Entry], versions: Mapping[str, Versions]) -> None:
         self.live = live
-        self.before, self._stored = _split(live, entries)
+        before, own = _split(live, entries)
+        *self.before, self._stored = with_versions([*before, own], versions)
 
     def turn(self, watched_since: float) -> Turn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
@@ -59,6 +61,11 @@ def _split(live: LiveRun, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:
     for bubble in bubbles:
         bubble.began = live.started_at  # calls that waited for a person begin now
     return before, replace(turn, run=run.id, bubbles=bubbles)
+
+
+def with_versions(turns: Sequence[Turn], versions: Mapping[str, Versions]) -> list[Turn]:
+    """Return the turns with the versions of their messages, which are given by the ids of the messages."""
+    return [replace(turn, versions=versions.get(turn.user.id)) if turn.user else turn for turn in turns]
 
 
 def _joined(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:

@@ -1,4 +1,4 @@
-"""The chat service: send, watch, stop, retry, edit and undo. Knows no widgets.
+"""The chat service: send, stop, retry, edit and undo. Knows no widgets.
 
 The store is the single source of truth. A run writes to it through a journal, and a page watches the run. Every call
 names the owner and is refused for conversations of other owners.
@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic_ai.messages import UserContent
 
-from agent.errors import Conflict, InputError, NotFound
+from agent.errors import Conflict, InputError
 from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
 from agent.media.references import with_data
@@ -28,7 +28,8 @@ from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
 from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, ids_of, message_parts
-from agent.web.chat.chat_view import ChatView, RunningTurn
+from agent.web.chat.branches import Branches
+from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
@@ -39,7 +40,7 @@ from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
 from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota, size_of
-from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, newest_entries, record_of, waits_for_answer
+from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, record_of, waits_for_answer
 from agent.web.chat.transcript import (
     is_prompt,
     is_unfinished,
@@ -48,10 +49,8 @@ from agent.web.chat.transcript import (
     to_turns,
     unanswered_tool_calls,
 )
+from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
-
-WINDOW = 30
-"""Bubbles shown at first. The cost of an update depends on their number alone."""
 
 
 class Conversations:
@@ -77,6 +76,8 @@ class Conversations:
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.rate_limiter = RateLimiter(settings.public)
         self.remembered, self.replies = RememberedSettings(), Replies()
+        self.views = ChatViews(store, self.live_runs, self.replies)
+        self.branches = Branches(store, self._quota, RetentionPeriods.of(settings), self.live_runs.is_busy)
 
     # Queries
 
@@ -105,26 +106,6 @@ class Conversations:
         if first is None or not model or self.choices(owner).picked or first.id == model:
             return None
         return first
-
-    async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
-        """Return the newest turns of a stored conversation. The view is empty if this owner does not have it."""
-        live = self.live_runs.get(conversation, owner)
-        while True:
-            try:
-                entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
-            except NotFound:
-                return ChatView()
-            before, live = live, self.live_runs.get(conversation, owner)
-            if live is before:
-                break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
-        if live is not None:
-            return ChatView(turns=RunningTurn(live, entries).before, has_earlier=has_earlier, live=live)
-        return ChatView(turns=to_turns(entries, replies=self.replies.get(conversation)), has_earlier=has_earlier)
-
-    async def running_turn(self, live: LiveRun) -> RunningTurn:
-        """Return the turn of an answer that is being written, or that has just ended."""
-        entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
-        return RunningTurn(live, entries)
 
     # Actions
 

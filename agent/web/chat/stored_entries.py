@@ -21,13 +21,17 @@ async def record_of(store: HistoryStore, conversation: str | None, owner: str) -
 
 async def newest_entries(
     store: HistoryStore, owner: str, conversation: str | None, window: int
-) -> tuple[list[Entry], bool]:
-    """Return enough entries for `window` bubbles, and True if there can be older ones. Raises `NotFound`."""
+) -> tuple[Record, list[Entry], bool]:
+    """Return the record, enough entries for `window` bubbles, and True if there can be older ones.
+
+    Raises `NotFound`.
+    """
     if conversation is None:
         raise NotFound("there is no conversation")
     most = window * 2  # a question and its answer show at least one bubble each
-    entries = await store.history(await store.get(conversation, owner=owner), limit=most)
-    return entries, len(entries) == most
+    record = await store.get(conversation, owner=owner)
+    entries = await store.history(record, limit=most)
+    return record, entries, len(entries) == most
 
 
 def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:

@@ -66,6 +66,14 @@ class Bubble:
         return content
 
 
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The ids of the messages that were sent in the same place, in their order, and which of them is shown, from 1."""
+
+    ids: tuple[str, ...]
+    number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """A user's message (None if the history begins within a turn) and the bubbles of the answer.
@@ -74,7 +82,7 @@ class Turn:
     are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
-    the last run.
+    the last run. `versions` are the versions of the user's message, None if there is only this one.
     """
 
     user: Entry | None
@@ -86,6 +94,7 @@ class Turn:
     watched_since: float = 0.0
     run: str = ""
     quiet_since: float = math.inf
+    versions: Versions | None = None
 
     @property
     def is_empty(self) -> bool:

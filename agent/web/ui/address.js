@@ -1,4 +1,4 @@
-// Addresses messages for edit, retry and undo by their ids. The server never gets a position, because its list may have
+// Addresses messages for edit, retry, undo and branches by their ids. The server never gets a position, because its list may have
 // changed since the page got its own.
 ({ $, box }) => {
   const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button") ?? [])];
@@ -71,8 +71,17 @@
     if (editing && event.target.matches?.("#chat textarea.edit-textarea")) editing.text = event.target.value;
   });
 
+  // Buttons in the line under an answer: other versions of its message, and a copy of the branch.
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest?.("#chat .branches button");
+    if (!button || button.disabled) return;
+    window.addressed.branch = button.value;
+    $(button.matches(".copy-branch") ? "#copy-branch" : "#version").click();
+  });
+
   window.addressed = {
     last: "",
+    branch: "", // the id of the message whose version is chosen, or whose branch is copied
     held,
     edited: () => [editing?.id ?? "", editing?.text ?? ""],
     // The box stays open until the server has accepted the edit, so that a refusal loses nothing.

@@ -98,6 +98,9 @@ class Events:
             shown.change(None, None, None, js="() => window.addressed.held(window.live.shown)", **QUIET)
         undo = "() => [window.addressed.last]"
         self._follow(chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=undo, **QUIET))
+        named: dict[str, Any] = {"js": "() => [window.addressed.branch]", **QUIET}
+        for button, chosen in ((chat.version, handlers.branches.version), (chat.copy_branch, handlers.branches.copy)):
+            self._follow(button.click(chosen, self._widgets.addressed, None, **named))
         self._follow(chat.earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         begun = chat.new.click(handlers.new, None, [chat.view, chat.earlier, box], **QUIET)

@@ -14,12 +14,14 @@ from agent.errors import AgentError
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.providers import preload
-from agent.web.chat.conversations import WINDOW, Conversations
+from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
+from agent.web.chat.views import WINDOW
 from agent.web.ui.attachment_handlers import AttachmentHandlers
+from agent.web.ui.branch_handlers import BranchHandlers
 from agent.web.ui.components import (
     Given,
     Updates,
@@ -61,6 +63,7 @@ class Handlers:
         self._sessions = PageSessions()
         self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
         self.attaching = AttachmentHandlers(conversations, self._sessions, widgets, guard)
+        self.branches = BranchHandlers(conversations.branches, self._sessions)
         self.settings = SettingHandlers(conversations, self._sessions)
         self._model = ModelWidgets(conversations, widgets)
         self.keys = KeyHandlers(conversations, self._sessions, self._model)
@@ -272,7 +275,7 @@ class Handlers:
 
     async def _stored(self, session: PageSession) -> Updates:
         """Return the stored conversation. The composer changes only if no answer is being written."""
-        stored = await self._conversations.view(session.owner, session.conversation, session.window)
+        stored = await self._conversations.views.view(session.owner, session.conversation, session.window)
         page = render_view(stored, session.window, session.translator)
         shown: Updates = {
             self.widgets.chat.view: self._view(session, page.messages, stored.live),

@@ -41,7 +41,8 @@ class Chat:
     """The widgets above the composer: the bar, the conversation, and the key panel.
 
     The two `running` chatbots show the answer that is being written: what is done, and what grows. `view` tells live.js
-    what to show. live.js clicks `redraw` to show it, and `refresh` to get another.
+    what to show. live.js clicks `redraw` to show it, and `refresh` to get another. address.js clicks `edit`, `version`
+    and `copy_branch`.
     """
 
     new: gr.Button
@@ -54,6 +55,8 @@ class Chat:
     redraw: gr.Button
     refresh: gr.Button
     edit: gr.Button
+    version: gr.Button
+    copy_branch: gr.Button
     key_text: gr.HTML
     key: gr.Textbox
     forget_keys: gr.Button
@@ -173,7 +176,9 @@ def _chat(title: str) -> Chat:
     view = gr.JSON(visible=False)
     redraw = gr.Button("", elem_id="redraw", visible="hidden")
     refresh = gr.Button("", elem_id="refresh", visible="hidden")
-    edit = gr.Button("", elem_id="edit", visible="hidden")  # clicked by address.js
+    edit, version, copy_branch = (
+        gr.Button("", elem_id=name, visible="hidden") for name in ("edit", "version", "copy-branch")
+    )
     with gr.Column(elem_id="key"):
         key_text = gr.HTML(elem_id="key-said", padding=False, visible=False)
         key = gr.Textbox(
@@ -186,7 +191,23 @@ def _chat(title: str) -> Chat:
             html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
         )
         forget_keys = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
-    return Chat(new, notice, switch, earlier, chatbot, running, view, redraw, refresh, edit, key_text, key, forget_keys)
+    return Chat(
+        new=new,
+        notice=notice,
+        switch=switch,
+        earlier=earlier,
+        chatbot=chatbot,
+        running=running,
+        view=view,
+        redraw=redraw,
+        refresh=refresh,
+        edit=edit,
+        version=version,
+        copy_branch=copy_branch,
+        key_text=key_text,
+        key=key,
+        forget_keys=forget_keys,
+    )
 
 
 def _chatbot(**more: Any) -> gr.Chatbot:

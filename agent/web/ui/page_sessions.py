@@ -11,8 +11,8 @@ import gradio as gr
 
 from agent.history import new_id
 from agent.i18n.translator import ENGLISH, Translator, negotiate
-from agent.web.chat.conversations import WINDOW
 from agent.web.chat.expiry import GUEST_PREFIX
+from agent.web.chat.views import WINDOW
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.gradio_compat.login import login_token

@@ -156,8 +156,8 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
                 "options": options(call, turn.run, translator) or None,
             }
         )
-    elif turn.note is not None and (caption := _caption(turn.note, translator)):
-        out.append(_assistant(f'<div class="caption">{caption}</div>', None))
+    elif turn.note is not None and ((caption := _caption(turn.note, translator)) or turn.versions):
+        out.append(_assistant(f'<div class="caption">{caption}{_branches(turn, translator)}</div>', None))
     elif turn.note is None and (waiting or turn.is_waiting):
         out.append(_assistant(_waiting(turn, waiting, translator), None))
     return out
@@ -172,6 +172,29 @@ def _button(turn: Turn) -> tuple[str, str] | None:
     if ended == "error" and types[-1:] != ["output_text"]:
         return None
     return (_("Continue"), "continue") if ended in CUT else None
+
+
+def _branches(turn: Turn, translator: Translator) -> str:
+    """Return the buttons that show the other versions of the turn's message, and the one that copies the branch."""
+    if turn.user is None:
+        return ""
+    out = ""
+    if (versions := turn.versions) is not None:
+        older, newer = versions.number - 2, versions.number
+        count = f"<span>{versions.number}/{len(versions.ids)}</span>"
+        out += _version(versions.ids[older] if older >= 0 else "", translator(_("Previous version")), "older") + count
+        out += _version(
+            versions.ids[newer] if newer < len(versions.ids) else "", translator(_("Next version")), "newer"
+        )
+    name = html.escape(translator(_("Branch from here into a new chat")))
+    copy = f'<button type="button" class="copy-branch" value="{turn.user.id}" title="{name}">'
+    return f'<span class="branches">{out}{copy}</button></span>'
+
+
+def _version(entry_id: str, name: str, kind: str) -> str:
+    """Return the button that shows the version of the message with this id. It is disabled if there is none."""
+    name, state = html.escape(name), "" if entry_id else " disabled"
+    return f'<button type="button" class="version {kind}" value="{entry_id}" title="{name}"{state}></button>'
 
 
 def _waiting(turn: Turn, why: str, translator: Translator) -> str:

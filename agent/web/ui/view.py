@@ -9,8 +9,8 @@ from agent.i18n import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.runtime.retry import Wait
 from agent.web.chat.chat_view import ChatView
-from agent.web.chat.conversations import WINDOW
 from agent.web.chat.transcript import Turn
+from agent.web.chat.views import WINDOW
 from agent.web.ui.render import WireMessage, render_turn
 
 SHORT_WAIT_SECONDS = 5

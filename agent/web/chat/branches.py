@@ -1,0 +1,89 @@
+"""The branches of a conversation: the versions of a message, and a new conversation that begins like another one.
+
+Retry and edit store a new message beside the old one, after the same message. These are versions of each other.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from agent.errors import Conflict
+from agent.history import Entry, HistoryStore, Record
+from agent.messages.repair import count_bytes
+from agent.web.chat.expiry import IsBusy, RetentionPeriods
+from agent.web.chat.journal import branch
+from agent.web.chat.live_runs import STILL_WRITING
+from agent.web.chat.questions import MESSAGE_GONE
+from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
+from agent.web.chat.transcript import Versions, is_prompt
+from agent.web.chat.visitor import Visitor
+
+
+class Branches:
+    """Changes which branch of a conversation is shown, and copies a branch. `periods` are the retention periods."""
+
+    def __init__(self, store: HistoryStore, quota: StorageQuota, periods: RetentionPeriods, is_busy: IsBusy) -> None:
+        self._store, self._quota, self._periods, self._is_busy = store, quota, periods, is_busy
+
+    async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
+        """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
+        record = await self._read(owner, conversation)
+        entries = await self._store.entries(record)
+        if not any(entry.id == entry_id and is_prompt(entry) for entry in entries):
+            raise Conflict(MESSAGE_GONE)
+        await self._store.save(branch(record, _newest_after(entry_id, entries)))
+
+    async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
+        """Store a new conversation with the messages up to the answer to this one, and return its id.
+
+        Raises `Conflict`, `NotFound`, and `Limited` if there is no room for it.
+        """
+        record = await self._read(visitor.owner, conversation)
+        entries = _turns_until(entry_id, await self._store.history(record))
+        expires_at = self._periods.until(visitor.owner, running=False)
+        copied = Record(owner=visitor.owner, title=record.title, head_id=entries[-1].id, expires_at=expires_at)
+        async with self._quota.reservation(visitor, self._is_busy) as reserve:
+            await reserve(sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in entries))
+            return (await self._store.save(copied, entries)).id
+
+    async def _read(self, owner: str, conversation: str | None) -> Record:
+        if conversation is None:
+            raise Conflict(MESSAGE_GONE)
+        record = await self._store.get(conversation, owner=owner)
+        if self._is_busy(record.id):
+            raise Conflict(STILL_WRITING)
+        return record
+
+
+async def versions_of(store: HistoryStore, record: Record) -> Mapping[str, Versions]:
+    """Return the versions of the messages of a conversation that have several, by the id of each."""
+    return versions_in(await store.entries(record)) if record.branches else {}
+
+
+def versions_in(entries: Sequence[Entry]) -> Mapping[str, Versions]:
+    """Return the versions of each message that has several. `entries` are all entries of a conversation, in order."""
+    places = defaultdict[str | None, list[str]](list)
+    for entry in entries:
+        if is_prompt(entry):
+            places[entry.parent_id].append(entry.id)
+    several = [tuple(ids) for ids in places.values() if len(ids) > 1]
+    return {id_: Versions(ids, number) for ids in several for number, id_ in enumerate(ids, 1)}
+
+
+def _newest_after(entry_id: str, entries: Sequence[Entry]) -> str:
+    """Return the end of the branch that leads through this entry and went on last. `entries` are all, in order."""
+    following, newest = {entry_id}, entry_id
+    for entry in entries:
+        if entry.parent_id in following:
+            following.add(entry.id)
+            newest = entry.id
+    return newest
+
+
+def _turns_until(entry_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries up to the end of the turn that begins with this message. Raises `Conflict`."""
+    prompts = [place for place, entry in enumerate(entries) if is_prompt(entry)]
+    found = next((place for place in prompts if entries[place].id == entry_id), None)
+    if found is None:
+        raise Conflict(MESSAGE_GONE)
+    end = next((place for place in prompts if place > found), len(entries))
+    return entries[:end]

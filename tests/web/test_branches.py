@@ -1,0 +1,140 @@
+"""Versions of a message, and chats that begin like another one."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+
+from agent.errors import Conflict, Limited, NotFound
+from agent.history import Entry, Note, Record
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.settings import PublicSettings
+from agent.web.chat.branches import Branches, versions_in
+from agent.web.chat.expiry import FOR_EVER
+from agent.web.chat.journal import branch
+from agent.web.chat.live_runs import STILL_WRITING
+from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.transcript import is_prompt, message_text
+from agent.web.chat.visitor import Visitor
+
+ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
+
+
+class House:
+    """A store with one conversation, and its branches."""
+
+    def __init__(self, folder: Path, limits: PublicSettings | None = None) -> None:
+        self.store, self.busy = MemoryStore(), set[str]()
+        quota = StorageQuota(limits, self.store, MediaStore(folder), folder)
+        self.branches = Branches(self.store, quota, FOR_EVER, self.busy.__contains__)
+        self.record = Record(owner="ann", title="Numbers")
+
+    async def turn(self, text: str, after: str | None = None) -> str:
+        """Store a message after this entry and its answer. Return the message's id."""
+        prompt = Entry(parent_id=after, message=ModelRequest([UserPromptPart(text)]))
+        answer = Entry(parent_id=prompt.id, message=ModelResponse([TextPart(f"To {text}")]), note=Note(ended="stop"))
+        record = branch(self.record, answer.id)
+        self.record = await self.store.save(record, [prompt, answer])
+        return prompt.id
+
+    async def shown(self, conversation: str = "", owner: str = "ann") -> list[str]:
+        """Return the texts of the visitor's messages on the branch that is shown."""
+        self.record = await self.store.get(conversation or self.record.id, owner=owner)
+        return [message_text(entry) for entry in await self.store.history(self.record) if is_prompt(entry)]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
+    first = await house.turn("one")
+    await house.turn("two", after=house.record.head_id)
+    edited = await house.turn("other")
+    assert await house.shown() == ["other"]
+    await house.branches.choose("ann", house.record.id, first)
+    assert await house.shown() == ["one", "two"]
+    await house.branches.choose("ann", house.record.id, edited)
+    assert await house.shown() == ["other"]
+    versions = versions_in(await house.store.entries(house.record))
+    assert {id_: (one.number, one.ids) for id_, one in versions.items()} == {
+        first: (1, (first, edited)),
+        edited: (2, (first, edited)),
+    }
+
+
+async def test_copy_has_the_turns_up_to_the_answer(house: House) -> None:
+    first = await house.turn("one")
+    second = await house.turn("two", after=house.record.head_id)
+    await house.turn("three", after=house.record.head_id)
+    original = house.record
+    copied = await house.branches.copy(ANN, original.id, second)
+    assert copied != original.id
+    assert await house.shown(copied) == ["one", "two"]
+    assert house.record.title == "Numbers"
+    assert len(await house.store.history(house.record)) == 4
+    assert await house.shown(original.id) == ["one", "two", "three"]
+    await house.store.delete(original.id, owner="ann")
+    assert await house.shown(copied) == ["one", "two"]
+    assert first != second
+
+
+async def test_only_the_owner_has_branches(house: House) -> None:
+    first = await house.turn("one")
+    for attempt in (
+        house.branches.choose("bob", house.record.id, first),
+        house.branches.copy(BOB, house.record.id, first),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+    for attempt in (house.branches.choose("ann", house.record.id, "x"), house.branches.copy(ANN, house.record.id, "x")):
+        with pytest.raises(Conflict):
+            await attempt
+    assert await house.store.list("bob") == []
+
+
+async def test_branches_do_not_change_during_an_answer(house: House) -> None:
+    first = await house.turn("one")
+    house.busy.add(house.record.id)
+    for attempt in (
+        house.branches.choose("ann", house.record.id, first),
+        house.branches.copy(ANN, house.record.id, first),
+    ):
+        with pytest.raises(Conflict) as refused:
+            await attempt
+        assert refused.value.text == STILL_WRITING
+
+
+async def test_copy_needs_room(tmp_path: Path) -> None:
+    house = House(tmp_path, PublicSettings(stored_mb_per_visitor=1))
+    first = await house.turn("x" * 600_000)
+    with pytest.raises(Limited):
+        await house.branches.copy(ANN, house.record.id, first)
+    assert len(await house.store.list("ann")) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=14), st.integers(0, 30))
+def test_every_version_can_be_shown(steps: list[tuple[int, bool]], chosen: int) -> None:
+    """Whatever was sent, retried and edited: each message can be shown again, and nothing is lost."""
+
+    async def play() -> None:
+        house = House(Path("nowhere"))
+        sent = [await house.turn("0")]
+        for number, (place, beside) in enumerate(steps, 1):
+            entries = {entry.id: entry for entry in await house.store.entries(house.record)}
+            at = entries[sent[place % len(sent)]]
+            answer = next(entry.id for entry in entries.values() if entry.parent_id == at.id)
+            sent.append(await house.turn(str(number), after=at.parent_id if beside else answer))
+        wanted = sent[chosen % len(sent)]
+        before = await house.store.entries(house.record)
+        await house.branches.choose("ann", house.record.id, wanted)
+        assert await house.store.entries(house.record) == before
+        record = await house.store.get(house.record.id, owner="ann")
+        assert wanted in [entry.id for entry in await house.store.history(record)]
+
+    asyncio.run(play())
