@@ -63,6 +63,7 @@ LAYERS = (
     ("agent.providers", "agent.tools"),
     ("agent.context", "agent.media.references"),
     ("agent.media.store",),
+    ("agent.history.conformance",),
     ("agent.suspension.ledgers",),
     ("agent.history",),
     ("agent.fetch", "agent.messages", "agent.models", "agent.responses", "agent.settings", "agent.space"),

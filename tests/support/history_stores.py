@@ -1,58 +1,108 @@
 """The history stores that the conformance suite tests, and conversations to store in them.
 
-A new backend is one line in `STORES`: a function of an empty folder and a clock that opens the store, once per test.
+A new store is one line in `STORES`: a function of an empty folder and a clock that opens the store, once per test.
+`SUBJECTS` says more about some of them. Another process finds a subject by its name, `subject_name`.
 """
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
-
-from agent.history import Entry, HistoryStore, Record, now
+from agent.history import HistoryStore
+from agent.history.conformance import Clock, Subject
+from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
+from agent.suspension.ledgers import MemoryLedger
+from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers.sqlite import SqliteLedger
 
-ALICE, MALLORY = "visitor:alice", "visitor:mallory"
+__all__ = [
+    "ALICE",
+    "MALLORY",
+    "STORES",
+    "SUBJECTS",
+    "Clock",
+    "chain",
+    "grown",
+    "prompt",
+    "prompts",
+    "started",
+    "subject_name",
+    "titled",
+]
+
+Opener = Callable[[Path, Callable[[], datetime]], Awaitable[HistoryStore]]
 
 
-class Clock:
-    """A clock that runs, and can be set forward."""
-
-    ahead = timedelta()
-
-    def __call__(self) -> datetime:
-        return now() + self.ahead
-
-
-async def memory(_: Path, clock: Clock) -> HistoryStore:
+async def memory(_: Path, clock: Callable[[], datetime]) -> HistoryStore:
     return MemoryStore(clock)
 
 
-async def sqlite(folder: Path, clock: Clock) -> HistoryStore:
+async def sqlite(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
     return await SqliteStore.open(folder / "history.db", clock=clock)
 
 
-STORES: dict[str, Callable[[Path, Clock], Awaitable[HistoryStore]]] = {
+STORES: dict[str, Opener] = {
     "memory": memory,
     "sqlite": sqlite,
 }
 
 
-def prompt(text: str = "Hello") -> ModelRequest:
-    return ModelRequest([UserPromptPart(text)])
+async def in_memory(_: Path, store: Any) -> bytes:
+    """Return all text of a store in memory."""
+    data = store._data
+    runs = [event.json for run in data.runs.values() for event in run.events]
+    return repr([data.conversations, data.runs, runs]).encode("utf-8", "replace")
 
 
-def chain(*messages: ModelMessage, after: str | None = None) -> list[Entry]:
-    """Return one entry per message, each linked to the one before it."""
-    entries: list[Entry] = []
-    for message in messages:
-        entries.append(Entry(parent_id=after, message=message))
-        after = entries[-1].id
-    return entries
+async def in_files(folder: Path, _: HistoryStore) -> bytes:
+    """Return the content and the names of all files in a folder."""
+
+    def read() -> bytes:
+        return b"".join(path.name.encode() + path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+    return await asyncio.to_thread(read)
 
 
-async def started(store: HistoryStore, *texts: str, owner: str = ALICE) -> tuple[Record, list[Entry]]:
-    """Store a conversation with these prompts."""
-    entries = chain(*map(prompt, texts or ("Hello",)))
-    return await store.save(Record(owner=owner, head_id=entries[-1].id), entries), entries
+@asynccontextmanager
+async def traced(store: Any) -> AsyncIterator[list[str]]:
+    """Add each statement of a SQLite store to the list, without those of its triggers."""
+    statements: list[str] = []
+    database = store._database
+    connections = (database._writer, database._reader, database._searcher)
+    for connection in connections:
+        await connection.set_trace_callback(lambda text: None if text.startswith("--") else statements.append(text))
+    yield statements
+    for connection in connections:
+        await connection.set_trace_callback(None)
+
+
+MORE: dict[str, dict[str, Any]] = {
+    "memory": {"raw": in_memory, "ledger": lambda _: MemoryLedger()},
+    "sqlite": {
+        "processes": True,
+        "raw": in_files,
+        "queries": traced,
+        "ledger": lambda folder: SqliteLedger(folder / "history.db"),
+    },
+}
+"""What the suite needs to know about a store for further laws, as fields of `Subject`."""
+
+SUBJECTS = {name: Subject(open=open_, **MORE.get(name, {})) for name, open_ in STORES.items()}
+
+FILE_LEDGER = Subject(
+    open=memory,
+    without=("base", "branches", "labels", "search", "retention", "events", "raw"),
+    processes=True,
+    ledger=lambda folder: FileLedger(folder / "used"),
+)
+"""A ledger that is no part of a history."""
+
+
+def subject_name(name: str) -> str:
+    """Return the name by which another process finds a subject."""
+    return f"{__name__}:{name if name.isupper() else f'SUBJECTS.{name}'}"

@@ -7,7 +7,7 @@ from agent.history import now
 
 
 class Ledger(Protocol):
-    """Remembers used ids. All implementations pass the suite in `tests/core/test_ledgers.py`."""
+    """Remembers used ids. The laws of `agent.history.conformance.ledgers` say what all ledgers promise."""
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
         """Return True if this is the first use of the id. Of any uses at once, in any processes, exactly one is first.

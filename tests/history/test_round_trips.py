@@ -1,0 +1,70 @@
+"""Property tests of what stores keep: any message, any text, any bytes."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+
+from agent.history import Entry, HistoryStore, Note, Record
+from agent.history.run_events import RunEvent, join_events, split_events
+from agent.history.search import EXCERPT_CHARACTERS, fold, hit_in, words_of
+from tests.support.history_stores import ALICE, chain, grown, prompt
+from tests.support.strategies import TEXT, conversations
+from tests.tiers import examples
+
+SLOW = settings(
+    deadline=None,
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+WORD = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc", "Zl", "Zp"]), min_size=1, max_size=6)
+
+
+@SLOW
+@given(messages=conversations())
+async def test_any_message_round_trips(store: HistoryStore, messages: list[ModelMessage]) -> None:
+    entries = chain(*messages)
+    record = await grown(store, Record(owner=ALICE), entries)
+    assert await store.history(record) == entries
+
+
+@SLOW
+@given(text=TEXT)
+async def test_any_text_round_trips(store: HistoryStore, text: str) -> None:
+    entry = Entry(parent_id=None, message=prompt(text), note=Note(detail=text))
+    record = await store.save(Record(owner=ALICE, title=text, head_id=entry.id), [entry])
+    assert await store.get(record.id, owner=ALICE) == record
+    assert record.title == text
+    assert await store.history(record) == [entry]
+
+
+@SLOW
+@given(data=st.binary(max_size=300), kind=st.sampled_from(["image/png", "audio/wav", "application/x-own"]))
+async def test_bytes_round_trip(store: HistoryStore, data: bytes, kind: str) -> None:
+    media = BinaryContent(data, media_type=kind, identifier="scan")
+    message = ModelRequest([UserPromptPart(["See:", media]), ToolReturnPart("tool", [media], "call-1")])
+    record = await grown(store, Record(owner=ALICE), chain(message))
+    (entry,) = await store.history(record)
+    asked, returned = entry.message.parts
+    assert isinstance(asked, UserPromptPart)
+    assert isinstance(returned, ToolReturnPart)
+    for back in (asked.content[1], returned.content[0]):
+        assert isinstance(back, BinaryContent)
+        assert (back.data, back.media_type, back.identifier) == (data, kind, "scan")
+
+
+@given(st.lists(st.text(st.characters(codec=None)), min_size=1))
+def test_any_event_text_survives(texts: list[str]) -> None:
+    events = [RunEvent.of(number, {"content": text}) for number, text in enumerate(texts, 5)]
+    assert split_events(join_events(events).encode().decode(), 5) == events
+    assert [event.value["content"] for event in events] == texts
+
+
+@given(st.lists(WORD, min_size=1, max_size=60), st.data())
+def test_excerpt_shows_a_word_of_the_query(texts: list[str], data: st.DataObject) -> None:
+    text, query = " ".join(texts), data.draw(st.sampled_from(texts))
+    words = words_of(query)
+    (entry,) = chain(prompt(text))
+    hit = hit_in(Record(owner=ALICE), entry, words)
+    assert 0 <= hit.start <= hit.end <= len(hit.excerpt) <= EXCERPT_CHARACTERS + 10
+    if len(fold(text)) == len(text) and words:
+        assert fold(hit.excerpt[hit.start : hit.end]) in words

@@ -1,0 +1,329 @@
+"""The faults and promises that only a SQLite file has. What all stores promise is in `agent.history.conformance`."""
+
+import asyncio
+import inspect
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import aclosing, closing
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigError, HistoryError
+from agent.history import HistoryStore, Record, now
+from agent.history.sqlite import SqliteStore
+from agent.history.sqlite_schema import MIGRATIONS
+from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, started, titled
+
+ROOT = Path(__file__).parents[2]
+
+# The child does not import this module, which would load pytest and hypothesis.
+CHILD = "\n".join(
+    [
+        "from __future__ import annotations",
+        "import asyncio, sys",
+        "from dataclasses import replace",
+        "from agent.errors import Conflict",
+        "from agent.history import Entry, Record",
+        "from agent.history.sqlite import SqliteStore",
+        "from pydantic_ai.messages import ModelRequest, UserPromptPart",
+        f"ALICE = {ALICE!r}",
+        *map(inspect.getsource, (prompt, chain, started, grown)),
+    ]
+)
+
+
+def python(script: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start another process that runs `script`, which can import the store and this suite's helpers."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", CHILD + script, *arguments]
+    return subprocess.Popen(command, env=environment, cwd=ROOT, text=True, stdout=subprocess.PIPE, **options)
+
+
+TALK = """
+async def main(path, name):
+    store = await SqliteStore.open(path)
+    record, entries = await started(store, f"{name}.0")
+    print(record.id, flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    for turn in range(1, 61):
+        entries = chain(prompt(f"{name}.{turn}"), after=entries[-1].id)
+        record = await grown(store, record, entries)
+        while True:
+            shared = await store.get("shared", owner=ALICE)
+            try:
+                shared = await grown(store, shared, chain(prompt(f"{name}.{turn}"), after=shared.head_id))
+                break
+            except Conflict:
+                pass
+    await store.aclose()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+async def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await store.save(Record(id="shared", owner=ALICE))
+        writers = [python(TALK, str(path), name, stdin=subprocess.PIPE) for name in "ab"]
+        ids = [await asyncio.to_thread(writer.stdout.readline) for writer in writers if writer.stdout]
+        await asyncio.gather(*(asyncio.to_thread(writer.communicate, "go\n") for writer in writers))
+        assert [writer.returncode for writer in writers] == [0, 0]
+        for name, line in zip("ab", ids, strict=True):
+            record = await store.get(line.strip(), owner=ALICE)
+            assert prompts(await store.history(record)) == [f"{name}.{turn}" for turn in range(61)]
+        shared = prompts(await store.history(await store.get("shared", owner=ALICE)))
+        assert len(shared) == 120
+        for name in "ab":
+            assert [text for text in shared if text[0] == name] == [f"{name}.{turn}" for turn in range(1, 61)]
+
+
+async def test_many_can_create_the_file_at_once(tmp_path: Path) -> None:
+    stores = await asyncio.gather(*(SqliteStore.open(tmp_path / "history.db") for _ in range(8)))
+    record, entries = await started(stores[0])
+    for store in stores:
+        assert await store.history(record) == entries
+        await store.aclose()
+
+
+async def test_new_file_of_another_process_is_awaited(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(SqliteStore.open(path, busy_timeout=30))
+        await asyncio.wait({opening}, timeout=0.2)
+        assert not opening.done()
+        other.execute("COMMIT")
+    async with aclosing(await opening) as store:
+        await started(store)
+
+
+ACKNOWLEDGE = """
+async def main(path):
+    store = await SqliteStore.open(path)
+    record = await store.save(Record(id="talk", owner=ALICE))
+    turn = 0
+    while True:
+        record = await grown(store, record, chain(*(prompt(f"{turn}.{i}") for i in range(9)), after=record.head_id))
+        print(turn, flush=True)
+        turn += 1
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.2])
+@pytest.mark.slow
+async def test_killed_process_loses_no_acknowledged_save(tmp_path: Path, delay: float) -> None:
+    path = tmp_path / "history.db"
+    writer = python(ACKNOWLEDGE, str(path))
+    assert writer.stdout is not None
+    assert await asyncio.to_thread(writer.stdout.readline) == "0\n"
+    await asyncio.sleep(delay)
+    writer.kill()
+    rest, _ = await asyncio.to_thread(writer.communicate)
+    assert writer.returncode == -signal.SIGKILL
+    acknowledged = 1 + rest.count("\n")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        kept = prompts(await store.history(await store.get("talk", owner=ALICE)))
+        turns = len(kept) // 9
+        assert turns in (acknowledged, acknowledged + 1)  # One save can be committed but not yet acknowledged.
+        assert kept == [f"{turn}.{i}" for turn in range(turns) for i in range(9)]
+
+
+async def test_reopening_shows_the_same(tmp_path: Path) -> None:
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        record, entries = await started(store, "1", "2")
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        assert await store.list(ALICE) == [record]
+        assert await store.history(record) == entries
+        await grown(store, record, chain(prompt("3"), after=entries[-1].id))
+
+
+async def test_close_waits_for_save(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "history.db")
+    saving = asyncio.create_task(started(store, "1"))
+    await asyncio.sleep(0)
+    await store.aclose()
+    record, entries = await saving
+    with pytest.raises(HistoryError, match="closed"):
+        await store.history(record)
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        assert await store.history(record) == entries
+
+
+@pytest.mark.slow
+async def test_script_without_close_still_ends(tmp_path: Path) -> None:
+    script = "async def main():\n    await started(await SqliteStore.open(sys.argv[1]))\nasyncio.run(main())"
+    process = python(script, str(tmp_path / "history.db"), stderr=subprocess.DEVNULL)
+    await asyncio.to_thread(process.communicate, None, 30)
+    assert process.returncode == 0
+
+
+async def test_only_this_user_can_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "history.db"
+    before = os.umask(0)
+    try:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            await started(store)
+            modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+            assert modes == {"history.db": 0o600, "history.db-wal": 0o600, "history.db-shm": 0o600}
+    finally:
+        os.umask(before)
+    path.chmod(0o644)
+    await (await SqliteStore.open(path)).aclose()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("way", ["delete", "erase"])
+async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
+    def found() -> bool:
+        return any(b"hunter2" in file.read_bytes() for file in tmp_path.iterdir())
+
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        await started(store, *("kept" * 100 for _ in range(20)))
+        record, _ = await started(store, *("hunter2 " * 900 for _ in range(20)))
+    # Reopen, so that the text moves from the log to the database file.
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        assert found()
+        if way == "delete":
+            await store.delete(record.id, owner=ALICE)
+        else:
+            assert await store.retention.erase(await store.save(replace(record, expires_at=now())))
+        assert not found()
+
+
+async def test_deletion_frees_space(tmp_path: Path) -> None:
+    file = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(file)) as store:
+        empty = file.stat().st_size
+        record, _ = await started(store, *("hunter2 " * 90_000 for _ in range(8)))
+    large = file.stat().st_size
+    async with aclosing(await SqliteStore.open(file)) as store:
+        assert await store.retention.erase(record)
+    with closing(sqlite3.connect(file)) as base:
+        assert base.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+    assert file.stat().st_size < empty + (large - empty) / 10
+
+
+async def test_stores_of_one_file_wait_for_each_other(tmp_path: Path) -> None:
+    async def talk(store: HistoryStore) -> None:
+        record, _ = await started(store, "0")
+        for turn in range(1, 40):
+            record = await grown(store, record, chain(prompt(f"{turn}"), after=record.head_id))
+        assert prompts(await store.history(record)) == [f"{turn}" for turn in range(40)]
+
+    stores = [await SqliteStore.open(tmp_path / "history.db") for _ in range(3)]
+    await asyncio.gather(*map(talk, stores))
+    for store in stores:
+        await store.aclose()
+
+
+async def test_newer_schema_is_refused_and_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    await (await SqliteStore.open(path)).aclose()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+    with pytest.raises(ConfigError, match="newer version") as caught:
+        await SqliteStore.open(path)
+    assert str(path) in str(caught.value)
+
+
+def ruin(path: Path, how: str) -> None:
+    match how:
+        case "folder":
+            path.mkdir()
+        case "text":
+            path.write_text("This is not a database. " * 100)
+        case "below-a-file":
+            path.parent.write_text("")
+        case _:
+            raise AssertionError(how)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("folder", "opened"), ("text", "not a SQLite database"), ("below-a-file", "File exists|Not a directory")],
+)
+async def test_unusable_file_is_named(tmp_path: Path, how: str, reason: str) -> None:
+    path = tmp_path / "data" / "history.db"
+    if how != "below-a-file":
+        path.parent.mkdir()
+    ruin(path, how)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        await SqliteStore.open(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_read_only_file_is_named() -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "history.db")
+        await (await SqliteStore.open(path)).aclose()
+        os.chmod(path, 0o444)
+        root = os.geteuid() == 0
+        if root:  # Root ignores file modes, so switch to another user for a moment.
+            os.chmod(folder, 0o755)
+            os.seteuid(65534)
+        try:
+            with pytest.raises(ConfigError, match=r"cannot be (written|opened)") as caught:
+                await SqliteStore.open(path)
+        finally:
+            if root:
+                os.seteuid(0)
+        assert str(path) in str(caught.value)
+
+
+async def test_failing_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        record, entries = await started(store, "1")
+        await store._database._writer.execute_fetchall("PRAGMA query_only = ON")
+        with pytest.raises(HistoryError, match="cannot be written") as caught:
+            await started(store, "2")
+        assert str(path) in str(caught.value)
+        await store._database._writer.execute_fetchall("PRAGMA query_only = OFF")
+        assert await store.history(record) == entries
+        await store._database._writer.execute_fetchall('UPDATE entries SET entry = \'{"message": "secret"}\'')
+        with pytest.raises(HistoryError, match="damaged") as caught:
+            await store.history(record)
+        assert str(path) in str(caught.value)
+        assert "secret" not in str(caught.value)
+
+
+async def test_locked_file_is_awaited_then_named(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path, busy_timeout=0.05)) as store:
+        record, _ = await started(store)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(HistoryError, match="locked"):
+            await store.save(record)
+        assert await store.get(record.id, owner=ALICE) == record  # Readers need no lock.
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await store.save(record)).revision == 2
+
+
+async def test_older_file_can_be_searched(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        record = await titled(store, "An old title", *(f"message {number}" for number in range(1200)))
+        damaged = await titled(store, "Damaged", "whole", "broken")
+    with closing(sqlite3.connect(path)) as file:  # as a process of the version before leaves it
+        file.execute("UPDATE conversations SET title = '', folded_title = NULL")
+        file.execute("DELETE FROM entry_texts")
+        file.execute("UPDATE entries SET entry = '{}' WHERE id = ?", (damaged.head_id,))
+        file.commit()
+    async with aclosing(await SqliteStore.open(path)) as store:
+        assert [hit.record for hit in await store.search(ALICE, "message 1199")] == [record]
+        assert [hit.record for hit in await store.search(ALICE, "old")] == [record]
+        assert [hit.record.title for hit in await store.search(ALICE, "whole")] == ["Damaged"]
+        assert await store.search(ALICE, "broken") == []
