@@ -4,16 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.history.conformance import LAWS, Law, check
-from tests.support.history_stores import SUBJECTS, subject_name
+from agent.history.conformance import Law, check, laws_for
+from tests.support.history_stores import FILE_LEDGER, SUBJECTS, subject_name
 
-SLOW = ("processes",)
-
+SLOW = pytest.mark.slow
 CASES = [
-    pytest.param(law, subject_name(name), id=f"{name}-{law.name}", marks=[pytest.mark.slow] * (law.capability in SLOW))
-    for name, subject in SUBJECTS.items()
-    for law in LAWS
-    if subject.offers(law.capability)
+    pytest.param(law, subject_name(name), id=f"{name}-{law.name}", marks=SLOW if "processes" in law.needs else ())
+    for name, subject in {**SUBJECTS, "FILE_LEDGER": FILE_LEDGER}.items()
+    for law in laws_for(subject)
 ]
 
 

@@ -22,6 +22,7 @@ from agent.suspension.ledgers.sqlite import SqliteLedger
 
 __all__ = [
     "ALICE",
+    "FILE_LEDGER",
     "MALLORY",
     "STORES",
     "SUBJECTS",
@@ -70,12 +71,17 @@ async def in_files(folder: Path, _: HistoryStore) -> bytes:
 
 @asynccontextmanager
 async def traced(store: Any) -> AsyncIterator[list[str]]:
-    """Add each statement of a SQLite store to the list, without those of its triggers."""
+    """Add each statement of a SQLite store to the list. A cascade repeats it for each row, which does not count."""
     statements: list[str] = []
+
+    def add(text: str) -> None:
+        if statements[-1:] != [text]:
+            statements.append(text)
+
     database = store._database
     connections = (database._writer, database._reader, database._searcher)
     for connection in connections:
-        await connection.set_trace_callback(lambda text: None if text.startswith("--") else statements.append(text))
+        await connection.set_trace_callback(add)
     yield statements
     for connection in connections:
         await connection.set_trace_callback(None)

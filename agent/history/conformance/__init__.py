@@ -12,11 +12,13 @@ from agent.history.conformance import (
     ledgers,
     lists,
     owners,
+    processes,
+    queries,
     retention,
     revisions,
     searches,
 )
-from agent.history.conformance.laws import CAPABILITIES, LAWS, Broken, Capability, Law, law
+from agent.history.conformance.laws import CAPABILITIES, LAWS, Broken, Capability, Law, law, laws_for
 from agent.history.conformance.report import Outcome, check, check_all, report
 from agent.history.conformance.trial import Clock, Subject, Trial
 
@@ -30,6 +32,8 @@ LAW_MODULES = (
     deletion,
     retention,
     events,
+    processes,
+    queries,
     ledgers,
 )
 """Importing a module adds its laws to `LAWS`."""
@@ -47,5 +51,6 @@ __all__ = [
     "check",
     "check_all",
     "law",
+    "laws_for",
     "report",
 ]

@@ -69,7 +69,7 @@ async def _with_secrets(store: HistoryStore) -> Record:
     return await store.save(replace(record, head_id=more[-1].id), more, batch(record, 3, f"{SECRET} last", ended=True))
 
 
-@law("raw")
+@law("raw", "branches", "events", "retention")
 async def deleted_text_is_nowhere(trial: Trial) -> None:
     """After `delete` or `erase`, nothing that is stored contains text of the conversation, its title or its runs."""
     for way in ("delete", "erase"):
@@ -87,7 +87,7 @@ async def deleted_text_is_nowhere(trial: Trial) -> None:
         same(await store.history(kept), entries, "the history of another conversation")
 
 
-@law("raw")
+@law("raw", "events")
 async def text_of_removed_runs_is_nowhere(trial: Trial) -> None:
     """After the events of ended runs were removed, nothing that is stored contains their text."""
     store = trial.store

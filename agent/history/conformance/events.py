@@ -131,7 +131,7 @@ async def unfinished_runs_say_what_entries_contain(trial: Trial) -> None:
     same([*await store.runs.unfinished(limit=0)], [], "the runs with limit=0")
 
 
-@law("events")
+@law("events", "retention")
 async def deleted_conversation_has_no_events(trial: Trial) -> None:
     """The events of a conversation are deleted with it."""
     store = trial.store

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.conformance.trial import Trial
+from agent.history.conformance.trial import Subject, Trial
 
 Capability = Literal[
     "base", "branches", "labels", "search", "retention", "events", "raw", "queries", "processes", "ledger"
@@ -23,10 +23,18 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A promise that every store with this capability keeps. `check` raises `Broken`, or any other exception."""
+    """A promise of every store that offers the needed capabilities.
 
-    capability: Capability
+    `check` raises `Broken`, or any other exception.
+    """
+
+    needs: tuple[Capability, ...]
     check: Callable[[Trial], Awaitable[None]]
+
+    @property
+    def capability(self) -> Capability:
+        """The capability that the law is about, the first of those that it needs."""
+        return self.needs[0]
 
     @property
     def name(self) -> str:
@@ -43,14 +51,19 @@ LAWS: list[Law] = []
 """All laws, in the order of their modules."""
 
 
-def law(capability: Capability) -> Callable[[Callable[[Trial], Awaitable[None]]], Callable[[Trial], Awaitable[None]]]:
+def law(*needs: Capability) -> Callable[[Callable[[Trial], Awaitable[None]]], Callable[[Trial], Awaitable[None]]]:
     """Return the decorator that adds a function to `LAWS`. The first sentence of its docstring is the promise."""
 
     def add(check: Callable[[Trial], Awaitable[None]]) -> Callable[[Trial], Awaitable[None]]:
-        LAWS.append(Law(capability, check))
+        LAWS.append(Law(needs, check))
         return check
 
     return add
+
+
+def laws_for(subject: Subject) -> list[Law]:
+    """Return the laws whose capabilities the store offers."""
+    return [law for law in LAWS if all(map(subject.offers, law.needs))]
 
 
 def same(found: object, expected: object, what: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent.history.conformance.laws import CAPABILITIES, LAWS, Broken, Law
+from agent.history.conformance.laws import CAPABILITIES, Broken, Law, laws_for
 from agent.history.conformance.trial import Trial, find_subject
 
 
@@ -24,10 +24,9 @@ async def check(law: Law, name: str, folder: Path) -> None:
         await law.check(trial)
 
 
-async def check_all(name: str, laws: Sequence[Law] = LAWS) -> list[Outcome]:
+async def check_all(name: str) -> list[Outcome]:
     """Check the laws that apply to the subject of this name, each in an empty folder."""
-    subject = find_subject(name)
-    return [await _outcome(law, name) for law in laws if subject.offers(law.capability)]
+    return [await _outcome(law, name) for law in laws_for(find_subject(name))]
 
 
 def report(name: str, outcomes: Sequence[Outcome], tell: Callable[[str], None] = print) -> bool:

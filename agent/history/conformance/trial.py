@@ -4,8 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
@@ -17,6 +17,9 @@ from agent.errors import ConfigError
 from agent.history.contract import HistoryStore
 from agent.history.records import now
 from agent.suspension.ledgers import Ledger
+
+PROCESS_SECONDS = 60.0
+"""Seconds to wait for a line of another process."""
 
 
 class Clock:
@@ -113,33 +116,72 @@ class Trial:
         """Return everything that is stored."""
         return await self.subject.raw(self.folder, self.store) if self.subject.raw else b""
 
+    async def queries_of(self, call: Callable[[], Awaitable[object]]) -> list[str]:
+        """Return the queries that a call of the store makes."""
+        if self.subject.queries is None:
+            raise ConfigError(f"{self.name!r} does not count queries.")
+        async with self.subject.queries(self.store) as queries:
+            await call()
+            return [*queries]
+
     def ledger(self) -> Ledger:
         """Open the ledger, as another process would do it again."""
         if self.subject.ledger is None:
             raise ConfigError(f"{self.name!r} has no ledger.")
         return self.subject.ledger(self.folder)
 
-    def process(self, program: Callable[..., Awaitable[None]], *arguments: str) -> "subprocess.Popen[str]":
-        """Start another process that runs `program` with a trial of the same data and these arguments.
+    async def process(self, program: Callable[..., object], *arguments: str) -> "Process":
+        """Start another process that calls `program` with a trial of the same data and these arguments.
 
-        Its standard output has what it prints, and each line that it gets lets it go on.
+        Ends with this trial. `program` is a function of a module, and can be asynchronous.
         """
         source = f"from {__name__} import run_program; run_program()"
-        command = [sys.executable, "-c", source, program.__module__, program.__name__, self.name, str(self.folder)]
+        names = (program.__module__, program.__name__, self.name, str(self.folder))
+        pipe = subprocess.PIPE
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        process = subprocess.Popen(
-            [*command, *arguments], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        process = Process(
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-c", source, *names, *arguments, env=environment, stdin=pipe, stdout=pipe
+            )
         )
-        self._opened.callback(_end, process)
+        self._opened.push_async_callback(process.kill)
         return process
 
 
+class Process:
+    """Another process. It prints lines, and waits for lines."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def read(self) -> str:
+        """Return the next line that the process prints. Raises `AssertionError` if it ends or hangs."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        line = await asyncio.wait_for(stdout.readline(), PROCESS_SECONDS)
+        assert line, "the other process ended early, see its error output"
+        return line.decode().rstrip("\n")
+
+    def write(self, line: str = "") -> None:
+        """Send a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    async def kill(self) -> list[str]:
+        """Kill the process as `kill -9` does, and return the lines that were not read."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        rest, _ = await self._process.communicate()
+        return rest.decode().splitlines()
+
+
 def run_program() -> None:
-    """Run what the command line names. The main function of a process of `Trial.process`."""
+    """Call what the command line names. This is the main function of the other processes."""
     module, program, name, folder, *arguments = sys.argv[1:]
-    asyncio.run(getattr(import_module(module), program)(Trial(name, Path(folder)), *arguments))
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    process.kill()
-    process.communicate()
+    result = getattr(import_module(module), program)(Trial(name, Path(folder)), *arguments)
+    if isinstance(result, Coroutine):
+        asyncio.run(cast("Coroutine[None, None, None]", result))
