@@ -94,6 +94,15 @@ def refused(kind: type[HistoryError], what: str) -> Generator[list[HistoryError]
         raise Broken(f"{what}: raised nothing instead of {kind.__name__}.")
 
 
+@contextmanager
+def allowed(what: str) -> Generator[None, None, None]:
+    """Raise `Broken` if the block raises a `HistoryError`."""
+    try:
+        yield
+    except HistoryError as error:
+        raise Broken(f"{what}: raised {error!r}.") from error
+
+
 def _short(value: object) -> str:
     shown = reprlib.Repr()
     shown.maxstring = shown.maxother = _SHOWN_CHARACTERS

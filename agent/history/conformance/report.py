@@ -1,7 +1,7 @@
 """Runs the laws on a store, and reports for each capability what passed."""
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,26 +24,26 @@ async def check(law: Law, name: str, folder: Path) -> None:
         await law.check(trial)
 
 
-async def check_all(name: str) -> list[Outcome]:
-    """Check the laws that apply to the subject of this name, each in an empty folder."""
-    return [await _outcome(law, name) for law in laws_for(find_subject(name))]
+async def check_all(name: str, capabilities: Collection[str] = CAPABILITIES) -> list[Outcome]:
+    """Check the laws of these capabilities that apply to the subject of this name, each in an empty folder."""
+    laws = laws_for(find_subject(name))
+    return [await _outcome(law, name) for law in laws if law.capability in capabilities]
 
 
-def report(name: str, outcomes: Sequence[Outcome], tell: Callable[[str], None] = print) -> bool:
-    """Tell the result of each capability and each broken law. Return True if no law is broken."""
+def report(name: str, outcomes: Sequence[Outcome], capabilities: Collection[str] = CAPABILITIES) -> bool:
+    """Print the result of each capability and each broken law. Return True if no law is broken."""
     subject = find_subject(name)
-    for capability in CAPABILITIES:
+    for capability in capabilities:
         own = [outcome for outcome in outcomes if outcome.law.capability == capability]
         passed = sum(outcome.failure is None for outcome in own)
-        kept = f"{passed} of {len(own)} laws" if subject.offers(capability) else "not offered"
-        tell(f"{capability:<10} {kept}")
+        print(f"{capability:<10} {f'{passed} of {len(own)} laws' if own else 'not offered'}")
     broken = [outcome for outcome in outcomes if outcome.failure is not None]
     for outcome in broken:
-        tell(f"\n{outcome.law.name} ({outcome.law.capability}) is broken: {outcome.law.sentence}\n{outcome.failure}")
+        print(f"\n{outcome.law.name} ({outcome.law.capability}) is broken: {outcome.law.sentence}\n{outcome.failure}")
     offered = sum(map(subject.offers, CAPABILITIES))
     kind = "BROKEN" if broken else "FULL" if offered == len(CAPABILITIES) else "PARTIAL"
     passed = len(outcomes) - len(broken)
-    tell(f"\n{kind}: {passed} of {len(outcomes)} laws, {offered} of {len(CAPABILITIES)} capabilities")
+    print(f"\n{kind}: {passed} of {len(outcomes)} laws, {offered} of {len(CAPABILITIES)} capabilities are offered")
     return not broken
 
 
