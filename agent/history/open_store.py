@@ -8,12 +8,12 @@ from agent.errors import ConfigError
 from agent.history.contract import HistoryStore
 from agent.history.records import now
 
-FILE = "history.sqlite"
-"""The file of a SQLite history whose URL names none."""
+FILE, FOLDER = "history.sqlite", "history"
+"""The file of a SQLite history and the folder of a JSON history whose URL names none."""
 
 
 async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = now) -> HistoryStore:
-    """Open a store: "sqlite" for a file in `folder`, "sqlite:///path" for another one, or "memory:".
+    """Open a store: "sqlite" for a file in `folder`, "sqlite:///path" for another one, "json:folder", or "memory:".
 
     Raises `ConfigError` for any other URL and for a file that cannot be used.
     """
@@ -22,15 +22,24 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
             from agent.history.sqlite import SqliteStore
 
             return await SqliteStore.open(sqlite_path(url, folder), clock=clock)
+        case "json":
+            from agent.history.json_files import JsonStore
+
+            return await JsonStore.open(json_path(url, folder), clock=clock)
         case "memory":
             from agent.history.memory import MemoryStore
 
             return MemoryStore(clock)
         case kind:
-            raise ConfigError(f"There is no history store for {kind!r}. Use sqlite or memory.")
+            raise ConfigError(f"There is no history store for {kind!r}. Use sqlite, json or memory.")
 
 
 def sqlite_path(url: str, folder: Path) -> Path:
     """Return the file that a URL of a SQLite history names."""
     path = url.removeprefix("sqlite").removeprefix("://").removeprefix("/")
     return Path(path).expanduser() if path else folder / FILE
+
+
+def json_path(url: str, folder: Path) -> Path:
+    """Return the folder that a URL of a JSON history names, relative to the data folder."""
+    return folder / Path(url.removeprefix("json").removeprefix(":") or FOLDER).expanduser()

@@ -14,6 +14,7 @@ from typing import Any
 from agent.history import HistoryStore
 from agent.history.conformance import Clock, Subject
 from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
+from agent.history.json_files import JsonStore
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.suspension.ledgers import MemoryLedger
@@ -47,9 +48,14 @@ async def sqlite(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
     return await SqliteStore.open(folder / "history.db", clock=clock)
 
 
+async def json(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
+    return await JsonStore.open(folder / "history", clock=clock)
+
+
 STORES: dict[str, Opener] = {
     "memory": memory,
     "sqlite": sqlite,
+    "json": json,
 }
 
 
@@ -95,6 +101,7 @@ MORE: dict[str, dict[str, Any]] = {
         "queries": traced,
         "ledger": lambda folder: SqliteLedger(folder / "history.db"),
     },
+    "json": {"processes": True, "raw": in_files},
 }
 """What the suite needs to know about a store for further laws, as fields of `Subject`."""
 

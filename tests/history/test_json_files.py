@@ -1,0 +1,343 @@
+"""The faults that only the files of a JSON history can have. The laws of all stores are tested on it, too."""
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from filelock import lock_descriptor
+
+from agent.errors import ConfigError, HistoryError, NotFound
+from agent.history import HistoryStore, Record, now
+from agent.history import json_conversation as files
+from agent.history.json_files import JsonStore
+from tests.support.history_stores import ALICE, MALLORY, chain, prompt, prompts, started
+from tests.support.history_writer import MESSAGES, events_of, take_turn
+
+ROOT = Path(__file__).parents[2]
+
+
+def writer(url: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.history_writer", url, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def found(folder: Path, text: bytes) -> list[Path]:
+    return [path for path in files_in(folder) if text in path.read_bytes()]
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (path,) = folder.rglob(pattern)
+    return path
+
+
+async def grown(store: HistoryStore, record: Record, *added: str) -> Record:
+    entries = chain(*map(prompt, added), after=record.head_id)
+    return await store.save(replace(record, head_id=entries[-1].id), entries)
+
+
+@pytest.mark.slow
+async def test_process_killed_at_any_step_leaves_all_or_nothing(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        for number in range(99):
+            record = await take_turn(store, Record(id=f"old-{number}", owner=ALICE), 0, f"run of old-{number}")
+            entries = chain(prompt(f"a secret of {number}."))
+            await store.save(Record(id=f"gone-{number}", owner=ALICE, head_id=entries[0].id), entries)
+    with writer(f"json:{tmp_path}", "steps") as process:
+        output = await asyncio.to_thread(process.communicate)
+    steps, status = map(int, output[0].split())
+    assert (process.returncode, status) == (0, 0)
+    assert 20 < steps < 99
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        outcomes: dict[str, set[bool]] = {"old": set(), "new": set(), "gone": set()}
+        before = await store.list(ALICE, limit=999)
+        text = b"".join(path.read_bytes() for path in files_in(tmp_path))
+        for number in range(steps + 1):
+            record = await store.get(f"old-{number}", owner=ALICE)
+            events = await store.runs.events(f"run of old-{number}", owner=ALICE)
+            assert len(await store.history(record)) == MESSAGES * record.revision
+            assert len(events) == record.revision
+            outcomes["old"].add(record.revision == 2)
+            await take_turn(store, record, record.revision, f"run of old-{number}")
+            outcomes["new"].add(await stored_whole(store, f"new-{number}"))
+            kept = [one for one in before if one.id == f"gone-{number}"]
+            assert [prompts(await store.history(one)) for one in kept] == [[f"a secret of {number}."]] * len(kept)
+            assert (f"a secret of {number}.".encode() in text) is bool(kept)
+            outcomes["gone"].add(bool(kept))
+        assert outcomes == {name: {True, False} for name in outcomes}
+    assert not [path for path in files_in(tmp_path) if path.suffix == ".draft"]
+
+
+async def stored_whole(store: HistoryStore, id_: str) -> bool:
+    """Return True if the conversation is stored as a whole, False if nothing is left of it."""
+    try:
+        record = await store.get(id_, owner=ALICE)
+    except NotFound:
+        with pytest.raises(NotFound):
+            await store.runs.events(f"run of {id_}", owner=ALICE)
+        await take_turn(store, Record(id=id_, owner=ALICE), 0, f"run of {id_}")
+        return False
+    assert len(await store.history(record)) == MESSAGES
+    assert len(await store.runs.events(f"run of {id_}", owner=ALICE)) == 1
+    return True
+
+
+@pytest.mark.slow
+async def test_killed_process_loses_no_acknowledged_save(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        await store.save(Record(id="talk", owner=ALICE))
+    acknowledged = 0
+    for delay in (0.0, 0.02, 0.05):
+        process = writer(f"json:{tmp_path}", "talk", "talk")
+        assert process.stdout is not None
+        acknowledged = 1 + int(await asyncio.to_thread(process.stdout.readline))
+        await asyncio.sleep(delay)
+        process.kill()
+        rest, _ = await asyncio.to_thread(process.communicate)
+        acknowledged += rest.count("\n")
+        assert process.returncode == -signal.SIGKILL
+        async with aclosing(await JsonStore.open(tmp_path)) as store:
+            kept = prompts(await store.history(await store.get("talk", owner=ALICE)))
+            turns = len(kept) // MESSAGES
+            assert turns in (acknowledged, acknowledged + 1)
+            assert kept == [f"{turn}.{number}" for turn in range(turns) for number in range(MESSAGES)]
+            assert len(await store.runs.events("run of talk", owner=ALICE)) == turns
+
+
+@pytest.mark.slow
+async def test_racing_processes_lose_nothing(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        await store.save(Record(id="shared", owner=ALICE))
+        processes = [writer(f"json:{tmp_path}", "race", name) for name in "ab"]
+        for process in processes:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
+        await asyncio.gather(*(asyncio.to_thread(process.communicate, "go\n") for process in processes))
+        assert [process.returncode for process in processes] == [0, 0]
+        kept = prompts(await store.history(await store.get("shared", owner=ALICE)))
+        assert sorted(kept) == sorted(f"{name}.{turn}" for name in "ab" for turn in range(30))
+        for name in "ab":
+            assert [text for text in kept if text[0] == name] == [f"{name}.{turn}" for turn in range(30)]
+
+
+async def test_torn_end_of_file_is_ignored_and_cut(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, entries = await started(store, "1")
+        await store.runs.append(events_of(record, 1))
+        for path in (only(tmp_path, "entries.jsonl"), only(tmp_path, "*.events")):
+            with path.open("ab") as file:
+                file.write(b'{"id": "torn')
+        assert await store.history(record) == entries
+        assert len(await store.runs.events("run", owner=ALICE)) == 1
+        record = await grown(store, record, "2")
+        assert prompts(await store.history(record)) == ["1", "2"]
+        assert not found(tmp_path, b"torn")
+
+
+async def test_change_of_another_process_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # so that many changes come within one tick of the file system
+    writing, reading = [await JsonStore.open(tmp_path) for _ in range(2)]
+    record, _ = await started(writing)
+    soon, past = now() + timedelta(days=1), now() - timedelta(days=1)
+    for _ in range(40):
+        for end in (
+            soon,
+            past,
+        ):  # one more change between, because the system gives a file's number to the next but one
+            assert await writing.retention.set_expiry(record, past if end is soon else soon)
+            assert await writing.retention.set_expiry(record, end)
+            assert [one.id for one in await reading.list(ALICE)] == [record.id] * (end is soon)
+    for store in (writing, reading):
+        await store.aclose()
+
+
+async def test_list_and_sizes_read_no_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        records = [await grown(store, Record(owner=ALICE), "text") for _ in range(5)]
+        read: list[Path] = []
+        original = files.read_state
+        monkeypatch.setattr(files, "read_state", lambda path: read.append(path) or original(path))
+        for path in files_in(tmp_path):
+            if path.name == "entries.jsonl":
+                path.unlink()
+        assert await store.list(ALICE) == records[::-1]
+        size = await store.retention.size()
+        await store.label(records[2].id, owner=ALICE, pinned=True)
+        read.clear()
+        assert await store.retention.size() == size - 1  # "false" has become "true"
+        assert len(read) == 1
+
+
+@pytest.mark.parametrize("way", ["delete", "erase"])
+async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        await started(store, "kept", owner=MALLORY)
+        entries = chain(prompt("hunter2"))
+        record = await store.save(Record(owner=ALICE, title="hunter2", head_id=entries[0].id), entries)
+        await store.runs.append(events_of(record, 1))
+        assert found(tmp_path, b"hunter2")
+        before = files_in(tmp_path)
+        if way == "delete":
+            await store.delete(record.id, owner=ALICE)
+        else:
+            assert await store.retention.erase(record)
+        assert not found(tmp_path, b"hunter2")
+        left = files_in(tmp_path)
+        assert left < before
+        assert sorted(path.name for path in left if path.parent.name != "ids") == [
+            "entries.jsonl",
+            "lock",
+            "record.jsonl",
+        ]
+
+
+async def test_only_this_user_can_read_the_files(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with aclosing(await JsonStore.open(tmp_path / "new" / "history")) as store:
+            record, _ = await started(store)
+            await store.runs.append(events_of(record, 1))
+            modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
+    finally:
+        os.umask(before)
+    assert modes == {True: 0o700, False: 0o600}
+    (tmp_path / "new" / "history").chmod(0o755)
+    await (await JsonStore.open(tmp_path / "new" / "history")).aclose()
+    assert (tmp_path / "new" / "history").stat().st_mode & 0o777 == 0o700
+
+
+async def test_missing_indexes_are_made_again(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, _ = await started(store)
+        await store.runs.append(events_of(record, 1))
+    for index in ("ids", "runs"):
+        (path,) = (tmp_path / index).iterdir()
+        path.unlink()
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        with pytest.raises(NotFound):
+            await store.save(Record(id=record.id, owner=MALLORY))
+        assert [run.run_id for run in await store.runs.unfinished()] == ["run"]
+        assert len(await store.runs.events("run", owner=ALICE)) == 1
+
+
+def _ruin_entries(path: Path) -> None:
+    lines = (path / "entries.jsonl").read_bytes().split(b"\n")
+    lines[1] = b'{"message": "secret"}'.ljust(len(lines[1]))
+    (path / "entries.jsonl").write_bytes(b"\n".join(lines))
+
+
+def _shorten_entries(path: Path) -> None:
+    os.truncate(path / "entries.jsonl", 30)
+
+
+def _ruin_state(path: Path) -> None:
+    (path / "record.jsonl").write_text("secret\n")
+
+
+@pytest.mark.parametrize("ruin", [_ruin_entries, _shorten_entries, _ruin_state])
+async def test_damaged_file_is_named_and_the_rest_is_read(tmp_path: Path, ruin: Callable[[Path], None]) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, _ = await started(store, "1")
+        path = only(tmp_path, "record.jsonl").parent
+        whole, entries = await started(store, "2")
+        ruin(path)
+        with pytest.raises(HistoryError, match="damaged") as caught:
+            await store.history(record)
+        assert str(path) in str(caught.value)
+        assert "secret" not in str(caught.value)
+        assert await store.history(whole) == entries
+        assert whole in await store.list(ALICE)
+    await (await JsonStore.open(tmp_path)).aclose()
+    assert path.exists(), "an opened store removed what it cannot read"
+
+
+async def test_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, entries = await started(store, "1")
+
+        def fail(_number: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(HistoryError, match="the disk is full"):
+                await grown(store, record, "lost")
+            with pytest.raises(HistoryError, match="the disk is full"):
+                await store.runs.append(events_of(record, 1))
+        assert await store.get(record.id, owner=ALICE) == record
+        assert await store.history(record) == entries
+        await store.runs.append(events_of(record, 1))
+        assert [run.run_id for run in await store.runs.unfinished()] == ["run"]
+        assert prompts(await store.history(await grown(store, record, "2"))) == ["1", "2"]
+
+
+async def test_locked_folder_is_awaited_then_named(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path, patience=0.05)) as store:
+        record, _ = await started(store)
+        with (tmp_path / "lock").open("rb") as other:
+            assert lock_descriptor(other.fileno(), blocking=False)
+            with pytest.raises(HistoryError, match="another process keeps it locked") as caught:
+                await store.save(record)
+            assert str(tmp_path) in str(caught.value)
+            assert await store.get(record.id, owner=ALICE) == record  # Readers need no lock.
+        assert (await store.save(record)).revision == 2
+
+
+async def test_many_can_create_the_folder_at_once(tmp_path: Path) -> None:
+    stores = await asyncio.gather(*(JsonStore.open(tmp_path / "new" / "history") for _ in range(8)))
+    record, entries = await started(stores[0])
+    for store in stores:
+        assert await store.history(record) == entries
+        await store.aclose()
+
+
+async def test_unusable_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "history"):
+        with pytest.raises(ConfigError, match=r"File exists|Not a directory") as caught:
+            await JsonStore.open(path)
+        assert str(tmp_path) in str(caught.value)
+
+
+async def test_close_waits_for_save(tmp_path: Path) -> None:
+    store = await JsonStore.open(tmp_path)
+    saving = asyncio.create_task(started(store, "1"))
+    await asyncio.sleep(0)
+    await store.aclose()
+    record, entries = await saving
+    for call in (store.history(record), store.save(record)):
+        with pytest.raises(HistoryError, match="closed"):
+            await call
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        assert await store.history(record) == entries
+
+
+async def test_clock_that_stands_still_changes_no_order(tmp_path: Path) -> None:
+    at = now()
+    async with aclosing(await JsonStore.open(tmp_path, clock=lambda: at)) as store:
+        records = [(await started(store, str(number)))[0] for number in range(3)]
+    async with aclosing(await JsonStore.open(tmp_path, clock=lambda: at - timedelta(days=1))) as store:
+        records.append((await started(store, "set back"))[0])
+        assert [record.id for record in await store.list(ALICE)] == [record.id for record in records[::-1]]
+
+
+async def test_large_conversation_is_stored(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, entries = await started(store, *(f"{number} " + "x" * 100_000 for number in range(100)))
+        more = chain(prompt("more"), after=record.head_id)
+        record = await store.save(replace(record, head_id=more[0].id), more)
+        assert await store.history(record) == [*entries, *more]
+        assert await store.history(record, limit=1) == more
+        assert [hit.entry_id for hit in await store.search(ALICE, "57 x")] == [entries[57].id]

@@ -1,0 +1,111 @@
+"""A process that writes to a history store, for tests that kill it or race it: `URL` and one of `JOBS`."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agent.errors import Conflict
+from agent.history import HistoryStore, Record, RunEvent, RunEvents, open_store
+from tests.support.history_stores import ALICE, chain, prompt
+
+MESSAGES = 3
+"""Messages of each turn."""
+FILE_STEPS = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.utime"}
+"""What Python reports of the steps that change files, besides "open"."""
+
+
+def events_of(record: Record, number: int, *, run: str = "run", ended: bool = False) -> RunEvents:
+    """Return one event of a run with its number as its content."""
+    event = RunEvent.of(number, {"content": str(number)})
+    return RunEvents(run_id=run, conversation_id=record.id, owner=record.owner, events=[event], has_ended=ended)
+
+
+async def take_turn(store: HistoryStore, record: Record, turn: int, run: str) -> Record:
+    """Save some messages and an event at once."""
+    entries = chain(*(prompt(f"{turn}.{number}") for number in range(MESSAGES)), after=record.head_id)
+    return await store.save(replace(record, head_id=entries[-1].id), entries, events_of(record, turn + 1, run=run))
+
+
+async def talk(store: HistoryStore, id_: str) -> None:
+    """Take turns in a conversation without an end, and print the number of each that is stored."""
+    record = await store.get(id_, owner=ALICE)
+    for turn in range(record.revision - 1, 10**6):
+        record = await take_turn(store, record, turn, f"run of {id_}")
+        print(turn, flush=True)
+
+
+async def race(store: HistoryStore, name: str) -> None:
+    """Save 30 messages in the conversation "shared", beside others that do this from a line of input on."""
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    for turn in range(30):
+        while True:
+            record = await store.get("shared", owner=ALICE)
+            added = chain(prompt(f"{name}.{turn}"), after=record.head_id)
+            try:
+                await store.save(replace(record, head_id=added[0].id), added)
+                break
+            except Conflict:
+                pass
+
+
+JOBS: dict[str, Callable[[HistoryStore, str], Awaitable[None]]] = {"talk": talk, "race": race}
+
+
+async def run(url: str, job: str, argument: str) -> None:
+    """Do a job with a store."""
+    store = await open_store(url, folder=Path("unused"))
+    await JOBS[job](store, argument)
+    await store.aclose()
+
+
+def kill_at_each_step(url: str) -> None:
+    """Save to an old and a new conversation and delete one, in one process for each step that is killed there.
+
+    Prints the number of steps and the status of the last process. The conversations "old-N" and "gone-N" must exist.
+    """
+    store = asyncio.run(open_store(url, folder=Path("unused")))
+    step = 0
+    while True:
+        child = os.fork()
+        if not child:
+            asyncio.run(_change_until(store, step))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            print(step, os.WEXITSTATUS(status), flush=True)
+            return
+        step += 1
+
+
+async def _change_until(store: HistoryStore, last: int) -> None:
+    """Change three conversations, and kill this process after this number of steps with files."""
+    steps = 0
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal steps
+        if event in FILE_STEPS or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            steps += 1
+            if steps > last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    old = await store.get(f"old-{last}", owner=ALICE)
+    await take_turn(store, old, 1, f"run of {old.id}")
+    await take_turn(store, Record(id=f"new-{last}", owner=ALICE), 0, f"run of new-{last}")
+    await store.delete(f"gone-{last}", owner=ALICE)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case [url, "steps"]:
+            kill_at_each_step(url)
+        case [url, job, argument]:
+            asyncio.run(run(url, job, argument))
+        case _:
+            raise SystemExit("URL job argument")
