@@ -28,7 +28,13 @@ Percent = Annotated[int, NUMBER, Field(ge=0, le=100)]
 Amount = Annotated[float, NUMBER, Field(ge=0)]
 Period = Annotated[float, NUMBER, Field(gt=0)]
 Port = Annotated[int, NUMBER, Field(ge=0, le=65535)]
-StoreUrl = Annotated[str, must("be memory, sqlite or a URL such as sqlite:///path", r"(sqlite|memory):?|sqlite:///.+")]
+StoreUrl = Annotated[
+    str,
+    must(
+        "be memory, sqlite, json, json:folder or a URL such as sqlite:///path",
+        r"(sqlite|memory|json):?|sqlite:///.+|json:.+",
+    ),
+]
 Names = tuple[str, ...]
 ProjectPath = Annotated[Path, AfterValidator(lambda path: ROOT / path.expanduser())]
 # Each origin becomes one word of a header. A space or a semicolon in it would begin another word.

@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ConfigError
 from agent.history import Record
-from agent.history.open_store import FILE, sqlite_path
-from agent.history.sqlite import SqliteStore
+from agent.history.json_folder import damaged_records
+from agent.history.open_store import FILE, json_path, open_store, sqlite_path
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
 
@@ -23,15 +23,23 @@ async def store(settings: Settings) -> list[Check]:
     """Check that the history opens, is undamaged, and accepts a conversation (which is then deleted)."""
     if settings.is_in_memory:
         return [warning("store", "history is kept in memory: a restart loses it", "Set SWITCHBOARD_STORE=sqlite.")]
-    path = sqlite_path(settings.store, settings.data_dir)
+    if settings.store.startswith("json"):
+        path, find_damage, kind = json_path(settings.store, settings.data_dir), _damaged_files, "json:"
+    else:
+        path, find_damage, kind = sqlite_path(settings.store, settings.data_dir), _damage, "sqlite:///"
+    return await _local_store(settings, path, kind, find_damage)
+
+
+async def _local_store(settings: Settings, path: Path, kind: str, find_damage: Callable[[Path], str]) -> list[Check]:
+    """Check a history on this machine's disk."""
     fix = f"Make {settings.data_dir} writable for this user, or set SWITCHBOARD_DATA to another folder."
     try:
         if not path.exists():
-            return [await _new(path.parent)]
-        if damage := _damage(path):
+            return [await _new(path.parent, kind)]
+        if damage := find_damage(path):
             fix = f"Move {path} away and start with an empty one, or restore a copy of it."
             return [fault("store", f"{path} {damage}", fix)]
-        await _write(path)
+        await _write(f"{kind}{path}")
     except AgentError as error:
         if "full" in str(error):
             fix = f"Make room in {settings.data_dir}, or set SWITCHBOARD_DATA to a folder with room."
@@ -43,16 +51,16 @@ async def store(settings: Settings) -> list[Check]:
     return [ok("store", f"{path} opens and can be written")]
 
 
-async def _new(folder: Path) -> Check:
+async def _new(folder: Path, kind: str) -> Check:
     """Check with a temporary store that one can be made in this folder. The first start creates the folder itself."""
     place = _existing(folder)
     with TemporaryDirectory(dir=place, prefix=".doctor-") as trial:
-        await _write(Path(trial) / FILE)
+        await _write(f"{kind}{Path(trial) / FILE}")
     return ok("store", f"{folder} has no history yet; it can be made there")
 
 
-async def _write(path: Path) -> None:
-    opened = await SqliteStore.open(path)
+async def _write(url: str) -> None:
+    opened = await open_store(url, folder=Path())
     try:
         record = await opened.save(Record(owner="doctor"))
         await opened.delete(record.id, owner=record.owner)
@@ -71,6 +79,12 @@ def _damage(path: Path) -> str:
             return "is not a SQLite database"
         return "is damaged" if code == sqlite3.SQLITE_CORRUPT else ""  # opening the store reports other errors
     return "" if result == "ok" else "is damaged"
+
+
+def _damaged_files(folder: Path) -> str:
+    """Return what is wrong in the folder of a JSON history, or ""."""
+    damaged = [*damaged_records(folder)]
+    return f"has {len(damaged)} damaged conversations, the first in {damaged[0].parent}" if damaged else ""
 
 
 async def disk(settings: Settings) -> list[Check]:

@@ -260,6 +260,19 @@ def load_stored(folder: JsonFolder, state: State, text: str) -> Record:
         raise files.damaged(folder.folder_of(state.owner, state.id) / files.RECORD) from error
 
 
+def damaged_records(path: Path) -> Iterator[Path]:
+    """Yield the records' files in the folder of a store that cannot be read. Changes nothing."""
+    for owner in _subfolders(path / "owners"):
+        for folder in _subfolders(owner):
+            try:
+                found = files.read_record(folder)
+                if found:
+                    load_records([found[1]])
+                    files.read_entries(folder, found[0])
+            except (HistoryError, OSError):
+                yield folder / files.RECORD
+
+
 def _subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in _names(folder)]
 

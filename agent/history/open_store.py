@@ -34,6 +34,13 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
             raise ConfigError(f"There is no history store for {kind!r}. Use sqlite, json or memory.")
 
 
+def other_histories(url: str, folder: Path) -> list[Path]:
+    """Return the histories in this folder that the URL does not name."""
+    own = {"sqlite": sqlite_path, "json": json_path}.get(url.partition(":")[0])
+    opened = own(url, folder).resolve() if own else None
+    return [path for path in (folder / FILE, folder / FOLDER) if path.exists() and path.resolve() != opened]
+
+
 def sqlite_path(url: str, folder: Path) -> Path:
     """Return the file that a URL of a SQLite history names."""
     path = url.removeprefix("sqlite").removeprefix("://").removeprefix("/")

@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 
 from agent.fetch import Guard
 from agent.history import HistoryStore, now, open_store
-from agent.history.open_store import FILE
+from agent.history.open_store import other_histories
 from agent.i18n.translator import negotiate
 from agent.local.manager import LocalModels
 from agent.media.store import MediaStore
@@ -154,8 +154,8 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     await end_interrupted_runs(services.store)
     services.models.start()
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
-    # A store in memory does not know the files that a history file in the same folder names.
-    if not services.settings.is_in_memory or not (services.settings.data_dir / FILE).exists():
+    # A store does not know the files that another history in the same folder names.
+    if not other_histories(services.settings.store, services.settings.data_dir):
         chores.append(OrphanedFiles(services.store, services.media).remove)
     tasks = [
         asyncio.create_task(_preload_models()),

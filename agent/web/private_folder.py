@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.errors import ConfigError
 
-OWN_FILES = ("history.sqlite*", "secret", "media")
+OWN_FILES = ("history.sqlite*", "history", "secret", "media")
 """The app's files in the data folder. A mounted folder can hold other files, such as programs."""
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 from agent.doctor import examine, machine
 from agent.doctor.check import Check
 from agent.history import Record
+from agent.history.json_files import JsonStore
 from agent.history.sqlite import SqliteStore
 from agent.settings import ROOT
 from tests.support.ports import free_port
@@ -331,6 +332,23 @@ async def test_unusable_history_is_reported(
     assert part in said.message
     assert said.fix.startswith(cure)
     assert not before or path.read_bytes() == before, "a damaged file has changed"
+
+
+async def test_json_files_are_tested_unchanged(env: Env, tmp_path: Path) -> None:
+    env = env | {"SWITCHBOARD_STORE": "json:talks"}
+    assert "can be made" in (await found(env))["store"].message
+    assert not (tmp_path / "data").exists()
+    async with aclosing(await JsonStore.open(tmp_path / "data" / "talks")) as opened:
+        kept = await opened.save(Record(owner="somebody"))
+        assert (await found(env))["store"].state == "ok"
+        assert await opened.list("somebody") == [kept]
+        assert await opened.list("doctor") == []
+    (record,) = (tmp_path / "data" / "talks").rglob("record.jsonl")
+    record.write_text("a shopping list\n")
+    said = (await found(env))["store"]
+    assert (said.state, str(record.parent) in said.message) == ("fault", True)
+    assert said.fix.startswith("Move")
+    assert record.read_text() == "a shopping list\n"
 
 
 async def test_history_in_memory_is_reported(env: Env) -> None:

@@ -86,7 +86,7 @@ REFUSED = {
     "no store": (
         "",
         {"SWITCHBOARD_STORE": "postgre"},
-        "SWITCHBOARD_STORE must be memory, sqlite or a URL .*, not 'postgre'",
+        "SWITCHBOARD_STORE must be memory, sqlite.* or a URL .*, not 'postgre'",
     ),
     "no host": (
         '[server]\nhosts = ["chat.example:443"]',
