@@ -30,13 +30,15 @@ async def store(settings: Settings) -> list[Check]:
     return await _local_store(settings, path, kind, find_damage)
 
 
-async def _local_store(settings: Settings, path: Path, kind: str, find_damage: Callable[[Path], str]) -> list[Check]:
+async def _local_store(
+    settings: Settings, path: Path, kind: str, find_damage: Callable[[Path], str | None]
+) -> list[Check]:
     """Check a history on this machine's disk."""
     fix = f"Make {settings.data_dir} writable for this user, or set SWITCHBOARD_DATA to another folder."
     try:
-        if not path.exists():
+        if (damage := find_damage(path)) is None:
             return [await _new(path.parent, kind)]
-        if damage := find_damage(path):
+        if damage:
             fix = f"Move {path} away and start with an empty one, or restore a copy of it."
             return [fault("store", f"{path} {damage}", fix)]
         await _write(f"{kind}{path}")
@@ -68,8 +70,10 @@ async def _write(url: str) -> None:
         await opened.aclose()
 
 
-def _damage(path: Path) -> str:
-    """Return SQLite's complaint about an existing file, or "" if the file is undamaged."""
+def _damage(path: Path) -> str | None:
+    """Return SQLite's complaint about a file, "" if the file is undamaged, and None if there is none."""
+    if not path.exists():
+        return None
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as base:
             ((result, *_), *_) = base.execute("PRAGMA quick_check(1)").fetchall()
@@ -81,8 +85,10 @@ def _damage(path: Path) -> str:
     return "" if result == "ok" else "is damaged"
 
 
-def _damaged_files(folder: Path) -> str:
-    """Return what is wrong in the folder of a JSON history, or ""."""
+def _damaged_files(folder: Path) -> str | None:
+    """Return what is wrong in the folder of a JSON history, "" if nothing is, and None if there is none."""
+    if not folder.exists():
+        return None
     damaged = [*damaged_records(folder)]
     return f"has {len(damaged)} damaged conversations, the first in {damaged[0].parent}" if damaged else ""
 

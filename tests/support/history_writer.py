@@ -1,15 +1,13 @@
-"""A process that writes to a history store, for tests that kill it or race it: `URL` and one of `JOBS`."""
+"""A process that changes a history store in files, and is killed at each of its steps. Its argument is the URL."""
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.errors import Conflict
 from agent.history import HistoryStore, Record, RunEvent, RunEvents, open_store
 from tests.support.history_stores import ALICE, chain, prompt
 
@@ -29,39 +27,6 @@ async def take_turn(store: HistoryStore, record: Record, turn: int, run: str) ->
     """Save some messages and an event at once."""
     entries = chain(*(prompt(f"{turn}.{number}") for number in range(MESSAGES)), after=record.head_id)
     return await store.save(replace(record, head_id=entries[-1].id), entries, events_of(record, turn + 1, run=run))
-
-
-async def talk(store: HistoryStore, id_: str) -> None:
-    """Take turns in a conversation without an end, and print the number of each that is stored."""
-    record = await store.get(id_, owner=ALICE)
-    for turn in range(record.revision - 1, 10**6):
-        record = await take_turn(store, record, turn, f"run of {id_}")
-        print(turn, flush=True)
-
-
-async def race(store: HistoryStore, name: str) -> None:
-    """Save 30 messages in the conversation "shared", beside others that do this from a line of input on."""
-    print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    for turn in range(30):
-        while True:
-            record = await store.get("shared", owner=ALICE)
-            added = chain(prompt(f"{name}.{turn}"), after=record.head_id)
-            try:
-                await store.save(replace(record, head_id=added[0].id), added)
-                break
-            except Conflict:
-                pass
-
-
-JOBS: dict[str, Callable[[HistoryStore, str], Awaitable[None]]] = {"talk": talk, "race": race}
-
-
-async def run(url: str, job: str, argument: str) -> None:
-    """Do a job with a store."""
-    store = await open_store(url, folder=Path("unused"))
-    await JOBS[job](store, argument)
-    await store.aclose()
 
 
 def kill_at_each_step(url: str) -> None:
@@ -102,10 +67,4 @@ async def _change_until(store: HistoryStore, last: int) -> None:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case [url, "steps"]:
-            kill_at_each_step(url)
-        case [url, job, argument]:
-            asyncio.run(run(url, job, argument))
-        case _:
-            raise SystemExit("URL job argument")
+    kill_at_each_step(sys.argv[1])
