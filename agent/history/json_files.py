@@ -16,7 +16,7 @@ from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
 from agent.history.contract import RetentionStore, RunStore
 from agent.history.json_conversation import ENTRIES, Addition, State, StoredEntry, damaged, entry_lines, read_entries
-from agent.history.json_folder import LOCK_SECONDS, JsonFolder, find_live, load_stored
+from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
 from agent.history.json_retention import JsonRetention
 from agent.history.json_runs import JsonRuns, add_events
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
@@ -37,7 +37,7 @@ class JsonStore:
 
     @classmethod
     async def open(
-        cls, path: str | os.PathLike[str], *, patience: float = LOCK_SECONDS, clock: Callable[[], datetime] = now
+        cls, path: str | os.PathLike[str], *, patience: float = FOLDER_LOCK_SECONDS, clock: Callable[[], datetime] = now
     ) -> Self:
         """Open the folder, or create it for this user alone. `patience` is the number of seconds to wait for its lock.
 

@@ -32,9 +32,9 @@ from agent.i18n import _
 
 T = TypeVar("T")
 
-LOCK_SECONDS = 20.0
+FOLDER_LOCK_SECONDS = 20.0
 """Seconds that a write waits for other processes."""
-_POLL_SECONDS = 0.004
+_FOLDER_LOCK_POLL_SECONDS = 0.004
 log = logging.getLogger(__name__)
 
 
@@ -230,7 +230,7 @@ class JsonFolder:
             while not lock_descriptor(file.fileno(), blocking=False):
                 if time.monotonic() >= deadline:
                     raise OSError(errno.EAGAIN, _("another process keeps it locked"), str(self.path))
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_FOLDER_LOCK_POLL_SECONDS)
             yield
 
     @contextmanager
