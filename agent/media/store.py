@@ -34,12 +34,12 @@ class MediaStore:
     def __init__(self, folder: Path) -> None:
         self._folder, self._files = folder, OwnerFolders(folder)
 
-    async def add(self, owner: str, data: bytes, media_type: str) -> BinaryContent:
-        """Store the bytes. The `identifier` of the returned content is the id of the file.
+    async def add(self, owner: str, data: bytes, media_type: str, *, id_: str = "") -> BinaryContent:
+        """Store the bytes. The `identifier` of the returned content is the id of the file: `id_` or a new one.
 
         If the caller is cancelled, nothing is stored.
         """
-        id_ = f"{new_id()}.{SUFFIXES.get(media_type, UNKNOWN)}"
+        id_ = id_ or new_file_id(media_type)
         try:
             # A thread cannot be cancelled: without waiting for it, the file would appear after its removal.
             await run_to_completion(asyncio.to_thread(self._files.write, self._path(owner, id_), data))
@@ -96,6 +96,16 @@ class MediaStore:
         if not _OWNER.fullmatch(owner) or (id_ is not None and not _ID.fullmatch(id_)):
             raise NotFound("there is no such attachment")
         return self._folder / owner / (id_ or "")
+
+
+def new_file_id(media_type: str) -> str:
+    """Return an id that no file has. Its suffix stands for the media type."""
+    return f"{new_id()}.{SUFFIXES.get(media_type, UNKNOWN)}"
+
+
+def type_of_id(id_: str) -> str:
+    """Return the media type of the file with this id."""
+    return _TYPES[id_.rpartition(".")[2]]
 
 
 def ids_in(text: str) -> set[str]:

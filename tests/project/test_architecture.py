@@ -29,7 +29,7 @@ LAYERS = (
     ("agent.web.health", "agent.web.housekeeping", "agent.web.share_link", "agent.web.shutdown"),
     ("agent.web.ui",),
     ("agent.web.gradio_compat",),
-    ("agent.web.run_event_routes",),
+    ("agent.web.run_event_routes", "agent.web.transfer_routes"),
     ("agent.web.chat",),
     ("agent.web.middleware.event_stream", "agent.web.middleware.uploads"),
     ("agent.web.middleware.upload_progress",),
@@ -61,6 +61,7 @@ LAYERS = (
     ),
     ("agent.limits", "agent.local", "agent.media.convert"),
     ("agent.providers", "agent.tools"),
+    ("agent.transfer",),
     ("agent.context", "agent.media.references"),
     ("agent.media.store",),
     ("agent.history.conformance",),
@@ -93,6 +94,7 @@ COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.sto
 
 EXCEPTIONS = {
     ("agent.tracing.redaction", "agent.providers.redact"),
+    ("agent.transfer.portable", "agent.history.codec"),
     ("agent.local.connection", "agent.providers.chat_completions"),
     ("agent.local.launch", "agent.providers.discovery"),
     ("agent.local.manager", "agent.providers.discovery"),

@@ -1,0 +1,78 @@
+"""Export and import of conversations: values in, values out. Knows the history and the media store, no web page."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.history import Entry, Record
+from agent.i18n import LocalizedText, Plural, ngettext_noop
+
+MISSING_FILE = "missing file"
+UNUSABLE_FILE = "unusable file"
+FOREIGN_LINK = "foreign link"
+UNKNOWN_PART = "unknown part"
+INTERNAL_MESSAGE = "internal message"
+DAMAGED = "damaged conversation"
+EMPTY = "empty conversation"
+
+LEFT_OUT: Mapping[str, Plural] = {
+    DAMAGED: ngettext_noop("{count} damaged conversation", "{count} damaged conversations"),
+    EMPTY: ngettext_noop("{count} empty conversation", "{count} empty conversations"),
+    MISSING_FILE: ngettext_noop(
+        "{count} attachment that is not in the file", "{count} attachments that are not in the file"
+    ),
+    UNUSABLE_FILE: ngettext_noop(
+        "{count} attachment that is too large or of another type than pictures, sound and text",
+        "{count} attachments that are too large or of other types than pictures, sound and text",
+    ),
+    FOREIGN_LINK: ngettext_noop("{count} link to a file elsewhere", "{count} links to files elsewhere"),
+    UNKNOWN_PART: ngettext_noop("{count} part of an unknown kind", "{count} parts of unknown kinds"),
+    INTERNAL_MESSAGE: ngettext_noop("{count} hidden message", "{count} hidden messages"),
+}
+"""What an import can leave out, with the words for one and for many."""
+
+LeftOut = Counter[str]
+"""How many things of each kind in `LEFT_OUT` were left out."""
+
+
+def left_out_texts(left_out: LeftOut) -> list[LocalizedText]:
+    """Return one text for each kind of things that were left out."""
+    found = [(words, left_out[kind]) for kind, words in LEFT_OUT.items() if left_out[kind]]
+    return [LocalizedText(one, {"count": count}, many) for (one, many), count in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """A file in an export: its media type as its bytes show it ("" if unknown), its size, and how to read it."""
+
+    name: str
+    media_type: str
+    size: int
+    read: Callable[[], bytes]
+
+
+FindFile = Callable[[str], FileSource | None]
+"""Returns the file that an export has under an id or name, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedConversation:
+    """A conversation in the form of the history, without an owner, and with new ids.
+
+    `entries` come parents first. `files` are the attachments that they refer to, by their new ids.
+    """
+
+    record: Record
+    entries: Sequence[Entry]
+    files: Mapping[str, FileSource] = field(default_factory=dict[str, FileSource])
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of all attachments."""
+        return sum(source.size for source in self.files.values())
+
+
+def total(counts: Iterable[LeftOut]) -> LeftOut:
+    """Return the sum of what was left out."""
+    return sum(counts, LeftOut())

@@ -1,0 +1,167 @@
+"""The shown branch of a conversation as blocks of a document. Markdown and HTML are made of them."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelRequest,
+    ModelResponse,
+    TextContent,
+    UserPromptPart,
+)
+
+from agent.history import Entry, Note, Record
+from agent.i18n import N_, LocalizedText, _
+from agent.i18n.translator import Translator
+from agent.media.store import ROUTE, display_name, is_id, type_of_id
+from agent.messages.parts import extracted_text_of
+from agent.responses import BubbleMarker, Response, pieces_of
+
+REASONING, RESULT, DELETED = _("Reasoning"), _("Result"), _("An attachment that was deleted.")
+EXTRACTED = {
+    "image": N_("Text extracted from {name}; it may contain mistakes"),
+    "audio": N_("Speech transcribed from {name}; it may contain mistakes"),
+}
+
+BlockType = Literal["user", "model", "text", "reasoning", "call", "result", "extracted", "problem", "caption", "file"]
+FAILED = ("error", "limit", "interrupted")
+"""The endings whose reason is shown as a problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block of the document. `user` and `model` are headings before what they wrote.
+
+    `title` is the name of a model, tool or file. `file` is the id of a stored file. A text `joins` the block before it
+    if it is the next piece of the same text.
+    """
+
+    type: BlockType
+    text: str = ""
+    title: str = ""
+    file: str = ""
+    joins: bool = False
+
+
+def title_of(record: Record, entries: Sequence[Entry], translator: Translator) -> str:
+    """Return the title of the conversation, or the beginning of its first message."""
+    if record.title.strip():
+        return " ".join(record.title.split())
+    texts = (block.text for block in blocks_of(entries, translator) if block.type == "text")
+    first = " ".join(next(texts, "").split())
+    return (first[:59] + "…" if len(first) > 60 else first) or translator(_("Conversation"))
+
+
+def blocks_of(entries: Sequence[Entry], translator: Translator) -> list[Block]:
+    """Return the blocks of these entries, which are a branch, oldest first."""
+    return [*_joined(block for turn in _turns(entries) for block in _turn(turn, translator))]
+
+
+def _turns(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    turn = list[Entry]()
+    for entry in entries:
+        if turn and _prompt(entry) is not None:
+            yield turn
+            turn = []
+        turn.append(entry)
+    if turn:
+        yield turn
+
+
+def _turn(entries: Sequence[Entry], translator: Translator) -> Iterator[Block]:
+    """Yield the blocks of a prompt and its answer. The same rule as on the page decides where a block begins."""
+    if (prompt := _prompt(entries[0])) is not None:
+        yield Block(type="user", title=translator(_("You")))
+        yield from _prompt_blocks(prompt.content, translator)
+    stamp, model = BubbleMarker(), ""
+    for entry in entries:
+        if isinstance(entry.message, ModelResponse) and (name := entry.note.model or entry.message.model_name or ""):
+            if name != model:
+                yield Block(type="model", title=name)
+            model = name
+        for response in map(stamp, pieces_of(entry.message)):
+            yield from _response_blocks(response)
+        if isinstance(entry.message, ModelResponse):
+            ids = (part.content.identifier for part in entry.message.parts if isinstance(part, FilePart))
+            yield from (_file(id_) for id_ in ids if is_id(id_))
+    yield from _ending(entries[-1].note, translator)
+
+
+def _prompt(entry: Entry) -> UserPromptPart | None:
+    if not isinstance(entry.message, ModelRequest):
+        return None
+    return next((part for part in entry.message.parts if isinstance(part, UserPromptPart)), None)
+
+
+def _prompt_blocks(content: Any, translator: Translator) -> Iterator[Block]:
+    for part in [content] if isinstance(content, str) else content:
+        if isinstance(part, str):
+            yield Block(type="text", text=part)
+        elif (read := extracted_text_of(part)) is not None:
+            sentence = EXTRACTED.get(str(read.get("kind")), EXTRACTED["image"])
+            title = translator(LocalizedText(sentence, {"name": str(read.get("name", ""))}))
+            yield Block(type="extracted", text=str(read["read"]), title=title)
+        elif isinstance(part, TextContent):
+            yield Block(type="text", text=part.content)
+        else:
+            yield from _linked(part)
+
+
+def _response_blocks(response: Response) -> Iterator[Block]:
+    content: Any = response.content
+    match response.type:
+        case "output_text":
+            yield Block(type="text", text=content, joins=not response.is_type_switched)
+        case "reasoning":
+            yield Block(type="reasoning", text=content, joins=not response.is_type_switched)
+        case "tool_call":
+            arguments = json.dumps(content["arguments"], ensure_ascii=False, indent=2, default=str)
+            yield Block(type="call", text=arguments, title=str(content["name"]))
+        case "tool_call_result":
+            yield Block(type="result", text=str(content["content"]), title=str(content["name"]))
+            for item in content.get("files", ()):
+                yield from _linked(item)
+        case "error":
+            yield Block(type="problem", text=str(content))
+
+
+def _linked(part: object) -> Iterator[Block]:
+    """Yield a file that a message links to. Links to other places are shown as they are."""
+    if isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
+        id_ = part.url.removeprefix(ROUTE)
+        yield _file(id_, part.identifier) if is_id(id_) else Block(type="caption", text=part.url)
+
+
+def _file(id_: str, name: str = "") -> Block:
+    return Block(type="file", file=id_, title=display_name(name or id_, type_of_id(id_)))
+
+
+def _ending(note: Note, translator: Translator) -> Iterator[Block]:
+    if note.ended in FAILED and note.detail:
+        yield Block(type="problem", text=translator(note.detail))
+    elif note.ended == "length":
+        yield Block(type="caption", text=translator(_("Reached the length limit")))
+    elif note.ended == "cancelled" and note.detail:
+        yield Block(type="caption", text=translator(note.detail))
+    if note.omitted:
+        yield Block(type="caption", text=translator(note.omitted))
+
+
+def _joined(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield the blocks with the pieces of each text joined."""
+    texts, last = list[str](), None
+    for block in blocks:
+        if last is not None and block.joins and block.type == last.type:
+            texts.append(block.text)
+            continue
+        if last is not None:
+            yield replace(last, text="".join(texts))
+        texts, last = [block.text], block
+    if last is not None:
+        yield replace(last, text="".join(texts))

@@ -1,0 +1,168 @@
+"""Exports one conversation or all of an owner's as a download in one of the formats, piece by piece."""
+
+import asyncio
+import io
+import re
+import zipfile
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from agent.errors import NotFound
+from agent.history import Entry, HistoryStore, Record
+from agent.i18n import ngettext
+from agent.i18n.translator import Translator
+from agent.media.references import files_named_in
+from agent.media.store import MediaStore
+from agent.transfer.document import blocks_of, title_of
+from agent.transfer.html import to_html, to_index
+from agent.transfer.markdown import to_markdown
+from agent.transfer.portable import export_json
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+Format = Literal["json", "markdown", "html"]
+FORMATS: Sequence[Format] = get_args(Format)
+SUFFIXES = {"json": "json", "markdown": "md", "html": "html"}
+TYPES = {"json": "application/json", "md": "text/markdown", "html": "text/html", "zip": "application/zip"}
+MAX_CONVERSATIONS = 1_000_000
+LONGEST_NAME = 80
+_UNSAFE = re.compile(r"[^\w.() -]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A file to save: its name, its media type, and its bytes in pieces."""
+
+    name: str
+    media_type: str
+    pieces: AsyncIterator[bytes]
+
+
+class Exporter:
+    """Exports conversations of one owner, with headings in the language of `translator`."""
+
+    def __init__(self, store: HistoryStore, media: MediaStore, owner: str, translator: Translator) -> None:
+        self._store, self._media, self._owner, self._translator = store, media, owner, translator
+
+    async def one(self, conversation_id: str, form: Format) -> Download:
+        """Return the download of a conversation. Raises `NotFound`.
+
+        Markdown with attachments is a ZIP file, which has them beside the text.
+        """
+        record = await self._store.get(conversation_id, owner=self._owner)
+        entries = await self._store.history(record)
+        name = safe_name(title_of(record, entries, self._translator))
+        if form == "json":
+            return _download(name, "json", export_json(self._store, self._media, [record]))
+        if form == "html":
+            return _download(name, "html", self._page(record, entries))
+        if files_named_in(entry.message for entry in entries):
+            return _download(name, "zip", self._archive([record], form))
+        return _download(name, "md", _single(self._text(record, entries, {})))
+
+    async def all(self, form: Format) -> Download:
+        """Return the download of all conversations: a JSON file, or a ZIP file with one document for each."""
+        records = await self._store.list(self._owner, limit=MAX_CONVERSATIONS)
+        if form == "json":
+            return _download("conversations", "json", export_json(self._store, self._media, records))
+        return _download("conversations", "zip", self._archive(records, form))
+
+    async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncIterator[bytes]:
+        blocks = await asyncio.to_thread(blocks_of, entries, self._translator)
+        title = title_of(record, entries, self._translator)
+        async for piece in to_html(title, await self._subtitle(record, entries), blocks, self._read, self._translator):
+            yield piece.encode(errors="replace")
+
+    async def _subtitle(self, record: Record, entries: Sequence[Entry]) -> str:
+        """Return the date, and how many messages are not shown because they are on other branches."""
+        hidden = len(await self._store.entries(record)) - len(entries)
+        note = ngettext(
+            "{count} message of another version is only in the JSON export",
+            "{count} messages of other versions are only in the JSON export",
+            hidden,
+        )
+        date = record.created_at.date().isoformat()
+        return f"{date} · {self._translator(note)}" if hidden > 0 else date
+
+    async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> bytes:
+        title = title_of(record, entries, self._translator)
+        blocks = await asyncio.to_thread(blocks_of, entries, self._translator)
+        subtitle = await self._subtitle(record, entries)
+        return to_markdown(title, subtitle, blocks, files, self._translator).encode(errors="replace")
+
+    async def _archive(self, records: Sequence[Record], form: Format) -> AsyncIterator[bytes]:
+        """Yield a ZIP file. Only one conversation, or one attachment, is in memory at a time."""
+        sink, names = _Sink(), list[str]()
+        with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+            for number, known in enumerate(records, 1):
+                try:
+                    record = await self._store.get(known.id, owner=self._owner)
+                except NotFound:  # deleted meanwhile
+                    continue
+                entries = await self._store.history(record)
+                title = safe_name(title_of(record, entries, self._translator))
+                stem = title if len(records) == 1 else f"{number:03d} {title}"
+                names.append(f"{stem}.{SUFFIXES[form]}")
+                if form == "html":
+                    with archive.open(names[-1], "w") as member:
+                        async for piece in self._page(record, entries):
+                            await asyncio.to_thread(member.write, piece)
+                            if pieces := sink.take():
+                                yield pieces
+                else:
+                    files = dict[str, str]()
+                    for id_ in sorted(files_named_in(entry.message for entry in entries)):
+                        if (data := await self._read(id_)) is not None:
+                            files[id_] = f"files/{id_}"
+                            await asyncio.to_thread(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
+                            yield sink.take()
+                    text = await self._text(record, entries, files)
+                    await asyncio.to_thread(archive.writestr, names[-1], text)
+                yield sink.take()
+            if form == "html" and len(records) > 1:
+                archive.writestr("index.html", to_index(names, self._translator))
+        yield sink.take()
+
+    async def _read(self, id_: str) -> bytes | None:
+        try:
+            return (await self._media.read(self._owner, id_)).data
+        except NotFound:
+            return None
+
+
+class _Sink(io.RawIOBase):
+    """A file that cannot seek, whose written bytes are taken away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = bytearray()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Keep the bytes until they are taken."""
+        added = bytes(data)
+        self._written += added
+        return len(added)
+
+    def take(self) -> bytes:
+        """Return the bytes since the last call."""
+        taken, self._written = bytes(self._written), bytearray()
+        return taken
+
+
+def safe_name(title: str) -> str:
+    """Return a name for files, made of a title."""
+    return _UNSAFE.sub("_", title).strip(". _")[:LONGEST_NAME].strip() or "conversation"
+
+
+async def _single(text: Awaitable[bytes]) -> AsyncIterator[bytes]:
+    yield await text
+
+
+def _download(name: str, suffix: str, pieces: AsyncIterator[bytes]) -> Download:
+    return Download(name=f"{name}.{suffix}", media_type=TYPES[suffix], pieces=pieces)

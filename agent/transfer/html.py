@@ -1,0 +1,159 @@
+"""Writes the shown branch of a conversation as one HTML page that needs nothing else and prints as a document.
+
+The page has no script, and its policy forbids all requests. Everything that people, models and tools wrote is either
+escaped or rendered by markdown-it with HTML switched off.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+from agent.i18n import _
+from agent.i18n.translator import Translator
+from agent.media.store import type_of_id
+from agent.transfer.document import DELETED, REASONING, RESULT, Block
+
+STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        f"style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'",
+        "img-src data:",
+        "media-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+)
+SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/avif")
+"""The pictures that every browser shows."""
+LINKS = ("http", "https", "mailto")
+_CHUNK = 3 * (1 << 14)
+
+ReadFile = Callable[[str], Awaitable[bytes | None]]
+"""Returns the bytes of a stored file, or None if it was deleted."""
+
+
+class _Renderer(RendererHTML):
+    """Renders links that leave no trace, and remote pictures as links, because the page makes no requests."""
+
+    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        tokens[idx].attrSet("rel", "noopener noreferrer")
+        return self.renderToken(tokens, idx, options, env)
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        url = str(tokens[idx].attrGet("src") or "")
+        name = escape(self.renderInlineAsText(tokens[idx].children or [], options, env) or url)
+        if url.startswith("data:"):
+            return f'<img src="{escape(url)}" alt="{name}">'
+        return f'<a href="{escape(url)}" rel="noopener noreferrer">{name}</a>' if url else name
+
+
+def _markdown() -> MarkdownIt:
+    found = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer)
+    found.enable(["table", "strikethrough"])
+    found.validateLink = _is_link  # type: ignore[method-assign]
+    return found
+
+
+def _is_link(url: str) -> bool:
+    """Return True for a link that the page keeps: to the web, to a mail address, or a picture that is in the text."""
+    try:
+        scheme = urlsplit(url.strip()).scheme.lower()
+    except ValueError:
+        return False
+    return scheme in LINKS or url.startswith(tuple(f"data:{kind};base64," for kind in SHOWN))
+
+
+async def to_html(
+    title: str, subtitle: str, blocks: Sequence[Block], read: ReadFile, translator: Translator
+) -> AsyncIterator[str]:
+    """Yield the page, piece by piece. Only one attachment is in memory at a time."""
+    yield _head(title, subtitle, translator)
+    markdown, opened = _markdown(), False
+    for block in blocks:
+        if block.type in ("user", "model"):
+            yield "</section>\n" if opened else ""
+            yield f'<section class="{block.type}">\n<h2>{escape(block.title)}</h2>\n'
+            opened = True
+        elif block.type == "file":
+            async for piece in _file(block, read, translator):
+                yield piece
+        else:
+            yield await asyncio.to_thread(_block, block, markdown, translator)
+    yield ("</section>\n" if opened else "") + "</main>\n</body>\n</html>\n"
+
+
+def to_index(names: Sequence[str], translator: Translator) -> str:
+    """Return a page with links to these pages beside it."""
+    items = "\n".join(f'<li><a href="{quote(name)}">{escape(name.removesuffix(".html"))}</a></li>' for name in names)
+    head = _head(translator(_("Conversations")), "", translator)
+    return f"{head}<ul>\n{items}\n</ul>\n</main>\n</body>\n</html>\n"
+
+
+def _head(title: str, subtitle: str, translator: Translator) -> str:
+    language = escape(translator.language)
+    caption = f'<p class="caption">{escape(subtitle)}</p>' if subtitle else ""
+    return (
+        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{escape(title)}</h1>{caption}</header>\n"
+    )
+
+
+def _block(block: Block, markdown: MarkdownIt, translator: Translator) -> str:
+    text = escape(block.text.strip("\n"))
+    match block.type:
+        case "text":
+            return _text(block, markdown) if block.text.strip() else ""
+        case "reasoning":
+            return _fold(translator(REASONING), _text(block, markdown))
+        case "call":
+            return _fold(block.title, f"<pre>{text}</pre>")
+        case "result":
+            return _fold(f"{translator(RESULT)}: {block.title}", f"<pre>{text}</pre>")
+        case "extracted":
+            return _fold(block.title, f"<pre>{text}</pre>")
+        case "problem":
+            return f'<p class="problem">{text}</p>\n'
+        case _:
+            return f'<p class="caption">{text}</p>\n'
+
+
+def _text(block: Block, markdown: MarkdownIt) -> str:
+    return f'<div class="text" dir="auto">{markdown.render(block.text)}</div>\n'
+
+
+def _fold(title: str, inside: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{inside}</details>\n"
+
+
+async def _file(block: Block, read: ReadFile, translator: Translator) -> AsyncIterator[str]:
+    """Yield a picture, a player or a link that saves the file, with its bytes in a data URL."""
+    data = await read(block.file)
+    if data is None:
+        yield f'<p class="caption">{escape(translator(DELETED))}</p>\n'
+        return
+    kind, name = type_of_id(block.file), escape(block.title)
+    if kind in SHOWN:
+        before, after = '<p class="file"><img src="', f'" alt="{name}"></p>\n'
+    elif kind.startswith("audio/"):
+        before, after = '<p class="file"><audio controls src="', f'"></audio><span class="caption">{name}</span></p>\n'
+    else:
+        before, after = f'<p class="file"><a download="{name}" href="', f'">{name}</a></p>\n'
+    yield f"{before}data:{kind};base64,"
+    for at in range(0, len(data), _CHUNK):
+        yield b64encode(data[at : at + _CHUNK]).decode()
+    yield after

@@ -1,0 +1,1 @@
+"""Readers of the export files of other programs, one module each."""

@@ -1,0 +1,101 @@
+"""Finds the elements of a large JSON array without reading it into memory, and parses one of them at a time."""
+
+import mmap
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+from pydantic_core import from_json
+
+from agent.errors import InputError
+from agent.i18n import _
+
+MAX_DEPTH = 100
+"""The deepest nesting of arrays and objects."""
+MAX_ELEMENTS = 100_000
+MAX_ELEMENT_BYTES = 32_000_000
+MAX_CONTAINERS = 300_000
+"""The most arrays and objects in an element. Each takes much more memory than its text."""
+
+DAMAGED_FILE = _("The file is damaged or incomplete, so nothing was imported.")
+NOT_AN_EXPORT = _(
+    "This is not an export that can be imported: a JSON or ZIP file of Switchboard, ChatGPT, Claude or Open WebUI."
+)
+
+# Text without brackets, and strings, are skipped in one step. A quote that begins no whole string is found as itself.
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_STEP = re.compile(rb'(?:[^"{}\[\]]++|' + _STRING + rb')*+(?P<found>["{}\[\]])', re.DOTALL)
+_REST = re.compile(rb"\s*+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The place of an element in the file."""
+
+    start: int
+    end: int
+    is_parsable: bool
+    """False if it is too large to be parsed."""
+
+
+class JsonElements:
+    """The objects in the top-level array of a JSON file, or the one object at its top level.
+
+    Raises `InputError` if the brackets do not fit, or if they are nested too deeply.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        try:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:  # an empty file
+            raise InputError(NOT_AN_EXPORT) from error
+        try:
+            self.spans = _find_spans(self._map)
+        except BaseException:
+            self.close()
+            raise
+
+    def parse(self, span: Span) -> Mapping[str, Any]:
+        """Return an element, which is empty if it is not an object. Raises `ValueError` if it is not JSON."""
+        if not span.is_parsable:
+            raise ValueError("the element is too large")
+        value = from_json(self._map[span.start : span.end], allow_inf_nan=False)
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+    def close(self) -> None:
+        """Release the file."""
+        self._map.close()
+
+
+def _find_spans(text: mmap.mmap) -> list[Span]:
+    start = 3 if text[:3] == b"\xef\xbb\xbf" else 0
+    while text[start : start + 1].isspace():
+        start += 1
+    first = text[start : start + 1]
+    if first not in (b"[", b"{"):
+        raise InputError(NOT_AN_EXPORT)
+    outside = 1 if first == b"[" else 0
+    """The depth around an element."""
+    spans = list[Span]()
+    depth = containers = element_start = 0
+    while step := _STEP.match(text, start):
+        found, at, start = step["found"], step.start("found"), step.end()
+        if found in b"[{":
+            if depth == outside:
+                element_start, containers = at, 0
+            depth += 1
+            containers += 1
+        elif found == b'"' or depth == 0:
+            raise InputError(DAMAGED_FILE)
+        else:
+            depth -= 1
+            if depth == outside:
+                size = at + 1 - element_start
+                is_parsable = size <= MAX_ELEMENT_BYTES and containers <= MAX_CONTAINERS
+                spans.append(Span(element_start, at + 1, is_parsable))
+        if depth > MAX_DEPTH or len(spans) > MAX_ELEMENTS:
+            raise InputError(DAMAGED_FILE)
+    if depth or not _REST.match(text, start):
+        raise InputError(DAMAGED_FILE)
+    return spans

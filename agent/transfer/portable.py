@@ -1,0 +1,144 @@
+"""Our own export format: a JSON array that loses nothing and can be imported again.
+
+The array has an object for the format, and then for each conversation an object with its record and all its entries,
+followed by an object for each attachment. So it can be written and read piece by piece, whatever its size.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from agent.errors import NotFound
+from agent.history import Entry, HistoryStore, Record, new_id, now
+from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.media.references import files_named_in
+from agent.media.store import MediaStore, is_id
+from agent.transfer import FindFile, ImportedConversation
+from agent.transfer.file_links import FileLinks
+from agent.transfer.tree import parents_first
+
+VERSION = 1
+FORMAT = "switchboard"
+"""The key of the format's version in the first object."""
+PRIVATE_FIELDS = ("owner", "revision", "expires_at", "updated_at")
+"""Fields of a record that belong to the store it is in. They are not exported, except for the last."""
+ENTRY_BYTES = 2048
+"""Bytes that an entry counts for besides its text."""
+_CHUNK = 3 * (1 << 14)
+"""Bytes of a file that are encoded at once; base64 encodes three at a time."""
+
+
+async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> AsyncIterator[bytes]:
+    """Yield the file with these conversations, piece by piece. Only one of them is in memory at a time."""
+    yield f'[{{"{FORMAT}":{VERSION},"exported_at":{json.dumps(now().isoformat())}}}'.encode()
+    for known in records:
+        try:
+            record = await store.get(known.id, owner=known.owner)
+        except NotFound:  # deleted meanwhile
+            continue
+        entries = await store.entries(record)
+        yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
+        for number, text in enumerate(dump_entries(entries)):
+            yield (b",\n" if number else b"\n") + text.encode()
+        yield b"]}"
+        for id_ in sorted(files_named_in(entry.message for entry in entries)):
+            async for piece in _file_pieces(media, record.owner, id_):
+                yield piece
+    yield b"]\n"
+
+
+async def _file_pieces(media: MediaStore, owner: str, id_: str) -> AsyncIterator[bytes]:
+    try:
+        data = (await media.read(owner, id_)).data
+    except NotFound:  # deleted meanwhile; the entries still name it
+        return
+    yield b',\n{"file":' + json.dumps(id_).encode() + b',"data":"'
+    for at in range(0, len(data), _CHUNK):
+        yield b64encode(data[at : at + _CHUNK])
+    yield b'"}'
+
+
+def _record_text(record: Record) -> str:
+    fields: dict[str, Any] = json.loads(dump_record(record))
+    kept = {name: value for name, value in fields.items() if name not in PRIVATE_FIELDS}
+    return json.dumps(kept | {"updated_at": fields["updated_at"]}, ensure_ascii=False)
+
+
+def decode_file(element: Mapping[str, Any]) -> bytes:
+    """Return the bytes of an attachment's object. Raises `ValueError`."""
+    data = element.get("data")
+    if not isinstance(data, str):
+        raise ValueError("the file has no data")
+    return b64decode(data, validate=True)
+
+
+def read_conversation(element: Mapping[str, Any], find: FindFile) -> ImportedConversation:
+    """Return the conversation in an object of the file. All its ids are new, and its links are kept.
+
+    `find` returns the attachments by their ids in the file. Raises `ValueError` or `HistoryError` if it is damaged.
+    """
+    given, raw = element.get("conversation"), element.get("entries")
+    if not isinstance(given, dict) or not isinstance(raw, list):
+        raise ValueError("no conversation")
+    entries = cast("list[Any]", raw)
+    ids = {_text(entry, "id"): new_id() for entry in entries}
+    if len(ids) != len(entries):
+        raise ValueError("two entries have one id")
+    parents = {id_: _parent(entry) for id_, entry in zip(ids, entries, strict=True)}
+    order = parents_first(parents)
+    links, runs = FileLinks(find), dict[str, str]()
+    new_ids: Mapping[str | None, str | None] = {None: None, **ids}
+    texts = [
+        json.dumps({**entry, "id": ids[id_], "parent_id": new_ids[parents[id_]]})
+        for id_, entry in sorted(zip(ids, entries, strict=True), key=lambda pair: order[pair[0]])
+    ]
+    loaded = [_renewed(entry, links, runs) for entry in load_entries(texts)]
+    record = _record(cast("dict[str, Any]", given), ids)
+    dump_record(record)  # raises if a store could not keep it
+    return ImportedConversation(record=record, entries=loaded, files=links.files, left_out=links.left_out)
+
+
+def stored_size(entries: Sequence[Entry]) -> int:
+    """Return the bytes that a store needs for the entries. Raises `HistoryError` if it could not keep them."""
+    return sum(len(text.encode()) + ENTRY_BYTES for text in dump_entries(entries))
+
+
+def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Record:
+    head, branches = given.get("head_id"), cast("list[Any]", given.get("branches") or [])
+    if head is not None and head not in ids:
+        raise ValueError("the end of the conversation is missing")
+    kept = {name: value for name, value in given.items() if name not in PRIVATE_FIELDS}
+    updated = {"updated_at": given["updated_at"]} if "updated_at" in given else {}
+    new = {
+        "id": new_id(),
+        "owner": "",
+        "head_id": None if head is None else ids[head],
+        "branches": [ids[branch] for branch in branches],
+    }
+    (record,) = load_records([json.dumps({**kept, **updated, **new})])
+    return replace(record, cost=max(record.cost, 0.0))
+
+
+def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:
+    """Return the entry with new ids of its run and files, and without a cost that no run could have."""
+    note = entry.note
+    note = replace(
+        note,
+        run_id=runs.setdefault(note.run_id, new_id()) if note.run_id else "",
+        attachments=tuple(links.new_id(id_) for id_ in note.attachments if is_id(id_)),
+        cost=None if note.cost is not None and note.cost < 0 else note.cost,
+    )
+    return replace(entry, message=links.renewed(entry.message), note=note)
+
+
+def _text(entry: Any, name: str) -> str:
+    value = cast("dict[str, Any]", entry).get(name) if isinstance(entry, dict) else None
+    if not isinstance(value, str):
+        raise ValueError(f"an entry has no {name}")
+    return value
+
+
+def _parent(entry: dict[str, Any]) -> str | None:
+    return None if entry.get("parent_id") is None else _text(entry, "parent_id")

@@ -1,0 +1,230 @@
+"""Our own export: nothing is lost in a round trip, all ids are new, and a large export needs little memory."""
+
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
+
+from agent.errors import InputError
+from agent.history import Entry, Note, Record
+from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
+from agent.media.references import files_named_in
+from agent.media.store import MediaStore
+from agent.transfer.archive import ImportFile
+from agent.transfer.portable import export_json
+from agent.transfer.reading import ImportReader
+from tests.support.history_stores import chain, prompt
+from tests.support.media_files import random_png
+from tests.support.transfers import LIMITS, OWNER, branch, exported, found_in, histories, shape, stored, texts_of
+from tests.tiers import examples
+
+PROPERTY = settings(
+    deadline=None,
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+async def files_of(media: MediaStore, owner: str, entries: Sequence[Entry]) -> dict[str, bytes]:
+    ids = files_named_in(entry.message for entry in entries)
+    return {id_: (await media.read(owner, id_)).data for id_ in ids}
+
+
+@PROPERTY
+@given(history=histories())
+async def test_round_trip_loses_nothing(tmp_path: Path, history: tuple[Record, list[Entry]]) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    record = await stored(store, media, *history)
+    entries = await store.entries(record)
+    [found], reader = found_in(await exported(store, media, [record]), tmp_path)
+    imported = found.read()
+    files = {id_: source.read() for id_, source in imported.files.items()}
+    before = shape(record, entries, await files_of(media, OWNER, entries))
+    # Entries can have another order, with parents first. The order of the messages that are drawn is such an order.
+    after = shape(imported.record, in_order_of(entries, imported.entries), files)
+    assert repr(after) == repr(before)
+    assert not reader.left_out
+    old = {record.id, *(entry.id for entry in entries), *files_named_in(entry.message for entry in entries)}
+    new = {imported.record.id, *(entry.id for entry in imported.entries), *imported.files}
+    assert old.isdisjoint(new)
+
+
+def in_order_of(entries: Sequence[Entry], imported: Sequence[Entry]) -> list[Entry]:
+    """Return the imported entries in the order of those they were made of, which is that of a walk from the roots."""
+    children: dict[str | None, list[Entry]] = {}
+    for entry in entries:
+        children.setdefault(entry.parent_id, []).append(entry)
+    walk, waiting = list[str](), list(reversed(children.get(None, [])))
+    while waiting:
+        entry = waiting.pop()
+        walk.append(entry.id)
+        waiting += reversed(children.get(entry.id, []))
+    made = dict(zip(walk, imported, strict=True))
+    return [made[entry.id] for entry in entries]
+
+
+async def test_many_conversations_and_pins(tmp_path: Path) -> None:
+    store, media = await SqliteStore.open(tmp_path / "history.db"), MediaStore(tmp_path / "media")
+    for title in ("one", "two"):
+        entries = chain(prompt(title))
+        await store.save(Record(owner=OWNER, title=title, pinned=title == "one", head_id=entries[0].id), entries)
+    found, _ = found_in(await exported(store, media, await store.list(OWNER)), tmp_path)
+    records = [one.read().record for one in found]
+    assert {(record.title, record.pinned) for record in records} == {("one", True), ("two", False)}
+    assert {record.owner for record in records} == {""}
+    await store.aclose()
+
+
+async def test_deleted_attachment_is_reported(tmp_path: Path) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    message = ModelRequest([UserPromptPart(["Look:", BinaryContent(random_png(), media_type="image/png")])])
+    entries = chain(message)
+    record = await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
+    await media.remove_all(OWNER)
+    [found], reader = found_in(await exported(store, media, [record]), tmp_path)
+    assert dict(reader.left_out) == {"missing file": 1}
+    [entry] = found.read().entries
+    assert files_named_in([entry.message]).isdisjoint(
+        files_named_in(one.message for one in await store.entries(record))
+    )
+
+
+async def test_export_names_no_owner(tmp_path: Path) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    entries = chain(prompt())
+    record = await store.save(Record(owner=OWNER, head_id=entries[0].id), entries)
+    assert OWNER not in (await exported(store, media, [record])).decode()
+
+
+def element(**changes: Any) -> list[dict[str, Any]]:
+    """Return an export with a conversation of two messages, changed."""
+    request = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Hello"}]}
+    entries = [
+        {"id": "a", "parent_id": None, "message": request},
+        {"id": "b", "parent_id": "a", "message": request},
+    ]
+    fields = {"conversation": {"id": "c", "title": "T", "head_id": "b"}, "entries": entries}
+    return [{"switchboard": 1}, {**fields, **changes}]
+
+
+HELLO = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Hello"}]}
+DAMAGED: dict[str, dict[str, Any]] = {
+    "no entries": {"entries": None},
+    "entries of another type": {"entries": ["x", 1, None]},
+    "a missing parent": {"entries": [{"id": "b", "parent_id": "x", "message": HELLO}]},
+    "its own ancestor": {
+        "entries": [{"id": "a", "parent_id": "b", "message": HELLO}, {"id": "b", "parent_id": "a", "message": HELLO}]
+    },
+    "two of one id": {"entries": [{"id": "b", "parent_id": None, "message": HELLO}] * 2},
+    "a missing end": {"conversation": {"id": "c", "head_id": "x"}},
+    "a missing branch": {"conversation": {"id": "c", "head_id": "b", "branches": ["x"]}},
+    "a record of another type": {"conversation": {"head_id": "b", "title": ["x"]}},
+    "an unknown message": {"entries": [{"id": "b", "parent_id": None, "message": {"kind": "x"}}]},
+    "a number that is none": {"conversation": {"head_id": "b", "cost": "nan"}},
+}
+
+
+@pytest.mark.parametrize("changes", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_conversation_is_left_out_whole(tmp_path: Path, changes: dict[str, Any]) -> None:
+    found, reader = found_in([*element(), element(**changes)[1]], tmp_path)
+    assert len(found) == 1
+    assert dict(reader.left_out) == {"damaged conversation": 1}
+
+
+def test_newer_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="newer version"):
+        found_in([{"switchboard": 2}, *element()[1:]], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"kind": "image-url", "url": "http://169.254.169.254/latest", "media_type": "image/png"},
+        {"kind": "document-url", "url": "file:///etc/passwd", "media_type": "text/plain"},
+        {"kind": "video-url", "url": "https://example.org/x.mp4", "media_type": "video/mp4"},
+        {"kind": "uploaded-file", "file_id": "file-of-another-account", "provider_name": "openai"},
+    ],
+    ids=lambda part: part["kind"],
+)
+def test_parts_that_fetch_become_text(tmp_path: Path, part: dict[str, Any]) -> None:
+    """A provider or pydantic-ai would fetch these with the server's network and keys."""
+    content = ["See", part]
+    message = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": content}]}
+    entries = [{"id": "b", "parent_id": None, "message": message}]
+    [found], reader = found_in(element(entries=entries), tmp_path)
+    [entry] = found.read().entries
+    [prompted] = entry.message.parts
+    assert isinstance(prompted, UserPromptPart)
+    assert all(isinstance(one, str) for one in prompted.content)
+    assert sum(reader.left_out.values()) == 1
+
+
+def test_media_id_of_another_conversation_is_renewed(tmp_path: Path) -> None:
+    id_ = "0" * 32 + ".png"
+    part = {"kind": "image-url", "url": f"/media/{id_}", "media_type": "image/png"}
+    message = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ["See", part]}]}
+    [found], reader = found_in(element(entries=[{"id": "b", "parent_id": None, "message": message}]), tmp_path)
+    [entry] = found.read().entries
+    [prompted] = entry.message.parts
+    assert isinstance(prompted, UserPromptPart)
+    link = prompted.content[1]
+    assert isinstance(link, ImageUrl)
+    assert link.url != f"/media/{id_}"
+    assert dict(reader.left_out) == {"missing file": 1}
+
+
+def test_run_ids_are_renewed_and_negative_costs_removed(tmp_path: Path) -> None:
+    note = {"run_id": "f" * 32, "cost": -1.0, "ended": "stop"}
+    entries = [{"id": "b", "parent_id": None, "message": HELLO, "note": note}]
+    [found], _ = found_in(element(entries=entries), tmp_path)
+    [entry] = found.read().entries
+    assert entry.note.run_id not in ("", "f" * 32)
+    assert entry.note.cost is None
+
+
+async def test_branch_leads_to_the_same_texts(tmp_path: Path) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    first = chain(prompt("1"), prompt("2"))
+    other = [Entry(parent_id=first[0].id, message=prompt("3"), note=Note(ended="stop"))]
+    record = Record(owner=OWNER, head_id=other[0].id, branches=(first[1].id,))
+    record = await store.save(record, [*first, *other])
+    [found], _ = found_in(await exported(store, media, [record]), tmp_path)
+    imported = found.read()
+    assert texts_of(branch(imported.entries, imported.record.head_id)) == ["1", "3"]
+    assert texts_of(branch(imported.entries, imported.record.branches[0])) == ["1", "2"]
+
+
+async def peaks(folder: Path, count: int) -> tuple[int, int]:
+    """Return the most bytes in use during an export of `count` files of a megabyte, and during their import."""
+    store, media = MemoryStore(), MediaStore(folder / "media")
+    for number in range(count):
+        picture = BinaryContent(bytes([number]) * 1_000_000, media_type="image/png")
+        entries = chain(ModelRequest([UserPromptPart([picture])]))
+        await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
+    tracemalloc.start()
+    try:
+        with (folder / "file.json").open("wb") as file:
+            async for piece in export_json(store, media, await store.list(OWNER, limit=count)):
+                file.write(piece)
+        export = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        with (folder / "file.json").open("rb") as file:
+            reader = ImportReader(ImportFile(file, folder, LIMITS), LIMITS.attachment_bytes)
+            sizes = [len(one.read()) for found in reader.find() if found for one in found.read().files.values()]
+        assert sizes == [1_000_000] * count
+        return export, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+async def test_large_export_needs_no_more_memory_than_a_small_one(tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.mkdir()
+    large.mkdir()
+    for few, many in zip(await peaks(small, 4), await peaks(large, 40), strict=True):
+        assert many < 4 * few
