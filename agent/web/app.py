@@ -27,6 +27,7 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
+from agent.web.chat.importer import Importer
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.recovery import end_interrupted_runs
 from agent.web.chat.storage_quota import StorageQuota
@@ -46,6 +47,7 @@ from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
 from agent.web.routes import add_health_routes, add_media_route, add_page_routes
 from agent.web.run_event_routes import RunEventRoutes
+from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
 from agent.web.ui.page_frames import AnswerFrames
@@ -69,6 +71,7 @@ class _Services:
     media: MediaStore
     models: LocalModels
     unsent_files: UnsentFiles
+    quota: StorageQuota
     conversations: Conversations
     visitors: VisitorCookies
 
@@ -109,6 +112,11 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         _owner_of(services.visitors),
         lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
     ).add_to(app)
+    live_runs = conversations.live_runs
+    importer = Importer(settings, services.store, services.media, services.quota, live_runs.is_busy)
+    TransferRoutes(
+        services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors)
+    ).add_to(app)
     mount(
         app,
         page,
@@ -132,7 +140,7 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     quota = StorageQuota(settings.public, store, media, settings.data_dir / "media")
     conversations = Conversations(settings, store, media, models, _tools(settings), quota)
     visitors = VisitorCookies.in_folder(settings.data_dir)
-    return _Services(settings, store, media, models, unsent_files, conversations, visitors)
+    return _Services(settings, store, media, models, unsent_files, quota, conversations, visitors)
 
 
 def _build_page(settings: Settings, conversations: Conversations, visitors: VisitorCookies) -> gr.Blocks:

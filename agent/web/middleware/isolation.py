@@ -29,13 +29,16 @@ OPEN_PATHS = (
     *HOME_PATHS,
     "/healthz",
     "/readyz",
+    "/export",
     "/theme.css",
     "/favicon.ico",
     "/robots.txt",
     "/manifest.json",
     "/manifest.json/",
 )
-OPEN_PREFIXES = ("/media/", "/runs/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
+OPEN_PREFIXES = ("/media/", "/runs/", "/export/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
+POST_PATHS = ("/import",)
+"""Our own routes that change something."""
 LOGIN_PATHS = ("/login/huggingface", "/login/callback", "/logout")
 JOIN_FIELDS = ("data", "event_data", "fn_index", "trigger_id")
 REDIRECTED = b"again=1"
@@ -149,9 +152,11 @@ class IsolationMiddleware:
 
     def _check_page_request(self, scope: Scope) -> Scope:
         """Return the scope of a request for the page, its files, or a route of our own."""
+        path = scope["path"]
+        if scope["method"] == "POST" and path in POST_PATHS:
+            return scope
         if scope["method"] not in READ:
             raise RequestRefused(405)
-        path = scope["path"]
         if path not in self._open and not path.startswith(OPEN_PREFIXES):
             raise RequestRefused
         return self._without_deep_link(scope) if path in HOME_PATHS else scope

@@ -1,0 +1,219 @@
+"""Export and import over HTTP: the owner alone, in all formats, with limits, and all or nothing."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import CONFIG, App
+from tests.support.foreign_requests import stored_conversations
+from tests.support.http_client import HttpVisitor, marker, owner_in, send_raw
+from tests.support.media_files import harmful_pictures, random_png
+from tests.support.models import VISION_MODEL
+from tests.support.scripted_server import Config, Running
+from tests.support.transfers import zipped
+
+SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
+SMALL = CONFIG + "[server]\nmax_upload_bytes = 400000\n[uploads]\nmb_per_request = 1\n"
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    """Start an app for this module that allows only small files."""
+    return start_app(SMALL, VLLM_BASE_URL=server.base_url)
+
+
+def mine(app: App, visitor: HttpVisitor) -> dict[str, int]:
+    """Return the visitor's stored conversations and their numbers of entries."""
+    owner = owner_in(visitor.cookie or "")
+    return {id_: row[1] for id_, row in stored_conversations(app).items() if row[0] == owner}
+
+
+def files_of(app: App, visitor: HttpVisitor) -> list[bytes]:
+    folder = app.folder / "data" / "media" / owner_in(visitor.cookie or "")
+    return sorted(path.read_bytes() for path in folder.iterdir()) if folder.exists() else []
+
+
+def imported(visitor: HttpVisitor, data: bytes | list[Any], **headers: str) -> list[dict[str, Any]]:
+    """Import a file and return the lines of the answer."""
+    body = data if isinstance(data, bytes) else json.dumps(data).encode()
+    answer = visitor.ask("POST", "/import", content=body, headers=headers)
+    assert answer.status == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def claude(*texts: str) -> list[dict[str, Any]]:
+    return [
+        {"name": text, "chat_messages": [{"uuid": "1", "sender": "human", "content": [{"type": "text", "text": text}]}]}
+        for text in texts
+    ]
+
+
+def test_export_and_import_by_another_visitor(own: App) -> None:
+    first, second = HttpVisitor(own.url), HttpVisitor(own.url)
+    word, picture = marker(), random_png()
+    first.say(f"!text {word}", first.upload("p.png", picture))
+    first.say("again")
+    [conversation] = mine(own, first)
+    one = first.http.get(f"/export/{conversation}")
+    assert one.headers["content-type"].startswith("application/json")
+    assert one.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
+    every = first.http.get("/export", params={"format": "json"})
+    lines = imported(second, one.content) + imported(second, every.content)
+    done = [line for line in lines if line["type"] == "done"]
+    assert [line["message"] for line in done] == ["1 conversation was imported."] * 2
+    assert {line["phase"] for line in lines if line["type"] == "progress"} == {"reading", "storing"}
+    copies = mine(own, second)
+    assert sorted(copies.values()) == [mine(own, first)[conversation]] * 2
+    assert conversation not in copies
+    assert files_of(own, second) == files_of(own, first) * 2
+    again = second.http.get(f"/export/{next(iter(copies))}")
+    assert word in again.text
+    assert conversation not in again.text
+
+
+def test_other_formats(own: App) -> None:
+    visitor = HttpVisitor(own.url)
+    word = marker()
+    visitor.say(f"!text **{word}**")
+    [conversation] = mine(own, visitor)
+    markdown = visitor.http.get(f"/export/{conversation}?format=markdown")
+    assert markdown.headers["content-type"].startswith("text/markdown")
+    assert f"**{word}**" in markdown.text
+    assert markdown.text.startswith("# ")
+    page = visitor.http.get(f"/export/{conversation}?format=html", headers={"accept-language": "de"})
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["content-disposition"].startswith("attachment")
+    assert f"<strong>{word}</strong>" in page.text
+    assert '<html lang="de">' in page.text
+    visitor.say("Look", visitor.upload("p.png", random_png()))
+    with zipfile.ZipFile(io.BytesIO(visitor.http.get(f"/export/{conversation}?format=markdown").content)) as archive:
+        texts = [name for name in archive.namelist() if name.endswith(".md")]
+        pictures = [name for name in archive.namelist() if name.startswith("files/")]
+        assert len(texts) == len(pictures) == 1
+        assert f"]({pictures[0]})" in archive.read(texts[0]).decode()
+    imported(visitor, claude("Second"))
+    with zipfile.ZipFile(io.BytesIO(visitor.http.get("/export?format=html").content)) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        assert len(names) == 3
+        assert word in "".join(archive.read(name).decode() for name in names)
+        assert archive.read("index.html").decode().count("<li>") == 2
+    assert visitor.ask("GET", f"/export/{conversation}?format=pdf").status == 400
+
+
+def test_nobody_else_exports(own: App) -> None:
+    first = HttpVisitor(own.url)
+    word = marker()
+    first.say(f"!text {word}")
+    [conversation] = mine(own, first)
+    for other in (HttpVisitor(own.url), HttpVisitor(own.url, None)):
+        for form in ("json", "markdown", "html"):
+            real = other.ask("GET", f"/export/{conversation}?format={form}")
+            made_up = other.ask("GET", f"/export/{'0' * 32}?format={form}")
+            assert (real.status, real.text) == (made_up.status, made_up.text) == (404, "Not found.")
+            assert word not in other.ask("GET", f"/export?format={form}").text
+    for site in ("cross-site", "same-site"):  # a link on a page of another site
+        assert first.ask("GET", f"/export/{conversation}", headers={"sec-fetch-site": site}).status == 404
+
+
+def test_import_needs_own_page_and_cookie(own: App) -> None:
+    visitor, body = HttpVisitor(own.url), json.dumps(claude("x")).encode()
+    cookie = {"cookie": visitor.http.headers["cookie"]}
+    for headers in ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
+        assert send_raw(own, "POST", "/import", body, **cookie, **headers)[0] == 403
+    guest = HttpVisitor(own.url, None).ask("POST", "/import", content=body)
+    assert (guest.status, guest.json["detail"]) == (403, "Allow cookies for this page to import conversations.")
+    assert visitor.ask("GET", "/import").status == 404
+    assert visitor.ask("PUT", "/import").status == 405
+    assert visitor.ask("POST", "/export").status == 405
+    assert mine(own, visitor) == {}
+
+
+def test_progress_result_and_language(own: App) -> None:
+    visitor = HttpVisitor(own.url)
+    lost = [{"title": "Lost", "id": "1"}, {"uuid": "2", "chat_messages": []}]
+    *progress, done = imported(visitor, [*claude("One", "Two"), *lost])
+    assert progress[-1] == {"type": "progress", "phase": "storing", "done": 2, "total": 2}
+    assert done["message"] == ("2 conversations were imported. Left out: 1 damaged conversation, 1 empty conversation.")
+    assert len(done["conversations"]) == 2
+    assert set(done["conversations"]) == set(mine(own, visitor))
+    german = imported(visitor, claude("Drei"), **{"accept-language": "de"})[-1]["message"]
+    assert german not in ("", "1 conversation was imported.")
+
+
+BOMB = zipped({"conversations.json": b"[" + b" " * 6_000_000 + b"]"})
+DEEP = b'[{"mapping":' + b'{"x":' * 5000 + b"1" + b"}" * 5001 + b"]"
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "text": b"Hello",
+    "a number": b"1",
+    "truncated": json.dumps(claude("x", "y")).encode()[:-3],
+    "other JSON": b'[{"a": 1}]',
+    "deeply nested": DEEP,
+    "many brackets": b"[" * 900_000,
+    "many objects": b"[" + b"{}," * 300_000 + b"{}]",
+    "NaN": b'[{"chat_messages": [NaN]}]',
+    "a ZIP bomb": BOMB,
+    "a ZIP of nothing": zipped({"x.txt": b"x"}),
+    "half a ZIP": BOMB[: len(BOMB) // 2],
+    "a ZIP with a wrong directory": BOMB[:-12] + b"\xff" * 12,
+    "a newer version": b'[{"switchboard": 99}]',
+    "too many entries": b'[{"switchboard":1},{"conversation":{},"entries":[' + b"[]," * 310_000 + b"[]]}]",
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_file_gets_a_sentence_and_stores_nothing(own: App, data: bytes) -> None:
+    visitor = HttpVisitor(own.url)
+    answer = visitor.ask("POST", "/import", content=data)
+    last = answer.json if answer.status != 200 else json.loads(answer.text.splitlines()[-1])
+    sentence = last.get("message") or last["detail"]
+    assert last.get("type") != "done"
+    assert sentence.endswith(".")
+    assert "Traceback" not in answer.text
+    assert mine(own, visitor) == {}
+    assert files_of(own, visitor) == []
+
+
+def test_file_over_the_limit_is_refused_before_it_is_read(own: App) -> None:
+    visitor = HttpVisitor(own.url)
+    answer = visitor.ask("POST", "/import", content=b"[" + b" " * 1_000_001)
+    assert (answer.status, answer.json["detail"]) == (413, "At most 1 MB can be imported at once.")
+    assert imported(visitor, claude("After"))[-1]["type"] == "done"  # nothing is still counted
+
+
+def test_pictures_that_harm_decoders_are_left_out(own: App) -> None:
+    visitor = HttpVisitor(own.url)
+    bad = next(data for data in harmful_pictures().values() if data[:4] == b"\x89PNG" and len(data) < 400_000)
+    parts = [{"content_type": "image_asset_pointer", "asset_pointer": f"sediment://file_{name}"} for name in "ab"]
+    node = {"author": {"role": "user"}, "content": {"content_type": "multimodal_text", "parts": ["Look", *parts]}}
+    export = [{"title": "T", "mapping": {"n": {"parent": None, "message": node}}, "current_node": "n"}]
+    good = random_png()
+    names = {"file_a-1.png": bad, "file_b-2.png": good}
+    lines = imported(visitor, zipped({"conversations.json": json.dumps(export).encode(), **names}))
+    assert lines[-1]["left_out"] == ["1 attachment that is too large or of another type than pictures, sound and text"]
+    assert files_of(own, visitor) == [good]
+
+
+def test_script_in_text_stays_text(own: App) -> None:
+    visitor = HttpVisitor(own.url)
+    text = "<script>fetch('https://evil.example')</script><img src=x onerror=alert(1)>"
+    [id_] = imported(visitor, claude(text))[-1]["conversations"]
+    page = visitor.http.get(f"/export/{id_}?format=html").text
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_import_without_room_stores_nothing(start_app: Callable[..., App], server: Running) -> None:
+    app = start_app(CONFIG + "[public]\non = true\nstored_mb_per_visitor = 1\n", VLLM_BASE_URL=server.base_url)
+    visitor = HttpVisitor(app.url)
+    assert imported(visitor, claude("a" * 400_000))[-1]["type"] == "done"
+    refused = imported(visitor, claude("b", "c" * 900_000))[-1]
+    assert refused["type"] == "error"
+    assert refused["message"].startswith("There is no room here for the 0.9 MB of this import")
+    assert len(mine(app, visitor)) == 1
