@@ -22,10 +22,12 @@ PLACES = """() => {
 WATCH_HAND_OVER = """() => {
   const log = document.querySelector("#chat"), draw = window.live.draw;
   window.before = [];
+  window.stages = 0;
   window.heights = [];
   window.live.draw = () => {
     const before = window.live.shown[0].length, now = window.places(), changed = draw();
-    if (changed[0]?.length > before && before) window.before = now;
+    if (changed[0]?.length > before && before && !window.before.length) window.before = now;
+    if (changed[0] && window.before.length) window.stages++;
     return changed;
   };
   const look = () => {
@@ -34,7 +36,8 @@ WATCH_HAND_OVER = """() => {
   };
   look();
 }"""
-"""Keeps the places before the first chatbot gets the answer, and then the height of the chat in each frame."""
+"""Keeps the places before the first chatbot gets the answer, and in how many stages, and then the height of the chat in
+each frame."""
 COUNT_CHANGES = """() => {
   window.changes = 0;
   const stored = document.querySelector("#chat .message-wrap");
@@ -92,6 +95,7 @@ def test_pieces_look_like_one_answer(app: App, visit: Visit) -> None:
     visitor.idle()
     becomes(60, lambda: page.evaluate("window.heights.length"))
     assert page.evaluate(SHOWN)[1:] == [0, 0]
+    assert page.evaluate("window.stages") == 2, "a long text comes in stages"
     expect(visitor.chat.locator(".bot-row")).to_have_count(2)
     before, after = page.evaluate("window.before")[:-1], page.evaluate(PLACES)  # the last block was still growing
     assert len(before) > 20

@@ -9,7 +9,9 @@ from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
 
 HERE = Path(__file__).parent
-SCRIPTS = ("live.js", "page.js", "address.js", "attach.js")
+HELPERS = ("pieces", "division", "stream", "unchanged", "handover")
+"""The scripts whose result other scripts use, by this name."""
+SCRIPTS = ("live", "page", "address", "attach")
 
 
 def script() -> str:
@@ -17,11 +19,13 @@ def script() -> str:
     words: dict[str, dict[str, Any]] = {
         one: translated(TEXTS, one) | {"labels": translated(LABELS, one)} for one in LANGUAGES
     }
-    shared, pieces, *parts = (read(name) for name in ("shared.js", "pieces.js", *SCRIPTS))
+    begin = f"const shared = (\n{read('shared.js')}\n)({json.dumps(words, ensure_ascii=False)});"
+    helpers = "".join(f"shared.{name} = (\n{read(f'{name}.js')}\n)(shared);" for name in HELPERS)
     # A failing script must not prevent the others from running.
-    calls = "".join(f"try {{ (\n{part}\n)(shared); }} catch (error) {{ console.error(error); }}" for part in parts)
-    begin = f"const shared = (\n{shared}\n)({json.dumps(words, ensure_ascii=False)});"
-    return f"() => {{ {begin}shared.pieces = (\n{pieces}\n)();{calls} }}"
+    calls = "".join(
+        f"try {{ (\n{read(f'{name}.js')}\n)(shared); }} catch (error) {{ console.error(error); }}" for name in SCRIPTS
+    )
+    return f"() => {{ {begin}{helpers}{calls} }}"
 
 
 def read(name: str) -> str:

@@ -18,5 +18,9 @@
     note.textContent = text;
     leaving = setTimeout(() => (note.textContent = ""), 6000);
   };
-  return { said: words[language] ?? words.en, $, box: () => $("#composer textarea"), when, hint };
+  const frame = () => new Promise((done) => {
+    const hidden = setTimeout(done, 100); // a hidden page has no frames
+    requestAnimationFrame(() => (clearTimeout(hidden), done()));
+  });
+  return { said: words[language] ?? words.en, $, box: () => $("#composer textarea"), when, hint, frame };
 }

@@ -1,0 +1,87 @@
+// Reads the stream of an answer that is being written. It continues a broken stream after its last frame. If a proxy
+// holds the stream back, it polls.
+() => {
+  const FIRST_MS = 3000; // the first bytes of a stream come at once, unless something holds them back
+  const SILENCE_MS = 35000; // the server sends something every 15 seconds
+  const RETRY_MS = 1000, POLL_MS = 700;
+
+  let url = "", last = "", request; // what is read, the id of its last frame, and the running request
+  let polls = false;
+
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+  // A connection of before a break can look open for minutes.
+  addEventListener("online", () => request?.abort());
+  const address = () => {
+    const root = (window.gradio_config?.root ?? "").replace(/\/$/, "");
+    return `${root}/${url}&after=${encodeURIComponent(last)}${polls ? "&wait=0" : ""}`;
+  };
+
+  // Gives the frames of complete events to `got`. Returns the rest of the text, or undefined after the end.
+  const take = (text, got) => {
+    const events = text.split("\n\n"), rest = events.pop(), frames = [];
+    let ended = false;
+    for (const event of events) {
+      const field = Object.fromEntries(event.split("\n").map((line) => /^(\w*): ?(.*)$/s.exec(line)?.slice(1) ?? ["", ""]));
+      ended = field.event === "end";
+      if (ended) break;
+      if (!field.id) continue;
+      frames.push(JSON.parse(field.data));
+      last = field.id;
+    }
+    got(frames, ended);
+    return ended ? undefined : rest;
+  };
+
+  // Reads one response. Returns true if the answer has ended.
+  const readOnce = async (wanted, got) => {
+    const mine = (request = new AbortController());
+    let timer = setTimeout(() => {
+      polls = true;
+      mine.abort();
+    }, FIRST_MS);
+    try {
+      const response = await fetch(address(), { signal: mine.signal, cache: "no-store" });
+      if (response.status === 404) return true; // it ended a while ago, and is stored
+      if (response.status === 429) polls = true;
+      if (!response.ok) return false;
+      const chunks = response.body.getReader(), decoder = new TextDecoder();
+      for (let text = "";;) {
+        const { value, done } = await chunks.read();
+        clearTimeout(timer);
+        if (done || wanted !== url) return false;
+        timer = setTimeout(() => mine.abort(), SILENCE_MS);
+        text = take(text + decoder.decode(value, { stream: true }), got);
+        if (text === undefined) return true;
+      }
+    } catch {
+      return false; // no network, or a break: it is read again
+    } finally {
+      clearTimeout(timer);
+      mine.abort();
+    }
+  };
+
+  return {
+    reads: (wanted) => Boolean(wanted) && wanted === url,
+    hasBegun: () => last !== "",
+    // Reads this answer from its beginning, or none, and no longer the one before.
+    turnTo: (wanted) => {
+      request?.abort();
+      [url, last] = [wanted, ""];
+    },
+    // Gives the frames of the answer to `got`, which also hears of the end. Returns true after the end, and false if
+    // another answer is to be read.
+    read: async (got) => {
+      const wanted = url;
+      while (wanted === url) {
+        if (await readOnce(wanted, got)) {
+          if (wanted !== url) return false;
+          url = "";
+          return true;
+        }
+        if (wanted === url) await wait(polls ? POLL_MS : RETRY_MS);
+      }
+      return false;
+    },
+  };
+}

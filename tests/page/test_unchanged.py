@@ -1,0 +1,64 @@
+"""Guards of `unchanged.js`: each fails with a clear message if Gradio has changed or a workaround can go."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.conftest import App, Visitor
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+WATCH = """() => {
+  window.seen = { directions: 0, restyles: 0, texts: 0 };
+  const dir = Object.getOwnPropertyDescriptor(HTMLElement.prototype, "dir");
+  Object.defineProperty(HTMLElement.prototype, "dir", {
+    ...dir,
+    set(value) {
+      if (this.isConnected && this.getAttribute("dir") === value) window.seen.directions++;
+      dir.set.call(this, value);
+    },
+  });
+  new MutationObserver((all) => {
+    window.seen.restyles += all.filter(({ target, oldValue }) => oldValue === target.getAttribute("dir")).length;
+  }).observe(document.querySelector("#chat"), { subtree: true, attributeFilter: ["dir"], attributeOldValue: true });
+  const replace = String.prototype.replace;
+  String.prototype.replace = function (what, ...how) {
+    const formula = what instanceof RegExp && what.source.startsWith("\\\\$\\\\$");
+    if (formula && this.startsWith("FIRST ") && this.includes("seam")) window.seen.texts++;
+    return replace.call(this, what, ...how);
+  };
+}"""
+"""Counts how often Gradio sets a direction that is set, how often that reaches Chromium, and how often Gradio looks for
+formulas in the first piece of an answer, once it is done."""
+PLAIN_LISTS = """() => {
+  const draw = window.live.draw;
+  window.live.draw = () => draw().map((list) => list && [...list]);
+}"""
+ANSWER = "\\n\\n".join(["FIRST " * 120, *("word " * 150 for _ in range(7))])
+
+
+def seen_during_answer(visitor: Visitor, page: Page) -> dict[str, int]:
+    """Let an answer of several pieces be written, and return the counts."""
+    page.evaluate("window.seen.directions = window.seen.restyles = window.seen.texts = 0")
+    visitor.say(f"!wait 0.5 !pace 500 !text {ANSWER}")
+    page.wait_for_function("window.live.shown[1].length >= 6")
+    seen: dict[str, int] = page.evaluate("({ ...window.seen })")
+    page.wait_for_function("!window.live.shown[1].length")
+    visitor.idle()
+    return seen
+
+
+def test_unchanged_messages_cost_nothing(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    page.evaluate(WATCH)
+    seen = seen_during_answer(visitor, page)
+    assert seen["directions"], "Gradio no longer sets a direction that is already set: remove `dir` in unchanged.js."
+    assert not seen["restyles"], "Gradio sets the direction of messages in another way: adapt `dir` in unchanged.js."
+    assert seen["texts"], "Gradio looks for formulas in another way: adapt this test."
+    assert seen["texts"] <= 2, "Gradio copies messages in another way: adapt `Messages` in unchanged.js."
+    page.evaluate(PLAIN_LISTS)
+    seen = seen_during_answer(visitor, page)
+    assert seen["texts"] > 2, "Gradio no longer reads unchanged texts again: remove `Messages` in unchanged.js."
