@@ -21,7 +21,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor coverage bench bench-load pictures docs translations \
+.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor coverage bench soak bench-load pictures docs translations \
   deploy lock format clean
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
 	@echo 'make coverage     run the fast tests, and show which lines of agent/ they run, also in htmlcov/'
 	@echo 'make bench        measure the page; BENCH=--quick measures less'
+	@echo 'make soak         let 200 visitors with markers chat for five minutes; fails if text crosses or memory stays'
 	@echo 'make bench-load   measure many visitors at once; LOAD="--row ours:100" measures one row'
 	@echo 'make pictures     save screenshots of the states of the page in tests/shots; PICTURES=tests/x.py those of a test'
 	@echo 'make docs         generate the model table in the README, and docs/limits.md'
@@ -95,6 +96,9 @@ doctor:
 bench: .venv/.dev
 	@.ci/chromium
 	.venv/bin/python -m bench.run $(BENCH)
+
+soak: .venv/.dev
+	.venv/bin/python -m bench.soak $(SOAK)
 
 bench-load: .venv/.dev
 	.venv/bin/python -m bench.load $(LOAD)

@@ -85,7 +85,9 @@ class PageClient:
 
 
 class OurPage(PageClient):
-    """Our page."""
+    """Our page. `run_id` is the id of the last answer."""
+
+    run_id: str = ""
 
     async def open(self) -> None:
         """Load the page and its settings, and the conversation, as live.js does."""
@@ -99,13 +101,14 @@ class OurPage(PageClient):
         outputs = await self.run(event, {"composer": {"text": prompt, "files": []}})
         live = next(value["live"] for value in outputs.values() if isinstance(value, dict) and "live" in value)
         path, _, query = live.partition("?")
+        self.run_id = str(path).split("/")[1]
         async with aclosing(stream(self.http, "/" + path, dict(re.findall(r"(\w+)=(\w+)", query)))) as frames:
             async for frame in frames:
                 yield frame
 
-    async def finish(self) -> None:
-        """Ask for the stored conversation, as the page does at the end of an answer."""
-        await self.run(self.config.on("refresh", "click"))
+    async def finish(self) -> dict[str, Any]:
+        """Ask for the stored conversation, as the page does at the end of an answer, and return it."""
+        return await self.run(self.config.on("refresh", "click"))
 
 
 class NaivePage(PageClient):
@@ -125,8 +128,9 @@ class NaivePage(PageClient):
                     raise RuntimeError(f"chat failed: {message[:200]}")
                 yield message
 
-    async def finish(self) -> None:
-        """Do nothing: the page has all it shows."""
+    async def finish(self) -> dict[str, Any]:
+        """Return nothing: the page has all it shows."""
+        return {}
 
 
 async def stream(http: httpx.AsyncClient, path: str, params: dict[str, str]) -> AsyncGenerator[str]:

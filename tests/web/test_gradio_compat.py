@@ -163,6 +163,20 @@ async def test_session_describes_its_components(page: gr.Blocks, monkeypatch: py
     assert not described
 
 
+async def test_session_keeps_changed_components(page: gr.Blocks) -> None:
+    key, plain = next(iter(page.blocks)), fresh("gradio.state_holder").SessionState(page)
+    changed = gr.Textbox(render=False)
+    plain[key] = changed
+    assert plain[key] is changed, "Gradio keeps no changed components: event_cost.py need not prevent it."
+    assert plain.blocks_config is not page.default_config, "Gradio copies no page: event_cost.py need not prevent it."
+    prepare_queue(page, 4)
+    state = SessionState(page)
+    assert vars(state).keys() == vars(plain).keys(), "A session has other attributes: adapt event_cost.py."
+    state[key] = changed
+    assert state[key] is page.blocks[key]
+    assert state.blocks_config is page.default_config
+
+
 def test_events_look_for_matplotlib() -> None:
     searches = "import matplotlib" in inspect.getsource(fresh("gradio.utils").MatplotlibBackendMananger)
     assert searches, "Gradio does not look for matplotlib in each event: event_cost.py need not prevent it."

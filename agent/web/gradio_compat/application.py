@@ -46,7 +46,7 @@ def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     # is off here. (Gradio misspells one of the names.)
     cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
     release_memory(queue)
-    reduce_event_cost()
+    reduce_event_cost(page)
     return queue
 
 
