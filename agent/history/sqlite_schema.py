@@ -1,7 +1,8 @@
 """The schema of a SQLite history, and the migrations to it."""
 
+import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+import time
 from pathlib import Path
 
 import aiosqlite
@@ -13,13 +14,22 @@ from agent.history.sqlite_file import transaction
 
 log = logging.getLogger(__name__)
 
-FILL_CONVERSATIONS, FILL_ENTRIES = 50, 500
-"""Conversations in one transaction of `fill_search`, and entries in memory at once."""
+FILL_CONVERSATIONS = 500
+"""The most conversations in one transaction of `fill_search`."""
+FILL_SECONDS = 0.5
+"""Seconds after which `fill_search` begins no further conversation in a transaction: other processes wait for it."""
+FILL_PAUSE_SECONDS = 0.15
+"""Seconds between these transactions. A process that waits for the lock looks every 0.1 s whether it is free."""
 
 _TO_FILL = "SELECT id, record FROM conversations WHERE folded_title IS NULL LIMIT ?"
-_ENTRIES = "SELECT id, entry FROM entries WHERE conversation_id = ? ORDER BY rowid"
+_ROWS = "SELECT rowid FROM entries WHERE conversation_id = ? ORDER BY rowid"
 _SET_TITLE = "UPDATE conversations SET title = ?, folded_title = ? WHERE id = ?"
 _FORGET_TEXTS = "DELETE FROM entry_texts WHERE conversation_id = ?"
+# It reads one message at a time, however large they are. A message without text is NULL, which the column refuses.
+_FILL_TEXT = """
+INSERT OR IGNORE INTO entry_texts (conversation_id, entry_id, text)
+SELECT conversation_id, id, searchable_text(entry) FROM entries WHERE rowid = ?
+"""
 PUT_TEXT = "INSERT INTO entry_texts (conversation_id, entry_id, text) VALUES (?, ?, ?)"
 
 # One tuple of statements per version of the file. `user_version` counts the migrations that were applied. Never edit a
@@ -122,34 +132,35 @@ async def migrate(connection: aiosqlite.Connection, path: Path) -> None:
 
 async def fill_search(connection: aiosqlite.Connection) -> int:
     """Store the text to search of conversations that an older version wrote, and return their number."""
+    # The stubs do not say what a function of SQL takes and returns.
+    await connection.create_function("searchable_text", 1, _text)  # pyright: ignore[reportUnknownMemberType]
     filled = 0
     while True:
         async with transaction(connection):
             found = [*await connection.execute_fetchall(_TO_FILL, (FILL_CONVERSATIONS,))]
-            for id_, text in found:
-                await _fill(connection, id_, text)
+            deadline = time.monotonic() + FILL_SECONDS
+            for id_, record in found:
+                await _fill(connection, id_, record)
+                filled += 1
+                if time.monotonic() > deadline:
+                    break
         if not found:
             return filled
-        filled += len(found)
+        await asyncio.sleep(FILL_PAUSE_SECONDS)
 
 
 async def _fill(connection: aiosqlite.Connection, id_: str, record: str) -> None:
     await connection.execute_fetchall(_FORGET_TEXTS, (id_,))
-    async with connection.execute(_ENTRIES, (id_,)) as cursor:
-        while rows := [(row[0], row[1]) for row in await cursor.fetchmany(FILL_ENTRIES)]:
-            await connection.executemany(PUT_TEXT, [(id_, entry_id, text) for entry_id, text in _texts(rows)])
+    await connection.executemany(_FILL_TEXT, [*await connection.execute_fetchall(_ROWS, (id_,))])
     read = load_undamaged(record)
     title = read.title if read else ""
     await connection.execute_fetchall(_SET_TITLE, (title, fold(title), id_))
 
 
-def _texts(rows: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the id of each entry and the text to search, without empty and damaged ones."""
-    for id_, text in rows:
-        try:
-            found = fold(searchable_text(load_entries([text])[0]))
-        except HistoryError as error:
-            log.warning("a message cannot be searched: %s", error)
-            continue
-        if found:
-            yield id_, found
+def _text(entry: str) -> str | None:
+    """Return the text to search of a stored entry, None for an empty or damaged one."""
+    try:
+        return fold(searchable_text(load_entries([entry])[0])) or None
+    except HistoryError as error:
+        log.warning("a message cannot be searched: %s", error)
+        return None
