@@ -32,6 +32,7 @@ from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.recovery import end_interrupted_runs
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.client_address import ANY, ClientAddressMiddleware
+from agent.web.conversation_routes import ConversationRoutes, RequestLimit
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, root_url, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.health import Health
@@ -112,11 +113,12 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         _owner_of(services.visitors),
         lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
     ).add_to(app)
-    live_runs = conversations.live_runs
-    importer = Importer(settings, services.store, services.media, services.quota, live_runs.is_busy)
+    importer = Importer(settings, services.store, services.media, services.quota, conversations.list.is_in_use)
     TransferRoutes(
         services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors)
     ).add_to(app)
+    limit = RequestLimit() if settings.public else None
+    ConversationRoutes(conversations.list, _owner_of(services.visitors), limit).add_to(app)
     mount(
         app,
         page,
@@ -188,8 +190,8 @@ class _ConversationExpiry:
 
     def __init__(self, services: _Services) -> None:
         self._services = services
-        busy = services.conversations.live_runs.is_busy
-        self._expired = ExpiredConversations(services.store, services.media, busy)
+        in_use = services.conversations.list.is_in_use
+        self._expired = ExpiredConversations(services.store, services.media, in_use)
         self._has_added_expiry = False
 
     async def run(self) -> int:

@@ -143,9 +143,9 @@ FOCUSED = """() => {
   const box = at.getBoundingClientRect();
   const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
   return {
-    name: at.closest("#settings") ? "settings" : at.closest("#help") ? "help" : at.closest("#model") ? "model"
-      : at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? at.innerText)
-      : at.id || at.dataset.testid || at.tagName,
+    name: at.closest("#settings, #chats, #chats-toggle, #help, #model")?.id
+      ?? (at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? at.innerText)
+      : at.id || at.dataset.testid || at.tagName),
     visible: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth,
     seen: seen || at.matches("#dock:focus-within textarea"),  // the frame around it darkens
   };
@@ -171,14 +171,14 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.chat.locator(".example")).to_have_count(4)
     names = walk(visitor, 20)
-    assert names[:3] == ["settings", "new", "help"]
-    assert [name.split(" ")[0] for name in names[3:7]] == ["chat"] * 4
-    assert names[7:] == ["upload-button", "textbox", "submit-button", "model"]
+    assert names[:5] == ["chats", "chats-toggle", "new", "help", "settings"]
+    assert [name.split(" ")[0] for name in names[5:9]] == ["chat"] * 4
+    assert names[9:] == ["upload-button", "textbox", "submit-button", "model"]
     visitor.ask("!reasoning Because. !text Here is why.")
     visitor.page.wait_for_function(MENDED)
     names = walk(visitor, 20)
     # Reasoning shows its duration from a tenth of a second.
-    assert [re.sub(r"\s*\([\d.]+s\)$", "", name) for name in names if name.startswith("chat")] == [
+    assert [re.sub(r"\s*\([\d.]+s\)$", "", name) for name in names if name.startswith("chat ")] == [
         "chat Copy message",
         "chat Edit",
         "chat Reasoning",

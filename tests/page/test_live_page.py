@@ -165,9 +165,9 @@ def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) ->
     }"""
     visitor.say("!tokens 20 @20")
     visitor.page.evaluate(hide, True)
-    expect(visitor.page).to_have_title("Answer ready · Switchboard")
+    expect(visitor.page).to_have_title("Answer ready · !tokens 20 @20 · Switchboard")
     visitor.page.evaluate(hide, False)
-    expect(visitor.page).to_have_title("Switchboard")
+    expect(visitor.page).to_have_title("!tokens 20 @20 · Switchboard")
 
 
 @pytest.mark.full

@@ -29,7 +29,7 @@ LAYERS = (
     ("agent.web.health", "agent.web.housekeeping", "agent.web.share_link", "agent.web.shutdown"),
     ("agent.web.ui",),
     ("agent.web.gradio_compat",),
-    ("agent.web.run_event_routes", "agent.web.transfer_routes"),
+    ("agent.web.conversation_routes", "agent.web.run_event_routes", "agent.web.transfer_routes"),
     ("agent.web.chat",),
     ("agent.web.middleware.event_stream", "agent.web.middleware.uploads"),
     ("agent.web.middleware.upload_progress",),

@@ -150,6 +150,13 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
      '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x"}, "", {}, $page_session]}', None),
     ("conversation", "link", "GET", "/?deep_link=$conversation", None, 200),
     ("conversation", "config", "GET", "/config?deep_link=$conversation", None, 200),
+    ("conversation", "open", "GET", "/c/$conversation", None, 200),
+    ("conversation", "read", "GET", "/conversations/$conversation", None, 200),
+    ("conversation", "rename", "PATCH", "/conversations/$conversation", '{"title": "Mine"}', None),
+    ("conversation", "pin", "PATCH", "/conversations/$conversation", '{"pinned": true}', None),
+    ("conversation", "delete", "DELETE", "/conversations/$conversation", None, None),
+    ("conversation", "restore", "POST", "/conversations/$conversation/restore", None, 404),
+    ("conversation", "find", "GET", "/conversations?q=$conversation", None, 200),
 ]  # fmt: skip
 
 
@@ -187,6 +194,8 @@ def made_up_like(id_: str) -> str:
 
 
 CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs
+POST /conversations|PUT /conversations/x|PATCH /conversations|DELETE /conversations|POST /conversations/x|GET /c|GET /c/
+PUT /c/x|POST /c/x|DELETE /c/x|GET /c/x/y|GET /conversations/x/restore|POST /conversations/x/y/restore
 GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
 PUT /gradio_api/queue/join|OPTIONS /gradio_api/queue/join|GET /gradio_api/queue/status|GET /gradio_api/openapi.json
 POST /gradio_api/process_recording|GET /gradio_api/dev/reload|POST /gradio_api/vibe-edit|GET /gradio_api/user

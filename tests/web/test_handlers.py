@@ -108,12 +108,12 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
     for served in ((), (SMALL,)):
         models.serve(*served)
         for name, shown in {
-            "page_loaded": await handlers.page_loaded(page_request()),
+            "page_loaded": await handlers.page_loaded("", page_request()),
+            "opened": await handlers.opened("x", page_request()),
             "refresh_models": handlers.refresh_models(None, page_request()),
             "model_chosen": await handlers.model_chosen("", "", page_request()),
             "switch": await handlers.switch(page_request()),
             "refused": handlers.refused(page_request()),
-            "new": handlers.new(page_request()),
             "key_typed": await handlers.keys.key_typed("", "", page_request()),
             "key_forgotten": await handlers.keys.key_forgotten("", page_request()),
             "still_here": await handlers.keys.still_here("", page_request()),

@@ -13,12 +13,13 @@ class ChatView:
     """The newest turns of a conversation, without the one that is being written.
 
     `has_earlier` is True if older entries are stored; then the first turn can be incomplete. `live` is the answer that
-    is being written, if any.
+    is being written, if any. `is_missing` is True if the owner has no such conversation.
     """
 
     turns: Sequence[Turn] = ()
     has_earlier: bool = False
     live: LiveRun | None = None
+    is_missing: bool = False
 
 
 class RunningTurn:

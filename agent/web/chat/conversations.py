@@ -29,6 +29,7 @@ from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
 from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, ids_of, message_parts
 from agent.web.chat.branches import Branches
+from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
@@ -76,8 +77,9 @@ class Conversations:
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.rate_limiter = RateLimiter(settings.public)
         self.remembered, self.replies = RememberedSettings(), Replies()
+        self.list = ConversationList(store, media, self.live_runs, self.replies)
         self.views = ChatViews(store, self.live_runs, self.replies)
-        self.branches = Branches(store, self._quota, RetentionPeriods.of(settings), self.live_runs.is_busy)
+        self.branches = Branches(store, self._quota, RetentionPeriods.of(settings), self.list.is_in_use)
 
     # Queries
 
@@ -247,6 +249,7 @@ class Conversations:
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""
         await self.live_runs.close()
+        await self.list.aclose()
         await self.models.aclose()
 
     # Helpers
@@ -267,7 +270,7 @@ class Conversations:
 
     def _permit(self, visitor: Visitor, choices: Choices) -> AbstractAsyncContextManager[AnswerPermit]:
         """Return the permit for one answer. Get it before reading anything large."""
-        return permit_answer(self.rate_limiter, self.models, self._quota, self.live_runs.is_busy, visitor, choices)
+        return permit_answer(self.rate_limiter, self.models, self._quota, self.list.is_in_use, visitor, choices)
 
     def _check_not_busy(self, conversation: str | None) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from dataclasses import dataclass, replace
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 
 from agent.errors import AgentError
 from agent.history import Entry, HistoryStore, Note, Record
@@ -51,6 +51,8 @@ class StoreJournal:
         self.log = RunLog(store, media, record)
         self._store, self._media, self._periods = store, media, periods
         self._saving = asyncio.Lock()
+        self._open_calls: tuple[str, ...] = ()
+        """The ids of the calls without a result, in the messages that were written."""
 
     async def claim(self, run: Run) -> None:
         """Save the conversation for a run that has begun, and that first writes at its end.
@@ -104,15 +106,25 @@ class StoreJournal:
 
     def _advance(self, entry: Entry) -> Record:
         timings = entry.note.timings
+        self._open_calls = _open_calls(self._open_calls, entry.message)
         return replace(
             self.record,
             head_id=entry.id,
+            pending=self._open_calls if entry.note.ended == "suspended" else (),
             expires_at=self._periods.until(self.record.owner, running=entry.note.ended is None),
             title=self.record.title or _title(entry),
             input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
             output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
             cost=self.record.cost + (entry.note.cost or 0.0),
         )
+
+
+def _open_calls(before: tuple[str, ...], message: ModelMessage) -> tuple[str, ...]:
+    """Return the calls without a result after this message, if `before` are those before it."""
+    if isinstance(message, ModelResponse):
+        return tuple(part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart))
+    done = {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
+    return tuple(call for call in before if call not in done)
 
 
 async def _end(run: Run) -> None:
@@ -127,4 +139,4 @@ def _title(entry: Entry) -> str:
 def branch(record: Record, head_id: str | None) -> Record:
     """Return the conversation with its head at another entry. The old head is kept as an abandoned branch."""
     left = (record.head_id,) if record.head_id else ()
-    return replace(record, head_id=head_id, branches=tuple(dict.fromkeys((*record.branches, *left))))
+    return replace(record, head_id=head_id, pending=(), branches=tuple(dict.fromkeys((*record.branches, *left))))

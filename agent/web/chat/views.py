@@ -20,13 +20,13 @@ class ChatViews:
         self._store, self._live_runs, self._replies = store, live_runs, replies
 
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
-        """Return the newest turns of a stored conversation. The view is empty if this owner does not have it."""
+        """Return the newest turns of a stored conversation. It is missing if this owner does not have it."""
         live = self._live_runs.get(conversation, owner)
         while True:
             try:
                 record, entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
             except NotFound:
-                return ChatView()
+                return ChatView(is_missing=True)
             versions = await versions_of(self._store, record)
             before, live = live, self._live_runs.get(conversation, owner)
             if live is before:

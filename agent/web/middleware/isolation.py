@@ -25,8 +25,11 @@ from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookie
 
 API = "/gradio_api/"
 HOME_PATHS = ("/", "/config", "/config/")
+CHAT_PATH = re.compile(r"/c/[0-9A-Za-z_-]{1,64}")
+"""The address of a conversation. It answers with the page, which then asks for the conversation."""
 OPEN_PATHS = (
     *HOME_PATHS,
+    "/conversations",
     "/healthz",
     "/readyz",
     "/export",
@@ -36,9 +39,13 @@ OPEN_PATHS = (
     "/manifest.json",
     "/manifest.json/",
 )
-OPEN_PREFIXES = ("/media/", "/runs/", "/export/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
-POST_PATHS = ("/import",)
-"""Our own routes that change something."""
+OPEN_PREFIXES = ("/conversations/", "/media/", "/runs/", "/export/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
+CHANGES = {
+    "PATCH": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
+    "DELETE": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
+    "POST": re.compile(r"/import|/conversations/[0-9A-Za-z_-]{1,64}/restore"),
+}
+"""The paths of our own routes that change something, by method."""
 LOGIN_PATHS = ("/login/huggingface", "/login/callback", "/logout")
 JOIN_FIELDS = ("data", "event_data", "fn_index", "trigger_id")
 REDIRECTED = b"again=1"
@@ -101,7 +108,7 @@ class IsolationMiddleware:
     def _identify(self, scope: Scope, answer: SecurityHeadersSend) -> tuple[Scope, str | None]:
         """Return the request (without cookies if it is foreign) and its visitor. Sets the cookie of a newcomer."""
         # A login comes back from the hub's page, and Gradio then needs the state that it keeps in its cookie.
-        is_own = scope["path"] in (*HOME_PATHS, *self._login[:2]) or not is_foreign(Headers(scope=scope))
+        is_own = _is_home(scope) or scope["path"] in self._login[:2] or not is_foreign(Headers(scope=scope))
         visitor = self._visitor(scope, answer) if is_own else None
         scope.setdefault("state", {}).update(visitor=visitor, isolation=self)
         return _without_headers(scope, NODE_SERVER, *(() if is_own else (b"cookie",))), visitor
@@ -113,11 +120,11 @@ class IsolationMiddleware:
         answer deletes the foreign cookie and redirects, so that a message and its answer are in the same session.
         """
         jar = CookieJar.of(scope, self._prefix)
-        values, is_page_load = jar.values(scope), scope["method"] == "GET" and scope["path"] in HOME_PATHS
+        values, is_page_load = jar.values(scope), scope["method"] == "GET" and _is_home(scope)
         if len(values) > 1:
             answer.cookies.extend(jar.expiring(scope["path"]))
             query: bytes = scope["query_string"]
-            if scope["path"] not in HOME_PATHS and REDIRECTED not in query.split(b"&"):
+            if not _is_home(scope) and REDIRECTED not in query.split(b"&"):
                 raise RequestRefused(307, location=b"?" + query + b"&" + REDIRECTED)
             return None
         visitor = self._visitors.read(values.pop()) if values else None
@@ -152,11 +159,13 @@ class IsolationMiddleware:
 
     def _check_page_request(self, scope: Scope) -> Scope:
         """Return the scope of a request for the page, its files, or a route of our own."""
-        path = scope["path"]
-        if scope["method"] == "POST" and path in POST_PATHS:
-            return scope
-        if scope["method"] not in READ:
+        path, method = scope["path"], scope["method"]
+        if method not in READ:
+            if method in CHANGES and CHANGES[method].fullmatch(path):
+                return scope
             raise RequestRefused(405)
+        if CHAT_PATH.fullmatch(path):
+            path, scope = "/", {**scope, "path": "/", "raw_path": b"/"}
         if path not in self._open and not path.startswith(OPEN_PREFIXES):
             raise RequestRefused
         return self._without_deep_link(scope) if path in HOME_PATHS else scope
@@ -242,6 +251,11 @@ def visitor_id_of(scope: Scope) -> str | None:
 def session_hash_of(scope: Scope) -> str | None:
     """Return the session hash of a checked request to Gradio's queue, or None."""
     return cast("str | None", scope.get("state", {}).get("session"))
+
+
+def _is_home(scope: Scope) -> bool:
+    """Return True if the request is for the page or its configuration."""
+    return scope["path"] in HOME_PATHS or CHAT_PATH.fullmatch(scope["path"]) is not None
 
 
 def _without_headers(scope: Scope, *names: bytes) -> Scope:

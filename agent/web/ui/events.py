@@ -12,6 +12,8 @@ from agent.web.ui.layout import Widgets
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
 EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
+WANTED_CHAT = "() => [/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? '']"
+"""The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
 SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
@@ -78,7 +80,7 @@ class Events:
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
         loaded = [widgets.settings.extract_text, *self._menu, *self._for_model]
-        follow(self._page.load(handlers.page_loaded, None, loaded, **QUIET))
+        follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=WANTED_CHAT, **QUIET))
         view = widgets.chat.view
         follow(box.submit(handlers.submit, {box, *self._settings}, [box, sending, view], **QUIET), has_view=True)
         begun = chatbot.example_select(handlers.example, self._settings, [box, sending, view], **QUIET)
@@ -103,8 +105,11 @@ class Events:
             self._follow(button.click(chosen, self._widgets.addressed, None, **named))
         self._follow(chat.earlier.click(handlers.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
-        begun = chat.new.click(handlers.new, None, [chat.view, chat.earlier, box], **QUIET)
-        begun.success(None, chat.view, None, js=SHOW, **QUIET)
+        # chats.js handles a click on `new`. The last of several quick clicks counts.
+        wanted: dict[str, Any] = {"js": WANTED_CHAT, "trigger_mode": "always_last", **QUIET}
+        opened = chat.open.click(handlers.opened, self._widgets.addressed, [chat.view, chat.earlier, box], **wanted)
+        opened.success(None, chat.view, None, js=SHOW, **QUIET)
+        chat.swap.click(None, box, box, js="(value) => window.chats.swap(value)", trigger_mode="multiple", **QUIET)
         chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)
         self._show(chat.refresh.click)
 

@@ -22,6 +22,7 @@ from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.views import WINDOW
 from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.branch_handlers import BranchHandlers
+from agent.web.ui.chat_widgets import ChatWidgets
 from agent.web.ui.components import (
     Given,
     Updates,
@@ -38,10 +39,8 @@ from agent.web.ui.key_handlers import KeyHandlers
 from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
-from agent.web.ui.render import WireMessage
 from agent.web.ui.setting_handlers import SettingHandlers
 from agent.web.ui.submit import Submission, ask_to_wait, submit, toast_errors
-from agent.web.ui.view import render_view
 
 
 class Handlers:
@@ -59,7 +58,7 @@ class Handlers:
         guest_token: Callable[[str], str] = str,
     ) -> None:
         self._conversations, self.widgets = conversations, widgets
-        self._guest_token = guest_token
+        self._chat = ChatWidgets(conversations, widgets, guest_token)
         self._sessions = PageSessions()
         self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
         self.attaching = AttachmentHandlers(conversations, self._sessions, widgets, guard)
@@ -70,11 +69,18 @@ class Handlers:
 
     # Display
 
-    async def page_loaded(self, request: gr.Request) -> Updates:
-        """Return the settings and the models for a loaded page. Selects the visitor's last conversation."""
+    async def page_loaded(self, wanted: str | None, request: gr.Request) -> Updates:
+        """Return the settings and the models for a loaded page. `wanted` is the conversation in its address.
+
+        Without it, the visitor's last conversation is selected.
+        """
         session = self._sessions.get(request)
+        if wanted:
+            found = wanted if await self._conversations.list.has(session.owner, wanted) else None
+        else:
+            found = await self._conversations.last_conversation(session.owner)
         session = self._sessions.save(
-            request, replace(session, conversation=await self._conversations.last_conversation(session.owner))
+            request, replace(session, conversation=found, is_missing=bool(wanted) and found is None)
         )
         self._conversations.models.keys.keep_alive(session.owner)
         chosen = self._conversations.choices(session.owner)
@@ -91,9 +97,25 @@ class Handlers:
         Re-enables the composer only if no answer is being written.
         """
         session = self._sessions.get(request)
+        if session.is_missing:  # without the list, too
+            return {self.widgets.chat.view: self._chat.view(session, None, None)}
         if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
             return no_updates()
-        return await self._stored(session)
+        shown = await self._chat.stored(session)
+        return shown if self._sessions.get(request).conversation == session.conversation else no_updates()
+
+    async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
+        """Show another conversation of the visitor, or an empty page for a new one."""
+        session = self._sessions.get(request)
+        if not wanted:
+            return self.new(request)
+        stored = await self._conversations.views.view(session.owner, wanted, WINDOW)
+        found = None if stored.is_missing else wanted
+        session = replace(session, conversation=found, window=WINDOW, is_missing=stored.is_missing)
+        self._sessions.save(request, session)
+        if stored.is_missing:
+            return self._chat.empty(session)
+        return self._chat.shown(session, stored) | {self.widgets.composer.box: composer(busy=stored.live is not None)}
 
     def earlier(self, request: gr.Request) -> None:
         """Show twice as many bubbles of the conversation, up to `MAX_WINDOW`."""
@@ -222,12 +244,9 @@ class Handlers:
     def new(self, request: gr.Request) -> Updates:
         """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""
         session = self._sessions.get(request)
-        self._sessions.save(request, replace(session, conversation=None, window=WINDOW))
-        return {
-            self.widgets.chat.view: {"messages": [], "live": "", "window": WINDOW},
-            self.widgets.chat.earlier: gr.Button(visible=False),
-            self.widgets.composer.box: composer(busy=False),
-        }
+        session = replace(session, conversation=None, window=WINDOW, is_missing=False)
+        self._sessions.save(request, session)
+        return self._chat.empty(session)
 
     # Helpers
 
@@ -259,36 +278,23 @@ class Handlers:
             if sending.stopped:
                 yield {box: composer(busy=False), line: ""}
                 return
+            left = session.conversation != self._sessions.get(request).conversation
             session, live = sending.result()
-            self._sessions.save(request, session)
+            if left:  # the page shows another conversation by now
+                yield {line: ""}
+                return
+            session = self._sessions.save(request, replace(session, is_missing=False))
             shown: Updates = {box: composer(busy=live is not None, **({"value": None} if emptied else {})), line: ""}
             if (
                 live is not None and not live.resumed
             ):  # a new turn follows all others, so the page needs no list of them
-                yield shown | {self.widgets.chat.view: self._view(session, None, live)}
+                yield shown | {self.widgets.chat.view: self._chat.view(session, None, live)}
             else:
-                stored = await self._stored(session)
+                stored = await self._chat.stored(session)
                 yield shown | {self.widgets.chat.view: stored[self.widgets.chat.view]}
         finally:
             del self._submissions[page]
             await sending.aclose()
-
-    async def _stored(self, session: PageSession) -> Updates:
-        """Return the stored conversation. The composer changes only if no answer is being written."""
-        stored = await self._conversations.views.view(session.owner, session.conversation, session.window)
-        page = render_view(stored, session.window, session.translator)
-        shown: Updates = {
-            self.widgets.chat.view: self._view(session, page.messages, stored.live),
-            self.widgets.chat.earlier: gr.Button(visible=page.has_earlier),
-        }
-        return shown if page.is_busy else shown | {self.widgets.composer.box: composer(busy=False)}
-
-    def _view(self, session: PageSession, messages: list[WireMessage] | None, live: LiveRun | None) -> dict[str, Any]:
-        """Return what live.js shows: the stored messages (None: those that it has) and the URL of a live answer."""
-        token = self._guest_token(session.owner) if session.guest else ""
-        query = "format=page" + (f"&guest={token}" if token else "")
-        url = f"runs/{live.run.id}/events?{query}" if live else ""
-        return {"messages": messages, "live": url, "window": session.window}
 
     async def _press_button(self, value: object, session: PageSession, choices: Choices) -> bool:
         """Do what a pressed button says. Return True if an answer is being written then."""

@@ -25,7 +25,7 @@ LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "z
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The widgets of the side bar."""
+    """The widgets of the settings panel."""
 
     system: gr.Textbox
     reasoning: gr.Checkbox
@@ -41,8 +41,9 @@ class Chat:
     """The widgets above the composer: the bar, the conversation, and the key panel.
 
     The two `running` chatbots show the answer that is being written: what is done, and what grows. `view` tells live.js
-    what to show. live.js clicks `redraw` to show it, and `refresh` to get another. address.js clicks `edit`, `version`
-    and `copy_branch`.
+    what to show. live.js clicks `redraw` to show it, and `refresh` to get another. chats.js clicks `open` to show
+    another conversation, and `swap` to give the composer the text and files that were left there. address.js clicks
+    `edit`, `version` and `copy_branch`.
     """
 
     new: gr.Button
@@ -54,6 +55,8 @@ class Chat:
     view: gr.JSON
     redraw: gr.Button
     refresh: gr.Button
+    open: gr.Button
+    swap: gr.Button
     edit: gr.Button
     version: gr.Button
     copy_branch: gr.Button
@@ -112,9 +115,10 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     # First, so that the page's scripts find them first among the inputs.
     addressed = gr.Textbox(visible=False, elem_id="addressed")
     edited = gr.Textbox(visible=False, elem_id="edited")
-    settings = _settings(login=login, days=days)
     with gr.Column(elem_id="page"):
-        chat = _chat(title)
+        new = _bar(title)
+        settings = _settings(login=login, days=days)  # here, where the focus comes to its button
+        chat = _chat(new)
         composer = _composer()
         if fleeting:
             gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
@@ -130,7 +134,7 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
 
 
 def _settings(*, login: bool, days: float) -> Settings:
-    with gr.Sidebar(open=False, elem_id="settings", width=300):
+    with gr.Sidebar(open=False, elem_id="settings", width=300, position="right"):
         gr.HTML(f"<h2>{static('settings')}</h2>", padding=False)
         gr.HTML(f"<p>{static('settings_hold')}</p>", padding=False)
         settings = Settings(
@@ -161,11 +165,18 @@ def _login_button() -> gr.LoginButton:
     return gr.LoginButton("Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login")
 
 
-def _chat(title: str) -> Chat:
+def _bar(title: str) -> gr.Button:
+    """Create the bar above the chat. Return the button for a new chat."""
     with gr.Row(elem_id="bar"):
-        gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
+        toggle = '<button type="button" aria-label="Chats"></button>'  # chats.js makes the list that it opens
+        gr.HTML(toggle, elem_id="chats-toggle", padding=False)
         new = gr.Button(static("new_chat"), elem_id="new", size="sm")
+        gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
         gr.HTML('<button type="button" aria-label="Keyboard shortcuts">?</button>', elem_id="help", padding=False)
+    return new
+
+
+def _chat(new: gr.Button) -> Chat:
     notice = gr.HTML(elem_id="notice", padding=False)
     switch = gr.Button("", elem_id="switch", size="sm", visible=False)
     with gr.Column(elem_id="chat"):
@@ -179,6 +190,7 @@ def _chat(title: str) -> Chat:
     edit, version, copy_branch = (
         gr.Button("", elem_id=name, visible="hidden") for name in ("edit", "version", "copy-branch")
     )
+    open_, swap = (gr.Button("", elem_id=name, visible="hidden") for name in ("open", "swap"))
     with gr.Column(elem_id="key"):
         key_text = gr.HTML(elem_id="key-said", padding=False, visible=False)
         key = gr.Textbox(
@@ -201,6 +213,8 @@ def _chat(title: str) -> Chat:
         view=view,
         redraw=redraw,
         refresh=refresh,
+        open=open_,
+        swap=swap,
         edit=edit,
         version=version,
         copy_branch=copy_branch,

@@ -6,7 +6,7 @@
 ({ said, $, frame, division, stream, handover, unchanged }) => {
   const DRAW_MS = 100;
 
-  const page = { messages: [], shown: [[], [], []], show, earlier, draw: render };
+  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
   let ending; // while the first chatbot gets the messages of the others: what it shows
@@ -89,6 +89,10 @@
     document.title = title;
     title = undefined;
   });
+  function entitle(text) {
+    if (title === undefined) document.title = text;
+    else title = text;
+  }
 
   // Drops the oldest turns if there are many more messages than the window of the server has.
   const newest = (messages, most) => {
@@ -136,8 +140,12 @@
   // Shows a view of the server. Without messages, the view adds a turn to what is shown.
   function show(view) {
     if (!view) return;
-    const { messages, live, window: most } = view;
-    const before = page.messages;
+    const { messages, live, window: most, conversation, missing } = view;
+    const isOther = messages && conversation !== page.conversation;
+    page.conversation = conversation;
+    document.dispatchEvent(new CustomEvent("chat-view", { detail: view }));
+    if (missing && !messages) return; // the page is empty already
+    const before = isOther ? [] : page.messages;
     const same = stream.reads(live);
     if (!same) {
       stream.turnTo(live);
@@ -155,6 +163,7 @@
       if (old.length && stored.length > old.length && isEnd(old, stored)) keepPlace();
       draw();
     }
+    if (isOther) document.dispatchEvent(new Event("chat-opened"));
     if (live && !same) follow();
   }
 

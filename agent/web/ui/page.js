@@ -1,5 +1,5 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
-// screen reader output, the seconds that a tool takes, labels in the visitor's language, and a saved draft. Nothing
+// screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
 ({ said, $, box, when, hint }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
@@ -26,7 +26,7 @@
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
-  const rows = [["enter", "send"], ["shift_enter", "newline"], ["escape", "stop"], ["up", "edit"], ["help", "help"]];
+  const rows = [["enter", "send"], ["shift_enter", "newline"], ["escape", "stop"], ["up", "edit"], ["new", "new"], ["help", "help"]];
   shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([key, does]) =>
     `<dt><kbd>${said["key_" + key]}</kbd></dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
     `<form method="dialog"><button>${said.close}</button></form>`;
@@ -413,6 +413,10 @@
       for (const child of log.children) sizes.observe(child);
     }).observe(log, { childList: true });
     for (const child of log.children) sizes.observe(child);
+    document.addEventListener("chat-opened", () => {
+      follow(true);
+      down();
+    });
     let answering = false;
     when("#composer .input-row", (input) => new MutationObserver(() => {
       const begins = !answering && stop();
@@ -457,22 +461,4 @@
     new MutationObserver(translate).observe(button, { childList: true, characterData: true, subtree: true });
     translate();
   });
-
-  // Gradio reloads the page when a lost server comes back. The draft must survive this.
-  const storage = (() => {
-    try {
-      return sessionStorage;
-    } catch {
-      return undefined; // a browser that blocks third-party cookies gives no storage to a page in a frame
-    }
-  })();
-  addEventListener("pagehide", () => storage?.setItem("draft", box()?.value ?? ""));
-  const draft = storage?.getItem("draft");
-  if (draft) {
-    when("#composer textarea", (area) => {
-      if (area.value) return;
-      area.value = draft;
-      area.dispatchEvent(new Event("input", { bubbles: true }));
-    });
-  }
 }

@@ -24,6 +24,7 @@ MANIFEST = "/manifest.json"
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 _TITLE = re.compile(r"<title>[^<]*</title>\s*")
 _LINK = re.compile(r'<link\s+rel="manifest"[^>]*>\s*')
+_BASE = re.compile(r'<base\s+href="[^"]*"\s*/?>')
 _CHARSET = re.compile(r"<meta\s+charset[^>]*>")
 
 
@@ -35,6 +36,8 @@ def with_our_head(page: str, title: str, root: str, translator: Translator) -> s
     # Only the part before the first script is searched for them, because scripts contain texts that visitors see.
     before, script, after = page.partition("<script")
     before = _TITLE.sub("", _METAS.sub("", before))
+    # The page is also at /c/<id>, from where Gradio's relative addresses would lead elsewhere.
+    before = _BASE.sub(f'<base href="{html.escape(urlsplit(root).path)}/" />', before, count=1)
     ours = _head(title, root, translator)
     before = _CHARSET.sub(lambda charset: charset[0] + ours, before, count=1)
     return before + script + _LINK.sub("", after, count=1)

@@ -27,6 +27,7 @@ MAX_WINDOW = 100_000
 class PageSession:
     """One page: its visitor, its conversation, and how many bubbles it shows. A guest is known only by the page.
 
+    `is_missing` is True if the address of the page names a conversation that the visitor does not have.
     `login` is the token of a visitor who has logged in to Hugging Face. It comes with each request and is never stored,
     like the network `address`. `translator` translates to the language that the request asks for.
     """
@@ -35,6 +36,7 @@ class PageSession:
     guest: bool
     conversation: str | None = None
     window: int = WINDOW
+    is_missing: bool = False
     login: str | None = field(default=None, repr=False)
     address: str | None = None
     translator: Translator = ENGLISH

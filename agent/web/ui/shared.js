@@ -22,5 +22,6 @@
     const hidden = setTimeout(done, 100); // a hidden page has no frames
     requestAnimationFrame(() => (clearTimeout(hidden), done()));
   });
-  return { said: words[language] ?? words.en, $, box: () => $("#composer textarea"), when, hint, frame };
+  const known = language in words ? language : "en";
+  return { said: words[known], language: known, $, box: () => $("#composer textarea"), when, hint, frame };
 }

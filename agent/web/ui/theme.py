@@ -37,6 +37,7 @@ SIZES = {
     "small": ".875rem",
     "tiny": ".78rem",
 }
+STYLES = ("page.css", "chats.css")
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 GRADIO = {  # Gradio's variable: the page's variable
@@ -93,13 +94,13 @@ def theme() -> Base:
 
 
 def head() -> str:
-    """Return the page's style: the variables, and the rules of `page.css` that use them.
+    """Return the page's style: the variables, and the rules of `STYLES` that use them.
 
     Not passed to Gradio as `css`, because Gradio rewrites rules, leaves some out and applies them late.
     """
     light = {name: light for name, (light, _) in COLOURS.items()} | SIZES
     dark = {name: dark for name, (_, dark) in COLOURS.items()}
-    rules = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+    rules = "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in STYLES)
     both = "--color-accent: var(--accent);"  # Gradio sets it once for light and dark
     return (
         f"<style>:root {{ {_declarations(light)} {both} }}\n.dark {{ {_declarations(dark)} {both} }}\n{rules}</style>"

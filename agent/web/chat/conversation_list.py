@@ -1,0 +1,219 @@
+"""The list of a visitor's conversations: pages, search, titles, pins, and a deletion that can be undone.
+
+A deletion expires the conversation at once, so that a crash cannot bring it back, and erases it when it can no longer
+be undone. After a restart, housekeeping erases it.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from agent.errors import Conflict, HistoryError, InputError, NotFound
+from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, HistoryStore, Record, SearchHit, now
+from agent.i18n import _
+from agent.media.store import MediaStore
+from agent.runtime.shield import run_to_completion
+from agent.web.chat.expiry import delete_conversation
+from agent.web.chat.live_runs import LiveRuns
+from agent.web.chat.replies import Replies
+
+PAGE = 50
+"""Conversations of a page unless the caller asks for another number."""
+MOST = 200
+"""The most conversations of a page, and of the pinned ones."""
+TITLE_CHARACTERS = 120
+UNDO_SECONDS = 30.0
+"""Seconds in which a deletion can be undone. The page offers it for a shorter time."""
+STOP_SECONDS = 10.0
+"""The longest wait for the end of an answer whose conversation is deleted."""
+ATTEMPTS = 5
+"""Attempts to delete a conversation that is being saved at the same time."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A conversation in the list. `state` says if its answer is being written, or waits for the visitor."""
+
+    id: str
+    title: str
+    pinned: bool
+    updated_at: datetime
+    state: Literal["", "answering", "waiting"] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of the list, the last saved first. The first page has the pinned conversations, too.
+
+    `next_offset` is the offset of the next page, or None after the last one.
+    """
+
+    pinned: Sequence[Row]
+    rows: Sequence[Row]
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Deleted:
+    """A conversation that is hidden. `record` has the expiry that it had, and `timer` will erase it."""
+
+    record: Record
+    timer: asyncio.TimerHandle
+
+
+class ConversationList:
+    """Lists and changes the conversations of visitors. Each call names the owner. Owns the deletions to be undone."""
+
+    def __init__(self, store: HistoryStore, media: MediaStore, live_runs: LiveRuns, replies: Replies) -> None:
+        self._store, self._media, self._live_runs, self._replies = store, media, live_runs, replies
+        self._deleted = dict[str, _Deleted]()
+        self._erasing = set[asyncio.Task[None]]()
+
+    # Queries
+
+    async def page(self, owner: str, *, offset: int = 0, limit: int = PAGE) -> Page:
+        """Return a page of the list."""
+        limit = min(max(limit, 1), MOST)
+        pinned = [] if offset else await self._store.list(owner, limit=MOST, pinned=True)
+        records = await self._store.list(owner, limit=limit + 1, offset=offset, pinned=False)
+        more = offset + limit if len(records) > limit else None
+        return Page(
+            pinned=[self._row(record) for record in pinned],
+            rows=[self._row(record) for record in records[:limit]],
+            next_offset=more,
+        )
+
+    async def row(self, owner: str, conversation: str) -> Row:
+        """Return one conversation. Raises `NotFound`."""
+        return self._row(await self._store.get(conversation, owner=owner))
+
+    async def has(self, owner: str, conversation: str) -> bool:
+        """Return True if the owner has this conversation."""
+        with suppress(NotFound):
+            return bool(await self._store.get(conversation, owner=owner))
+        return False
+
+    async def search(self, owner: str, query: str) -> Sequence[tuple[Row, SearchHit]]:
+        """Return the conversations with all words of the query, and where these are."""
+        return [(self._row(hit.record), hit) for hit in await self._store.search(owner, query, limit=PAGE)]
+
+    def is_in_use(self, conversation: str) -> bool:
+        """Return True if an answer is being written, or a deletion can be undone. It must not be erased then."""
+        return self._live_runs.is_busy(conversation) or conversation in self._deleted
+
+    # Changes
+
+    async def change(
+        self, owner: str, conversation: str, *, title: str | None = None, pinned: bool | None = None
+    ) -> Row:
+        """Set the title or the pin. None leaves them as they are. Raises `NotFound` and `InputError`."""
+        if title is not None:
+            title = " ".join(title.split())[:TITLE_CHARACTERS]
+            if not title:
+                raise InputError(_("A chat needs a title."))
+        return self._row(await self._store.label(conversation, owner=owner, title=title, pinned=pinned))
+
+    async def delete(self, owner: str, conversation: str) -> None:
+        """Stop the answer, and hide the conversation. It is erased after `UNDO_SECONDS`. Raises `NotFound`."""
+        await self._store.get(conversation, owner=owner)
+        for _attempt in range(ATTEMPTS):
+            await self._stop_answer(owner, conversation)
+            record = await self._store.get(conversation, owner=owner)
+            await run_to_completion(self._hide(record))
+            if conversation in self._deleted:
+                if live := self._live_runs.get(conversation, owner):  # it has begun in this moment
+                    live.run.cancel("user_request")
+                return
+        raise Conflict(CHANGED_ELSEWHERE)
+
+    async def restore(self, owner: str, conversation: str) -> Row:
+        """Undo a deletion. Raises `NotFound` if it can no longer be undone."""
+        deleted = self._deleted.get(conversation)
+        if deleted is None or deleted.record.owner != owner:
+            raise NotFound(NO_CONVERSATION)
+        await run_to_completion(self._show_again(deleted))
+        return await self.row(owner, conversation)
+
+    async def aclose(self) -> None:
+        """Leave deleted conversations to the housekeeping of the next start, and wait for those being erased."""
+        for deleted in self._deleted.values():
+            deleted.timer.cancel()
+        self._deleted.clear()
+        if self._erasing:
+            await asyncio.wait(self._erasing)
+
+    # Helpers
+
+    def _row(self, record: Record) -> Row:
+        answering = self._live_runs.get(record.id, record.owner)
+        if answering is not None:
+            with answering.watched():  # a page that looks at the list still wants the answer
+                pass
+        return Row(
+            id=record.id,
+            title=record.title,
+            pinned=record.pinned,
+            updated_at=record.updated_at,
+            state="answering" if answering else "waiting" if record.pending else "",
+        )
+
+    async def _stop_answer(self, owner: str, conversation: str) -> None:
+        live = self._live_runs.get(conversation, owner)
+        if live is None:
+            return
+        live.run.cancel("user_request")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                while not live.run.done:
+                    await live.run.wait_for_update(sys.maxsize)
+
+    async def _hide(self, record: Record) -> None:
+        """Expire the conversation, unless it was saved meanwhile."""
+        timer = asyncio.get_running_loop().call_later(UNDO_SECONDS, self._begin_to_erase, record.id, context=Context())
+        self._deleted[record.id] = _Deleted(record, timer)  # first, so that no housekeeping erases it in between
+        hidden = False
+        try:
+            hidden = await self._store.retention.set_expiry(record, now())
+        finally:
+            if not hidden:
+                self._take(record.id)
+
+    async def _show_again(self, deleted: _Deleted) -> None:
+        deleted.timer.cancel()
+        try:
+            await self._store.retention.set_expiry(deleted.record, deleted.record.expires_at)
+        finally:
+            self._take(deleted.record.id)
+
+    def _take(self, conversation: str) -> None:
+        if deleted := self._deleted.pop(conversation, None):
+            deleted.timer.cancel()
+
+    def _begin_to_erase(self, conversation: str) -> None:
+        record = self._deleted.pop(conversation).record
+        task = asyncio.create_task(self._erase(record), context=Context())
+        self._erasing.add(task)
+        task.add_done_callback(self._erasing.discard)
+
+    async def _erase(self, record: Record) -> None:
+        """Erase a conversation with its files. If this fails, housekeeping tries again."""
+        try:
+            await delete_conversation(self._store, self._media, record, self.is_in_use)
+        except HistoryError as error:
+            log.warning("a deleted conversation could not be erased; housekeeping tries again: %s", error)
+        self._replies.forget(record.id)
+
+
+def excerpt_parts(hit: SearchHit) -> Iterator[str]:
+    """Yield what is before the hit, the hit, and what is after it. JavaScript counts characters in another way."""
+    yield hit.excerpt[: hit.start]
+    yield hit.excerpt[hit.start : hit.end]
+    yield hit.excerpt[hit.end :]

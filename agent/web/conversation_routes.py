@@ -1,0 +1,187 @@
+"""The routes below `/conversations`: a visitor's list of conversations as JSON, for pages and programs.
+
+Every request speaks for one owner, and another owner's conversation answers like a missing one. `docs/http.md`
+describes the routes. The middleware refuses changes that pages of other sites request.
+"""
+
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any, cast
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from agent.errors import AgentError, Conflict, InputError, Limited, NotFound
+from agent.history import SearchHit
+from agent.i18n import _
+from agent.i18n.translator import negotiate
+from agent.web.chat.conversation_list import PAGE, ConversationList, Row, excerpt_parts
+from agent.web.client_address import client_address
+
+MAX_BODY = 4096
+"""Bytes of a body, which has at most a title and a pin."""
+MAX_QUERY = 200
+"""Characters of a query that are searched for."""
+MAX_OFFSET = 1_000_000
+MINUTE_SECONDS = 60.0
+REQUESTS_EACH = 60
+"""Searches and changes a minute of one visitor of a public page."""
+REQUESTS_PER_ADDRESS = 240
+"""The same of all visitors at one network address."""
+STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429}
+
+Handler = Callable[[Request, str], Awaitable[Any]]
+
+
+class RequestLimit:
+    """Counts costly requests of the last minute, by visitor and by address. Forgets those that are older."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._times = dict[str, deque[float]]()
+
+    def count(self, owner: str, address: str | None) -> None:
+        """Count a request. Raises `Limited`, which counts nothing."""
+        now = self._clock()
+        for key in [key for key, times in self._times.items() if times[-1] <= now - MINUTE_SECONDS]:
+            del self._times[key]
+        limits = {f"owner {owner}": REQUESTS_EACH}
+        if address is not None:
+            limits[f"address {address}"] = REQUESTS_PER_ADDRESS
+        for key, most in limits.items():
+            times = self._times.get(key, deque[float]())
+            while times and times[0] <= now - MINUTE_SECONDS:
+                times.popleft()
+            if len(times) >= most:
+                seconds = max(1, round(times[0] + MINUTE_SECONDS - now))
+                raise Limited(_("Too many requests. Try again in {seconds} s.", seconds=seconds))
+        for key in limits:
+            self._times.setdefault(key, deque()).append(now)
+
+
+class ConversationRoutes:
+    """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page."""
+
+    def __init__(
+        self,
+        conversations: ConversationList,
+        owner_of: Callable[[Request], str],
+        limit: RequestLimit | None = None,
+    ) -> None:
+        self._list, self._owner_of, self._limit = conversations, owner_of, limit
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes to the application."""
+        one = "/conversations/{id_}"
+        for path, method, handler in (
+            ("/conversations", "GET", self._page_or_search),
+            (one, "GET", self._one),
+            (one, "PATCH", self._change),
+            (one, "DELETE", self._delete),
+            (one + "/restore", "POST", self._restore),
+        ):
+            app.add_api_route(path, self._answering(handler), methods=[method])
+
+    def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return a route that answers with the value of the handler, or with its error."""
+
+        async def answer(request: Request) -> Response:
+            owner = self._owner_of(request)
+            if not owner:
+                return _error(401, "Send the cookie that the page has set.")
+            try:
+                value = await handler(request, owner)
+            except AgentError as error:
+                status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+                return _error(status, negotiate(request.headers.get("accept-language", ""))(error.text))
+            if value is None:
+                return Response(status_code=204, headers={"cache-control": "no-store"})
+            return JSONResponse(value, headers={"cache-control": "no-store"})
+
+        return answer
+
+    def _count(self, request: Request, owner: str) -> None:
+        if self._limit is not None:
+            self._limit.count(owner, client_address(request.scope))
+
+    async def _page_or_search(self, request: Request, owner: str) -> Any:
+        query = request.query_params.get("q", "").strip()
+        if query:
+            self._count(request, owner)
+            hits = await self._list.search(owner, query[:MAX_QUERY])
+            return {"hits": [_row(row) | _hit(hit) for row, hit in hits]}
+        offset = _number(request.query_params.get("offset"), 0)
+        page = await self._list.page(owner, offset=offset, limit=_number(request.query_params.get("limit"), PAGE))
+        return {
+            "pinned": [_row(row) for row in page.pinned],
+            "conversations": [_row(row) for row in page.rows],
+            "next": page.next_offset,
+        }
+
+    async def _one(self, request: Request, owner: str) -> Any:
+        return _row(await self._list.row(owner, _id(request)))
+
+    async def _change(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        given = await _body(request)
+        title, pinned = given.pop("title", None), given.pop("pinned", None)
+        if given or not isinstance(title, str | None) or not isinstance(pinned, bool | None):
+            raise InputError('Send {"title": "..."}, {"pinned": true}, or both.')
+        return _row(await self._list.change(owner, _id(request), title=title, pinned=pinned))
+
+    async def _delete(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        await self._list.delete(owner, _id(request))
+
+    async def _restore(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        return _row(await self._list.restore(owner, _id(request)))
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["id_"])
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "title": row.title,
+        "pinned": row.pinned,
+        "updated_at": row.updated_at.isoformat(),
+        "state": row.state,
+    }
+
+
+def _hit(hit: SearchHit) -> dict[str, Any]:
+    return {"excerpt": [*excerpt_parts(hit)], "in_title": hit.entry_id is None}
+
+
+def _number(text: str | None, default: int) -> int:
+    """Return a number of the query. Raises `InputError`."""
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 8) or int(text) > MAX_OFFSET:
+        raise InputError("offset and limit are whole numbers from 0.")
+    return int(text)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the body. Raises `InputError`."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY:
+            raise InputError(f"The body is longer than {MAX_BODY} bytes.")
+    try:
+        value: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InputError("The body is not JSON.") from error
+    if not isinstance(value, dict):
+        raise InputError("The body is not a JSON object.")
+    return cast(dict[str, Any], value)
+
+
+def _error(status: int, detail: str) -> Response:
+    return JSONResponse({"detail": detail}, status_code=status, headers={"cache-control": "no-store"})

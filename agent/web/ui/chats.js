@@ -1,0 +1,520 @@
+// The list of conversations at the side of the page, and the address of the page, which names the conversation.
+// It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
+// change in another tab, and when the visitor comes back to this one.
+({ said, language, $, box, when, hint }) => {
+  const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
+  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
+  const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
+  const app = document.title || "Switchboard";
+  const wide = matchMedia("(min-width: 900px)");
+  const rows = new Map(); // by id, in the order of the list: those that are pinned first
+  let next, guest = "", shown = inAddress(); // the offset of the next page, a guest's token, and the open conversation
+  let query = "", hits;
+
+  const make = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  };
+  const button = (name, label) => make("button", { type: "button", class: name, "aria-label": label, title: label });
+  const stored = (() => {
+    try {
+      return [sessionStorage, localStorage];
+    } catch {
+      return []; // a browser that blocks third-party cookies gives no storage to a page in a frame
+    }
+  })();
+
+  // The frame: head, search, list, and a line for what was done.
+  const close = button("close", said.chats_close);
+  const again = button("new", said.new_chat);
+  const search = make("input", { type: "search", placeholder: said.chats_search, "aria-label": said.chats_search,
+    autocomplete: "off", spellcheck: "false", maxlength: "200", enterkeyhint: "search" });
+  const list = make("nav", { "aria-label": said.chats });
+  const empty = make("p", { class: "none", role: "status" });
+  const done = make("p", { class: "done", role: "status" });
+  const brand = make("p", { class: "brand" }, make("img", { src: `${root}/mark.svg`, alt: "" }), app);
+  const aside = make("aside", { id: "chats", "aria-label": said.chats },
+    make("div", { class: "head" }, brand, again, close), make("div", { class: "search" }, search), list, empty, done);
+  const shade = make("div", { id: "chats-shade" });
+  document.body.prepend(aside, shade);
+
+  // Open and closed. On a narrow screen it is a drawer over the page, which keeps the focus.
+  const page = document.documentElement;
+  const isOpen = () => page.dataset.chats === "open";
+  const toggle = (open, { keep = true } = {}) => {
+    page.dataset.chats = open ? "open" : "closed";
+    const drawer = open && !wide.matches, hadFocus = aside.contains(document.activeElement);
+    aside.inert = !open;
+    $("gradio-app").inert = drawer;
+    if (drawer) Object.entries({ role: "dialog", "aria-modal": "true" }).forEach((pair) => aside.setAttribute(...pair));
+    else ["role", "aria-modal"].forEach((name) => aside.removeAttribute(name));
+    $("#chats-toggle button")?.setAttribute("aria-expanded", open);
+    if (keep && wide.matches) stored[1]?.setItem("chats", page.dataset.chats);
+    if (drawer) close.focus();
+    else if (!open && hadFocus) $("#chats-toggle button")?.focus();
+  };
+  const adapt = () => toggle(wide.matches && stored[1]?.getItem("chats") !== "closed", { keep: false });
+  wide.addEventListener("change", adapt);
+  adapt();
+  when("#chats-toggle button", (control) => {
+    control.title = said.chats_toggle;
+    control.setAttribute("aria-label", said.chats_toggle);
+    control.setAttribute("aria-controls", "chats");
+    control.setAttribute("aria-expanded", isOpen());
+    control.addEventListener("click", () => toggle(!isOpen()));
+  });
+  when("#new", (control) => (control.title = `${said.new_chat} (${said.key_new})`));
+  close.addEventListener("click", () => toggle(false));
+  shade.addEventListener("click", () => toggle(false));
+
+  // The server
+  const tabs = "BroadcastChannel" in window ? new BroadcastChannel(`chats${root}`) : undefined;
+  const ask = async (path, { method = "GET", body } = {}) => {
+    const address = new URL(`${root}/conversations${path}`, location);
+    if (guest) address.searchParams.set("guest", guest);
+    const headers = { "accept-language": language, ...(body ? { "content-type": "application/json" } : {}) };
+    const answer = await fetch(address, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
+    const value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
+    if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
+    return value;
+  };
+  // Does something that the visitor wants, and says if it failed.
+  const act = async (path, how) => {
+    try {
+      const value = await ask(path, how);
+      tabs?.postMessage("changed");
+      return value;
+    } catch (error) {
+      say(error.status ? error.message : said.chats_failed);
+      refresh();
+      return undefined;
+    }
+  };
+  let reading, stale = false, timer;
+  const state = () => JSON.stringify([[...rows.values()], next]);
+  const read = async () => {
+    const found = [], wanted = Math.max(PAGE, rows.size);
+    let offset = 0, pinned = [];
+    while (offset !== null && found.length < wanted) {
+      const part = await ask(`?offset=${offset}&limit=${Math.min(MOST, Math.max(PAGE, wanted - found.length))}`);
+      pinned = offset ? pinned : part.pinned;
+      found.push(...part.conversations);
+      offset = part.next;
+    }
+    take([...pinned, ...found], offset);
+  };
+  const take = (found, offset) => {
+    rows.clear();
+    for (const row of found) rows.set(row.id, row);
+    next = offset;
+  };
+  // Reads the list again, as far as it is shown. Several wishes at once need one more reading.
+  const refresh = async ({ tell = false } = {}) => {
+    if (reading) return void (stale = true);
+    clearTimeout(timer);
+    reading = true;
+    const before = state();
+    try {
+      await read();
+      if (query) hits = (await ask(`?q=${encodeURIComponent(query)}`)).hits;
+    } catch {
+      // without a network the list stays as it is
+    }
+    reading = false;
+    draw();
+    if (tell && state() !== before) tabs?.postMessage("changed");
+    if (stale) {
+      stale = false;
+      return refresh();
+    }
+    // The end of an answer in another chat is seen only here.
+    if ([...rows.values()].some(({ state, id }) => state === "answering" && id !== shown)) {
+      timer = setTimeout(refresh, ANSWERING_MS);
+    }
+  };
+  const more = async () => {
+    if (reading || query || next === null || next === undefined) return;
+    reading = true;
+    try {
+      const part = await ask(`?offset=${next}&limit=${PAGE}`);
+      take([...rows.values(), ...part.conversations.filter(({ id }) => !rows.has(id))], part.next);
+    } catch {
+      next = undefined; // the next refresh tries again
+    }
+    reading = false;
+    draw();
+  };
+  list.addEventListener("scroll", () => {
+    if (list.scrollTop + 2 * list.clientHeight > list.scrollHeight) more();
+  }, { passive: true });
+  tabs?.addEventListener("message", () => refresh());
+  addEventListener("focus", () => refresh());
+  document.addEventListener("visibilitychange", () => document.hidden || refresh());
+
+  // The list by day
+  const days = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
+  const midnight = (date) => new Date(date.getFullYear(), date.getMonth(), date.getDate());
+  const dayOf = (time) => {
+    const date = new Date(time), now = new Date();
+    const ago = Math.round((midnight(now) - midnight(date)) / 86400000);
+    let name;
+    if (ago < 2) name = days.format(-Math.max(ago, 0), "day");
+    else if (ago < 7) name = date.toLocaleDateString(language, { weekday: "long" });
+    else name = date.toLocaleDateString(language, { day: "numeric", month: "long",
+      ...(date.getFullYear() === now.getFullYear() ? {} : { year: "numeric" }) });
+    return name.charAt(0).toLocaleUpperCase(language) + name.slice(1);
+  };
+  const groups = () => {
+    if (query) return hits ? [["", hits]] : [];
+    const named = new Map();
+    for (const row of rows.values()) {
+      const name = row.pinned ? said.chats_pinned : dayOf(row.updated_at);
+      if (!named.has(name)) named.set(name, []);
+      named.get(name).push(row);
+    }
+    return [...named];
+  };
+  const titleOf = (row) => row.title || said.new_chat;
+  // Elements are kept by group and id, so that the focus and the place stay when the list changes.
+  const kept = new Map();
+  const keep = (key, make) => kept.get(key) ?? (kept.set(key, make()), kept.get(key));
+  const place = (parent, children) => {
+    children.forEach((child, n) => parent.children[n] === child || parent.insertBefore(child, parent.children[n] ?? null));
+    while (parent.children.length > children.length) parent.lastChild.remove();
+  };
+  const item = (row, searched) => {
+    const one = keep(`${searched ? "hit" : "row"} ${row.id}`, () => {
+      const link = make("a", { href: `${root}/c/${row.id}` },
+        make("span", { class: "title", dir: "auto" }), make("span", { class: "mark", role: "img" }));
+      if (searched) link.append(make("span", { class: "excerpt", dir: "auto" }));
+      const options = make("button", { type: "button", class: "more", "aria-haspopup": "menu", "aria-expanded": "false" });
+      return make("li", { "data-id": row.id }, link, options);
+    });
+    const link = $("a", one);
+    if (!link) return one; // it is being renamed
+    const title = $(".title", one), mark = $(".mark", one), options = $(".more", one);
+    if (title.textContent !== titleOf(row)) title.textContent = link.title = titleOf(row);
+    if (row.id === shown) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    mark.hidden = !row.state;
+    mark.dataset.state = row.state;
+    mark.setAttribute("aria-label", { answering: said.chats_answering, waiting: said.answer_asks }[row.state] ?? "");
+    mark.title = mark.getAttribute("aria-label");
+    options.setAttribute("aria-label", said.chats_options.replace("{title}", () => titleOf(row)));
+    if (searched) {
+      const [before, hit, after] = row.in_title ? ["", "", ""] : row.excerpt;
+      const found = make("mark");
+      found.textContent = hit;
+      $(".excerpt", one).replaceChildren(...(hit || before ? [before, found, after] : []));
+      if (row.in_title && row.excerpt[1]) { // the hit is in the title itself
+        const [first, word, rest] = row.excerpt;
+        found.textContent = word;
+        title.replaceChildren(first, found, rest);
+      }
+    }
+    return one;
+  };
+  const draw = () => {
+    const active = aside.contains(document.activeElement) ? document.activeElement : undefined;
+    const used = new Set();
+    const sections = groups().map(([name, members]) => {
+      const section = keep(`day ${name}`, () => {
+        const made = make("section", name ? { "aria-label": name } : {});
+        if (name) made.append(Object.assign(make("h2"), { textContent: name }));
+        made.append(make("ul", { role: "list" }));
+        return made;
+      });
+      const items = members.map((row) => item(row, Boolean(query)));
+      items.forEach((one) => used.add(one));
+      used.add(section);
+      place($("ul", section), items);
+      return section;
+    });
+    place(list, sections);
+    for (const [key, one] of kept) if (!used.has(one)) kept.delete(key);
+    if (active?.isConnected && active !== document.activeElement) active.focus({ preventScroll: true });
+    const none = query ? hits && !hits.length : next === null && !rows.size;
+    empty.textContent = none ? (query ? said.chats_not_found : said.chats_none) : "";
+    entitle();
+    if (!query && next && list.scrollHeight <= list.clientHeight) more();
+  };
+
+  // The title of the open chat, in the header and in the title of the page.
+  let fetched; // the row of an open chat that is not in the list so far
+  const entitle = () => {
+    const row = rows.get(shown) ?? (fetched?.id === shown ? fetched : undefined);
+    if (shown && !row && next !== undefined && fetched?.asked !== shown) {
+      fetched = { asked: shown };
+      ask(`/${shown}`).then((found) => {
+        fetched = { ...found, asked: found.id };
+        entitle();
+      }, () => {});
+    }
+    const title = row ? titleOf(row) : "";
+    const head = $("#name h1");
+    if (head && head.textContent !== (title || app)) head.textContent = title || app;
+    if (head) head.dir = "auto";
+    window.live?.entitle(title ? `${title} · ${app}` : app);
+  };
+
+  // The search, in titles and text
+  let typing;
+  const find = async (text) => {
+    if (text !== query) return;
+    try {
+      const found = (await ask(`?q=${encodeURIComponent(text)}`)).hits;
+      if (text !== query) return;
+      hits = found;
+      say("");
+    } catch (error) {
+      say(error.status ? error.message : said.chats_failed);
+    }
+    draw();
+  };
+  search.addEventListener("input", () => {
+    clearTimeout(typing);
+    query = search.value.trim();
+    if (query) typing = setTimeout(find, SEARCH_MS, query);
+    else {
+      hits = undefined;
+      draw();
+    }
+  });
+
+  // What was done, with a way back
+  let leaving;
+  const say = (text, undo) => {
+    clearTimeout(leaving);
+    done.replaceChildren(text);
+    if (undo) {
+      const back = Object.assign(make("button", { type: "button" }), { textContent: said.chats_undo });
+      back.addEventListener("click", undo);
+      done.append(back);
+    }
+    if (text) leaving = setTimeout(() => {
+      if (done.contains(document.activeElement)) search.focus();
+      done.replaceChildren();
+    }, UNDO_MS);
+  };
+
+  // Another chat
+  const drafts = new Map(); // what is in the composer of other chats, by chat
+  let left = "", opening; // the chat that was shown before, and the one that the server was asked for
+  const isSending = () => Boolean($("#sending p"));
+  const open = (id) => {
+    [left, shown, opening] = [shown, id, id];
+    fetched = fetched?.asked === id ? fetched : undefined;
+    miss(false);
+    if (left !== id) $("#swap")?.click();
+    $("#open").click();
+    draw();
+    if (!wide.matches && isOpen()) toggle(false);
+    if (wide.matches || !id) box()?.focus();
+  };
+  const go = (id, { replace = false } = {}) => {
+    if (isSending()) return hint(said.chats_sending);
+    const address = id ? `${root}/c/${id}` : `${root}/`;
+    if (address !== location.pathname) history[replace ? "replaceState" : "pushState"](null, "", address);
+    open(id);
+  };
+  addEventListener("popstate", () => {
+    if (inAddress() !== shown || !inAddress()) open(inAddress());
+  });
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest?.("#new, #chats .new")) return;
+    event.preventDefault();
+    go("");
+  });
+  list.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    go(link.closest("li").dataset.id);
+  });
+
+  // A sentence instead of a chat that is not there
+  const missing = make("p", { id: "missing", role: "status" });
+  when("#chat", (chat) => chat.before(missing));
+  const miss = (is) => (missing.textContent = is ? said.chats_missing : "");
+
+  document.addEventListener("chat-view", ({ detail: { conversation, guest: token, missing: isMissing } }) => {
+    guest = token || guest;
+    if (opening === undefined || isMissing || conversation === opening) {
+      opening = undefined;
+      miss(isMissing);
+      if (isMissing) shown = "";
+      else if (conversation && conversation !== inAddress()) {
+        // A new chat got its id, or the last one is shown. Or this chat was copied, and the way back is to the original.
+        const isCopy = inAddress() && shown;
+        history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
+        shown = conversation;
+        restoreDraft();
+      }
+    }
+    refresh({ tell: true });
+  });
+
+  // The menu of a chat
+  const menu = make("div", { id: "chats-menu", role: "menu", popover: "auto" });
+  const entry = (kind, text) => {
+    const made = make("button", { type: "button", role: "menuitem", tabindex: "-1", class: kind });
+    made.append(text);
+    return made;
+  };
+  document.body.append(menu);
+  let about, opener;
+  const showMenu = (control) => {
+    opener = control;
+    about = (hits ?? []).find(({ id }) => id === control.closest("li").dataset.id) ?? rows.get(control.closest("li").dataset.id);
+    if (!about) return;
+    const pin = entry("pin", about.pinned ? said.chats_unpin : said.chats_pin);
+    menu.replaceChildren(entry("rename", said.chats_rename), pin, entry("delete", said.chats_delete));
+    menu.showPopover();
+    const at = control.getBoundingClientRect(), size = menu.getBoundingClientRect();
+    const rtl = getComputedStyle(control).direction === "rtl";
+    const start = rtl ? at.right - size.width : at.left;
+    menu.style.left = `${Math.max(8, Math.min(start, innerWidth - size.width - 8))}px`;
+    menu.style.top = `${at.bottom + size.height + 8 > innerHeight ? at.top - size.height - 4 : at.bottom + 4}px`;
+    control.setAttribute("aria-expanded", "true");
+    menu.firstChild.focus();
+  };
+  menu.addEventListener("toggle", (event) => event.newState === "closed" && opener?.setAttribute("aria-expanded", "false"));
+  list.addEventListener("click", (event) => {
+    const control = event.target.closest(".more");
+    if (control) showMenu(control);
+  });
+  menu.addEventListener("keydown", (event) => {
+    const entries = [...menu.children], at = entries.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[event.key];
+    if (event.key === "Tab") menu.hidePopover();
+    if (to === undefined) return;
+    event.preventDefault();
+    entries.at(to % entries.length).focus();
+  });
+  menu.addEventListener("click", (event) => {
+    const kind = event.target.closest("button")?.className;
+    if (!kind) return;
+    menu.hidePopover();
+    opener?.focus();
+    if (kind === "rename") rename(opener.closest("li"), about);
+    else if (kind === "pin") pin(about);
+    else remove(about);
+  });
+
+  const update = (row) => {
+    if (row && rows.has(row.id)) rows.set(row.id, { ...rows.get(row.id), ...row });
+    const hit = row && hits?.findIndex(({ id }) => id === row.id);
+    if (hit >= 0) hits[hit] = { ...hits[hit], ...row, in_title: false };
+    if (row && fetched?.id === row.id) fetched = { ...fetched, ...row };
+    draw();
+  };
+  const pin = async (row) => {
+    const changed = await act(`/${row.id}`, { method: "PATCH", body: { pinned: !row.pinned } });
+    if (changed) await refresh();
+  };
+  const rename = (one, row) => {
+    const link = $("a", one);
+    const input = make("input", { "aria-label": said.chats_title, maxlength: "120", dir: "auto" });
+    input.value = row.title;
+    link.replaceWith(input);
+    input.select();
+    input.focus();
+    let over = false;
+    const end = async (save) => {
+      if (over) return;
+      over = true;
+      const title = input.value.trim(), hadFocus = document.activeElement === input;
+      input.replaceWith(link);
+      if (hadFocus) link.focus();
+      if (!save || !title || title === row.title) return draw();
+      update({ id: row.id, title });
+      update(await act(`/${row.id}`, { method: "PATCH", body: { title } }));
+    };
+    input.addEventListener("blur", () => end(true));
+    input.addEventListener("keydown", (event) => {
+      if (event.isComposing) return;
+      if (event.key === "Enter") end(true);
+      else if (event.key === "Escape") end(false);
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  };
+  const remove = async (row) => {
+    const items = [...list.querySelectorAll("li")], at = items.findIndex(({ dataset }) => dataset.id === row.id);
+    const wasShown = row.id === shown;
+    if (!await act(`/${row.id}`, { method: "DELETE" })) return;
+    rows.delete(row.id);
+    hits = hits?.filter(({ id }) => id !== row.id);
+    if (wasShown) go("", { replace: true });
+    draw();
+    say(said.chats_deleted, async () => {
+      const back = await act(`/${row.id}/restore`, { method: "POST" });
+      say("");
+      await refresh();
+      if (back && wasShown && !shown) go(row.id, { replace: true });
+      else $(`li[data-id="${row.id}"] a`, list)?.focus();
+    });
+    if (isOpen()) (list.querySelectorAll("li a")[at] ?? list.querySelectorAll("li a")[at - 1] ?? search).focus();
+    refresh();
+  };
+
+  // Keys. These come first: Escape closes what is open here and does not stop an answer.
+  window.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
+    if (event.code === "KeyO" && event.shiftKey && (event.ctrlKey || event.metaKey) && !event.altKey) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      if (!$("dialog[open]")) go("");
+    } else if (event.key === "Escape" && (menu.matches(":popover-open") || event.target.closest?.("#chats li input"))) {
+      event.stopImmediatePropagation();
+      if (menu.matches(":popover-open")) {
+        menu.hidePopover();
+        opener?.focus();
+      } else event.target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+    } else if (event.key === "Escape" && event.target === search && search.value) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      search.value = "";
+      search.dispatchEvent(new Event("input"));
+    } else if (event.key === "Escape" && isOpen() && !wide.matches && !$("dialog[open]")) {
+      event.stopImmediatePropagation();
+      toggle(false);
+    } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && event.target.closest?.("#chats a, #chats input[type=search]")) {
+      const links = [search, ...list.querySelectorAll("li > a")];
+      const to = links[links.indexOf(event.target) + (event.key === "ArrowDown" ? 1 : -1)];
+      if (!to) return;
+      event.preventDefault();
+      to.focus();
+    }
+  }, true);
+
+  // Drafts: each chat has its own, also after a reload. Gradio reloads the page when a lost server comes back.
+  const nothing = () => ({ text: "", files: [] });
+  window.chats = {
+    swap: (value) => {
+      drafts.set(left, value ?? nothing());
+      const draft = drafts.get(shown) ?? nothing();
+      drafts.delete(shown);
+      return draft;
+    },
+  };
+  const written = JSON.parse(stored[0]?.getItem("drafts") ?? "{}");
+  for (const [id, text] of Object.entries(written)) drafts.set(id, { text, files: [] });
+  addEventListener("pagehide", () => {
+    drafts.set(shown, { text: box()?.value ?? "", files: [] });
+    const texts = [...drafts].map(([id, { text }]) => [id, text]).filter(([, text]) => text);
+    stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts)));
+  });
+  const restoreDraft = () => when("#composer textarea", (area) => {
+    const text = drafts.get(shown)?.text;
+    if (!text || area.value) return;
+    area.value = text;
+    drafts.delete(shown);
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+  restoreDraft();
+  refresh();
+}

@@ -1,0 +1,171 @@
+"""The list of chats at the side of the page, and the address that names the open chat."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import App, Visitor, becomes
+
+Visit = Callable[..., Visitor]
+
+
+def rows(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#chats li")
+
+
+def row(visitor: Visitor, text: str) -> Locator:
+    return rows(visitor).filter(has_text=text)
+
+
+def choose(visitor: Visitor, text: str, entry: str) -> None:
+    """Open the menu of a chat and choose an entry."""
+    row(visitor, text).hover()
+    row(visitor, text).get_by_role("button").click()
+    visitor.page.get_by_role("menuitem", name=entry, exact=True).click()
+
+
+def new_chat(visitor: Visitor, text: str) -> str:
+    """Begin a chat with this message. Return its address."""
+    visitor.page.keyboard.press("Control+Shift+O")
+    expect(visitor.mine).to_have_count(0)
+    visitor.ask(text)
+    expect(visitor.page).to_have_url(re.compile(r"/c/[0-9a-f]{32}$"))
+    return visitor.page.url
+
+
+@pytest.mark.gate("The address opens the chat.")
+def test_address_carries_the_chat(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    expect(page.locator("#chats .none")).to_have_text("No chats yet")
+    first, second = new_chat(visitor, "About ships"), new_chat(visitor, "About whales")
+    expect(rows(visitor)).to_have_text(["About whales", "About ships"])
+    expect(page.locator("#chats h2")).to_have_text(["Today"])
+    visitor.box.fill("a draft on whales")
+    row(visitor, "ships").get_by_role("link").click()
+    expect(visitor.mine).to_have_text(["About ships"])
+    expect(page).to_have_url(first)
+    expect(page).to_have_title("About ships · Switchboard")
+    expect(page.locator("#name")).to_have_text("About ships")
+    expect(row(visitor, "ships").get_by_role("link")).to_have_attribute("aria-current", "page")
+    expect(visitor.box).to_have_value("")
+    page.go_back()
+    expect(visitor.mine).to_have_text(["About whales"])
+    expect(page).to_have_url(second)
+    expect(visitor.box).to_have_value("a draft on whales")
+    page.go_forward()
+    expect(visitor.mine).to_have_text(["About ships"])
+    page.reload()
+    expect(visitor.mine).to_have_text(["About ships"])
+    row(visitor, "whales").get_by_role("link").click()
+    expect(visitor.box).to_have_value("a draft on whales")
+    bookmark = visit(first, like=visitor)
+    expect(bookmark.mine).to_have_text(["About ships"])
+    bookmark.ask("More of them")
+    expect(rows(visitor)).to_have_text(["About ships", "About whales"])  # the other tab has told it
+    stranger = visit(first, fresh=True)
+    expect(stranger.page.locator("#missing")).to_contain_text("This chat does not exist here.")
+    expect(stranger.mine).to_have_count(0)
+    stranger.ask("My own")
+    expect(stranger.page.locator("#missing")).to_be_empty()
+    expect(stranger.page).not_to_have_url(first)
+    expect(rows(stranger)).to_have_text(["My own"])
+
+
+@pytest.mark.gate("A chat can be found, renamed, pinned and deleted, and a deletion undone.")
+def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    new_chat(visitor, "One about ships and the sea")
+    new_chat(visitor, "Two about whales")
+    third = new_chat(visitor, "Three about bread")
+    search = page.get_by_role("searchbox", name="Search chats")
+    search.fill("SHIPS said")  # words of the answer, too
+    expect(rows(visitor)).to_have_count(1)
+    expect(rows(visitor).locator(".excerpt mark")).to_have_text(re.compile("said|ships"))
+    search.fill("zebra")
+    expect(page.locator("#chats .none")).to_have_text("No chat has these words.")
+    search.press("Escape")
+    expect(rows(visitor)).to_have_count(3)
+    choose(visitor, "ships", "Rename")
+    page.get_by_role("textbox", name="Title").fill("Boats <b>& more</b>")
+    page.keyboard.press("Enter")
+    expect(row(visitor, "Boats <b>& more</b>")).to_have_count(1)
+    choose(visitor, "Boats", "Pin")
+    expect(page.locator("#chats h2")).to_have_text(["Pinned", "Today"])
+    expect(rows(visitor).first).to_contain_text("Boats")
+    choose(visitor, "Boats", "Unpin")
+    expect(page.locator("#chats h2")).to_have_text(["Today"])
+    choose(visitor, "bread", "Delete")
+    expect(rows(visitor)).to_have_count(2)
+    expect(visitor.mine).to_have_count(0)
+    expect(page).to_have_url(app.url + "/")
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(row(visitor, "bread")).to_have_count(1)
+    expect(visitor.mine).to_have_text(["Three about bread"])
+    expect(page).to_have_url(third)
+    choose(visitor, "whales", "Delete")
+    expect(rows(visitor)).to_have_count(2)
+    page.reload()
+    expect(visitor.mine).to_have_text(["Three about bread"])
+    expect(rows(visitor)).to_have_text(["Three about bread", "Boats <b>& more</b>"])
+    page.get_by_role("button", name="Open or close the list of chats").click()
+    expect(page.locator("#chats")).to_be_hidden()
+    page.reload()
+    expect(visitor.mine).to_have_count(1)
+    expect(page.locator("#chats")).to_be_hidden()
+
+
+@pytest.mark.gate("An answer goes on in a chat that the visitor has left, and the list shows it.")
+def test_answer_goes_on_in_another_chat(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    new_chat(visitor, "Quiet one")
+    page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.say("!tokens 120 @20")
+    expect(visitor.bubbles.last).to_contain_text("word3")
+    row(visitor, "Quiet").get_by_role("link").click()
+    expect(visitor.mine).to_have_text(["Quiet one"])
+    expect(visitor.submit).to_be_visible()
+    mark = row(visitor, "!tokens").get_by_role("img", name="The answer is being written")
+    expect(mark).to_be_visible()
+    row(visitor, "!tokens").get_by_role("link").click()
+    expect(visitor.stop).to_be_visible()
+    expect(visitor.mine).to_have_text(["!tokens 120 @20"])
+    before = visitor.bubbles.last.inner_text()
+    becomes(True, lambda: len(visitor.bubbles.last.inner_text()) > len(before))
+    row(visitor, "Quiet").get_by_role("link").click()
+    expect(visitor.mine).to_have_text(["Quiet one"])
+    expect(mark).to_be_hidden()  # it has ended
+    expect(visitor.mine).to_have_text(["Quiet one"])
+    row(visitor, "!tokens").get_by_role("link").click()
+    expect(visitor.chat.locator(".bot-row")).to_contain_text("word119")
+
+
+@pytest.mark.gate("On a phone, the list of chats is a drawer.")
+def test_list_is_a_drawer_on_a_phone(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
+    page = visitor.page
+    new_chat(visitor, "About ships")
+    new_chat(visitor, "About whales")
+    drawer, toggle = page.locator("#chats"), page.get_by_role("button", name="Open or close the list of chats")
+    expect(drawer).to_be_hidden()
+    toggle.click()
+    expect(page.get_by_role("dialog", name="Chats")).to_be_visible()
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        assert page.evaluate("!document.activeElement.closest('gradio-app')")
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_hidden()
+    expect(toggle).to_be_focused()
+    toggle.click()
+    row(visitor, "ships").get_by_role("link").click()
+    expect(drawer).to_be_hidden()
+    expect(visitor.mine).to_have_text(["About ships"])
+    toggle.click()
+    page.mouse.click(380, 400)  # beside the drawer
+    expect(drawer).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

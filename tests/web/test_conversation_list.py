@@ -1,0 +1,199 @@
+"""The list of conversations on every store: its pages, its marks, and a deletion that can be undone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from agent.errors import InputError, NotFound
+from agent.history import HistoryStore, Note, Record, now
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, Settings
+from agent.tools import ask_user
+from agent.web.chat import conversation_list
+from agent.web.chat.conversation_list import ConversationList, excerpt_parts
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.expiry import ExpiredConversations
+from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.visitor import Visitor
+from tests.support.history_stores import ALICE, MALLORY, STORES, Clock, started
+from tests.support.media_files import random_png
+from tests.support.models import FakeLocalModels
+from tests.support.scripted_server import Config, Running
+from tests.support.waiting import until
+
+CALLS = ModelSpec(id="local:calls", name="calls", label="Calls", provider="vllm")
+SERVER = Config(rate=500.0, models=("calls",))
+
+
+@pytest.fixture(params=STORES)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
+    opened = await STORES[request.param](tmp_path, Clock())
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+async def page(server: Running, tmp_path: Path, store: HistoryStore) -> AsyncIterator[Conversations]:
+    models = FakeLocalModels(served=(ServedModel(CALLS, Endpoint(server.base_url)),))
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
+    made = Conversations(settings, store, MediaStore(tmp_path / "media"), models, tools=[ask_user])
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+def listed(page: Conversations) -> ConversationList:
+    return page.list
+
+
+async def said(page: Conversations, text: str) -> str:
+    """Send a message in a new conversation. Return its id."""
+    live = await page.send(Visitor(owner=ALICE), None, {"text": text}, Choices(tools=True))
+    assert live is not None
+    return live.conversation
+
+
+async def gone(read: Callable[[], Awaitable[Sequence[object]]]) -> None:
+    """Wait until `read()` returns nothing."""
+    async with asyncio.timeout(30):
+        while await read():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def ids(listed: ConversationList) -> list[str]:
+    return [row.id for row in (await listed.page(ALICE)).rows]
+
+
+async def test_pages_follow_each_other(store: HistoryStore, listed: ConversationList) -> None:
+    records = [(await started(store, f"Number {number}"))[0] for number in range(7)]
+    await started(store, owner=MALLORY)
+    pinned = await listed.change(ALICE, records[3].id, pinned=True)
+    first = await listed.page(ALICE, limit=4)
+    assert [row.id for row in first.pinned] == [pinned.id]
+    assert [row.id for row in first.rows] == [records[at].id for at in (6, 5, 4, 2)]
+    assert first.next_offset == 4
+    second = await listed.page(ALICE, offset=4, limit=4)
+    assert [row.id for row in second.rows] == [records[at].id for at in (1, 0)]
+    assert (second.pinned, second.next_offset) == ([], None)
+
+
+async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationList) -> None:
+    record, _ = await started(store, "Whales 🐋 sleep with half of the brain")
+    [(row, hit)] = await listed.search(ALICE, "HALF")
+    assert row.id == record.id
+    assert [*excerpt_parts(hit)] == ["Whales 🐋 sleep with ", "half", " of the brain"]
+    assert await listed.search(MALLORY, "half") == []
+
+
+async def test_title_is_one_line_and_never_empty(store: HistoryStore, listed: ConversationList) -> None:
+    record, _ = await started(store)
+    assert (await listed.change(ALICE, record.id, title="  Two\n words ")).title == "Two words"
+    assert len((await listed.change(ALICE, record.id, title="x" * 500)).title) == 120
+    with pytest.raises(InputError):
+        await listed.change(ALICE, record.id, title=" \n ")
+    with pytest.raises(NotFound):
+        await listed.change(MALLORY, record.id, title="Mine")
+
+
+async def test_marks_follow_the_answer(page: Conversations, listed: ConversationList) -> None:
+    conversation = await said(page, '!tokens 100 @50 !tool ask_user {"question": "Which?"}')
+    assert (await listed.row(ALICE, conversation)).state == "answering"
+    await until(lambda: not page.live_runs.is_busy(conversation))
+    assert (await listed.row(ALICE, conversation)).state == "waiting"
+    await page.answer(Visitor(owner=ALICE), conversation, "This one", Choices())
+    assert (await listed.row(ALICE, conversation)).state == "answering"
+    await until(lambda: not page.live_runs.is_busy(conversation))
+    assert (await listed.row(ALICE, conversation)).state == ""
+
+
+async def test_deletion_stops_the_answer_and_can_be_undone(page: Conversations, listed: ConversationList) -> None:
+    conversation = await said(page, "!tokens 9000 @20")
+    await listed.delete(ALICE, conversation)
+    assert not page.live_runs.is_busy(conversation)
+    assert await ids(listed) == []
+    for owner, error in ((MALLORY, NotFound), (ALICE, NotFound)):
+        with pytest.raises(error):
+            await listed.delete(owner, conversation)
+    with pytest.raises(NotFound):
+        await listed.restore(MALLORY, conversation)
+    assert (await listed.restore(ALICE, conversation)).id == conversation
+    assert await ids(listed) == [conversation]
+    with pytest.raises(NotFound):  # it is no longer deleted
+        await listed.restore(ALICE, conversation)
+
+
+async def test_undo_gives_back_the_expiry(store: HistoryStore, listed: ConversationList) -> None:
+    record, _ = await started(store)
+    until_then = now() + timedelta(days=3)
+    await store.retention.set_expiry(record, until_then)
+    await listed.delete(ALICE, record.id)
+    await listed.restore(ALICE, record.id)
+    assert (await store.get(record.id, owner=ALICE)).expires_at == until_then
+
+
+async def test_housekeeping_waits_for_the_undo(
+    page: Conversations, store: HistoryStore, listed: ConversationList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = await started(store)
+    house = ExpiredConversations(store, page.media, listed.is_in_use)
+    await listed.delete(ALICE, record.id)
+    assert await house.delete() == 0
+    await listed.restore(ALICE, record.id)
+    assert await ids(listed) == [record.id]
+    monkeypatch.setattr(conversation_list, "UNDO_SECONDS", 0.05)
+    await listed.delete(ALICE, record.id)
+    await gone(lambda: store.entries(record))
+    with pytest.raises(NotFound):
+        await listed.restore(ALICE, record.id)
+    assert await store.retention.expiring(now()) == []
+
+
+async def test_deletion_removes_the_files(
+    page: Conversations, store: HistoryStore, listed: ConversationList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation_list, "UNDO_SECONDS", 0.05)
+    picture = await page.media.add("ann", random_png(), "image/png")
+    journal = StoreJournal(store, page.media, Record(owner="ann"), Omitted())
+    await journal.write(ModelRequest([UserPromptPart(["See", picture])]), Note())
+    assert await page.media.owners() == ["ann"]
+    await listed.delete("ann", journal.record.id)
+    await gone(page.media.owners)
+
+
+async def test_restart_ends_the_undo_and_housekeeping_erases(
+    page: Conversations, store: HistoryStore, listed: ConversationList
+) -> None:
+    record, _ = await started(store)
+    await listed.delete(ALICE, record.id)
+    await listed.aclose()
+    again = ConversationList(store, page.media, page.live_runs, page.replies)
+    with pytest.raises(NotFound):
+        await again.restore(ALICE, record.id)
+    assert await ExpiredConversations(store, page.media, again.is_in_use).delete() == 1
+    assert await store.entries(record) == []
+
+
+async def test_message_saved_meanwhile_does_not_keep_a_deleted_chat(
+    store: HistoryStore, listed: ConversationList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = await started(store)
+    hide = store.retention.set_expiry
+    saved: list[Record] = []
+
+    async def save_first(given: Record, at: object) -> bool:
+        if not saved:
+            saved.append(await store.save(replace(record, input_tokens=1)))
+        return await hide(given, at)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(store.retention), "set_expiry", lambda _, record, at: save_first(record, at))
+    await listed.delete(ALICE, record.id)
+    assert saved
+    assert await ids(listed) == []

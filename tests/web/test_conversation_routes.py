@@ -1,0 +1,134 @@
+"""The routes below `/conversations` of the running app, and the page at `/c/<id>`. Isolation is in `test_isolation`."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agent.errors import Limited
+from agent.web.conversation_routes import MAX_BODY, REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
+from tests.conftest import App
+from tests.support.http_client import HttpVisitor, send_raw
+
+
+def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:
+    """Return a visitor with a conversation for each text, and their ids, the newest first."""
+    visitor = HttpVisitor(app.url)
+    for number, text in enumerate(texts):
+        visitor.say(f"!text Yes. {text}", new=number > 0)
+    return visitor, [row["id"] for row in listed(visitor)["conversations"]]
+
+
+def listed(visitor: HttpVisitor, query: str = "") -> Any:
+    answer = visitor.ask("GET", f"/conversations{query}")
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.json
+
+
+def test_owner_lists_changes_and_deletes(app: App) -> None:
+    visitor, [third, second, first] = told(app, "First thing", "Second thing", "Third thing")
+    path = f"/conversations/{second}"
+    page = listed(visitor, "?limit=2")
+    assert [row["id"] for row in page["conversations"]] == [third, second]
+    assert page["next"] == 2
+    assert [row["id"] for row in listed(visitor, "?offset=2&limit=2")["conversations"]] == [first]
+    changed = visitor.ask("PATCH", path, json={"title": "Quite <another> title", "pinned": True})
+    assert (changed.status, changed.json["title"], changed.json["pinned"]) == (200, "Quite <another> title", True)
+    assert visitor.ask("GET", path).json == changed.json
+    assert [row["id"] for row in listed(visitor)["pinned"]] == [second]
+    [hit] = listed(visitor, "?q=second+THING")["hits"]
+    assert (hit["id"], hit["excerpt"], hit["in_title"]) == (second, ["Yes. ", "Second", " thing"], False)
+    assert visitor.ask("DELETE", path).status == 204
+    assert visitor.ask("DELETE", path).status == 404
+    assert listed(visitor, "?q=second")["hits"] == []
+    assert visitor.ask("POST", path + "/restore").json == changed.json
+    assert visitor.ask("POST", path + "/restore").status == 404
+    assert [row["id"] for row in listed(visitor)["pinned"]] == [second]
+
+
+BAD: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "no title": ("PATCH", "", {"json": {"title": "  "}}, 400),
+    "title of another kind": ("PATCH", "", {"json": {"title": 5}}, 400),
+    "pin of another kind": ("PATCH", "", {"json": {"pinned": "yes"}}, 400),
+    "unknown field": ("PATCH", "", {"json": {"owner": "me"}}, 400),
+    "a list": ("PATCH", "", {"json": []}, 400),
+    "no JSON": ("PATCH", "", {"content": b"{"}, 400),
+    "deep JSON": ("PATCH", "", {"content": b"[" * (MAX_BODY - 1)}, 400),
+    "long body": ("PATCH", "", {"content": b'{"title": "%s"}' % (b"x" * MAX_BODY)}, 400),
+    "negative offset": ("GET", "?offset=-1", {}, 400),
+    "huge offset": ("GET", "?offset=99999999999999999999", {}, 400),
+    "offset of letters": ("GET", "?offset=x", {}, 400),
+    "unknown method": ("PUT", "", {"json": {}}, 405),
+}
+
+
+def test_bad_request_gets_a_reason(app: App) -> None:
+    visitor, [conversation] = told(app, "Something")
+    before = listed(visitor)
+    for name, (method, query, content, status) in BAD.items():
+        answer = visitor.ask(method, "/conversations" + (query or f"/{conversation}"), **content)
+        assert answer.status == status, name
+        assert answer.json["detail"], name
+    assert "Traceback" not in app.log
+    assert listed(visitor) == before
+
+
+def test_page_of_another_site_changes_nothing(app: App) -> None:
+    visitor, [conversation] = told(app, "Something")
+    for headers in (
+        {"origin": "https://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ):
+        for method, path in (("PATCH", ""), ("DELETE", ""), ("POST", "/restore")):
+            content: dict[str, Any] = {"json": {"title": "Theirs"}} if method == "PATCH" else {}
+            path = f"/conversations/{conversation}{path}"
+            assert visitor.ask(method, path, headers=headers, **content).status == 403
+    assert visitor.ask("GET", "/conversations", headers={"sec-fetch-site": "cross-site"}).status == 401
+    assert listed(visitor)["conversations"][0]["title"] == "!text Yes. Something"
+
+
+def test_every_address_of_a_chat_answers_with_the_same_page(app: App) -> None:
+    visitor, [conversation] = told(app, "A secret thing")
+
+    def page(path: str, who: HttpVisitor) -> str:
+        answer = who.ask("GET", path)
+        assert answer.status == 200
+        assert "A secret thing" not in answer.text
+        return re.sub(r"[0-9a-f]{32}|\"app_id\": ?\d+", "", answer.text)
+
+    own = page(f"/c/{conversation}", visitor)
+    assert '<base href="/"' in own
+    assert own == page("/", visitor)
+    stranger = HttpVisitor(app.url)
+    assert page(f"/c/{conversation}", stranger) == page(f"/c/{'0' * 32}", stranger)
+    status, headers, _ = send_raw(app, "GET", f"/c/{conversation}")
+    assert (status, "set-cookie" in headers) == (200, True)
+
+
+def test_public_page_limits_searches_and_changes() -> None:
+    time = 0.0
+    limit = RequestLimit(lambda: time)
+    for _ in range(REQUESTS_EACH):
+        limit.count("ann", "192.0.2.1")
+    with pytest.raises(Limited, match="in 60 s"):
+        limit.count("ann", "192.0.2.1")
+    for number in range(REQUESTS_PER_ADDRESS - REQUESTS_EACH):
+        limit.count(f"visitor {number}", "192.0.2.1")
+    with pytest.raises(Limited):
+        limit.count("bob", "192.0.2.1")
+    limit.count("bob", "192.0.2.2")
+    time = 60.0
+    limit.count("ann", "192.0.2.1")
+
+
+def test_limit_is_told_over_http(start_app: Callable[..., App]) -> None:
+    app = start_app("[public]\non = true\n")
+    visitor = HttpVisitor(app.url)
+    found = [visitor.ask("GET", "/conversations?q=x") for _ in range(REQUESTS_EACH + 1)]
+    assert {answer.status for answer in found[:-1]} == {200}
+    assert found[-1].status == 429
+    assert found[-1].json["detail"].startswith("Too many requests. Try again in")
+    assert visitor.ask("GET", "/conversations").status == 200
