@@ -198,7 +198,7 @@
     if (title.textContent !== titleOf(row)) title.textContent = link.title = titleOf(row);
     if (row.id === shown) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    mark.hidden = !row.state;
+    mark.hidden = !row.state || (row.state === "answering" && row.id === shown); // there one sees it
     mark.dataset.state = row.state;
     mark.setAttribute("aria-label", { answering: said.chats_answering, waiting: said.answer_asks }[row.state] ?? "");
     mark.title = mark.getAttribute("aria-label");
@@ -339,9 +339,11 @@
   when("#chat", (chat) => chat.before(missing));
   const miss = (is) => (missing.textContent = is ? said.chats_missing : "");
 
-  document.addEventListener("chat-view", ({ detail: { conversation, guest: token, missing: isMissing } }) => {
+  document.addEventListener("chat-view", ({ detail }) => {
+    const { conversation, messages, guest: token, missing: isMissing } = detail;
     guest = token || guest;
-    if (opening === undefined || isMissing || conversation === opening) {
+    // A view of the chat that was left can still come. One without messages is of a message that was just sent.
+    if (opening === undefined || isMissing || conversation === opening || !messages) {
       opening = undefined;
       miss(isMissing);
       if (isMissing) shown = "";
