@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any, cast
@@ -172,9 +173,15 @@ async def test_session_keeps_changed_components(page: gr.Blocks) -> None:
     prepare_queue(page, 4)
     state = SessionState(page)
     assert vars(state).keys() == vars(plain).keys(), "A session has other attributes: adapt event_cost.py."
-    state[key] = changed
+    copy_context().run(change, state, key, changed)  # an event
     assert state[key] is page.blocks[key]
     assert state.blocks_config is page.default_config
+
+
+def change(state: SessionState, key: int, changed: gr.Textbox) -> None:
+    state[key] = changed
+    assert state[key] is changed, "An event must find the component that it has just changed."
+    assert state.get(key) is changed
 
 
 def test_events_look_for_matplotlib() -> None:

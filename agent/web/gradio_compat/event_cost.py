@@ -1,8 +1,8 @@
 """Stops Gradio from doing work in each event and session that this page does not need.
 
 Gradio copies the page for each session, and keeps each component that an event has changed for the session's next
-events. They took 60 KB of a session, and 500 sessions are kept. This page needs none of it: no component has a state,
-and how an event reads or writes a value depends on nothing that an event changes.
+events. They took 60 KB of a session, and 500 sessions are kept. This page needs them only within the event: no
+component has a state, and how an event reads or writes a value depends on nothing that an earlier event has changed.
 
 Gradio also describes every component of a page for each new session, and a component again for each update of it, with
 JSON schemas that pydantic makes anew. Only deep links use these descriptions. They took a third of the CPU of a page
@@ -12,6 +12,7 @@ component's class for each update, which are 20 for a page load.
 
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,6 +24,9 @@ from gradio.state_holder import SessionState
 from agent.web.gradio_compat.import_hook import nothing
 
 _begin: Callable[[Any, Any], None] = SessionState.__init__
+_get: Callable[[Any, int], Any] = SessionState.__getitem__
+_changed: ContextVar[dict[int, Any]] = ContextVar("changed")
+"""The components that the running event has changed. Each event runs in a task with a context of its own."""
 INSPECT = SimpleNamespace(getfile=inspect.getfile, getfullargspec=cache(inspect.getfullargspec))
 """The functions of `inspect` that Gradio's module uses."""
 
@@ -31,7 +35,8 @@ def reduce_event_cost(page: gr.Blocks) -> None:
     """Patch all sessions and events. The page must have no component with a state."""
     assert not any(block.stateful for block in page.blocks.values()), "Sessions share components: use no `gr.State`."
     cast(Any, SessionState).__init__ = _begin_session
-    cast(Any, SessionState).__setitem__ = cast(Any, SessionState)._update_config = nothing
+    cast(Any, SessionState).__getitem__, cast(Any, SessionState).__setitem__ = _get_component, _set_component
+    cast(Any, SessionState)._update_config = nothing
     cast(Any, component_meta).inspect = INSPECT
     manager = cast(Any, utils).MatplotlibBackendMananger
     manager.__enter__ = manager.__exit__ = nothing
@@ -41,3 +46,15 @@ def _begin_session(session: Any, blocks: Any) -> None:
     """Begin a session that shares the components of the page and describes none of them."""
     _begin(session, SimpleNamespace(default_config=SimpleNamespace(blocks={}), blocks=()))
     session.blocks_config = blocks.default_config
+
+
+def _set_component(_: Any, key: int, component: Any) -> None:
+    """Keep a changed component until the end of the event."""
+    changed = _changed.get({})
+    _changed.set(changed)
+    changed[key] = component
+
+
+def _get_component(session: Any, key: int) -> Any:
+    changed = _changed.get({})
+    return changed[key] if key in changed else _get(session, key)
