@@ -185,3 +185,22 @@ async def cancelled_save_stores_all_or_nothing(trial: Trial) -> None:
         outcomes.add(saved)
         record = stored
     holds(outcomes == {True, False}, "no save was cancelled before and none after it was stored")
+
+
+@law("base")
+async def cancelled_read_spoils_no_other_call(trial: Trial) -> None:
+    """A read that is cancelled anywhere changes no later answer, however many were cancelled."""
+    store = trial.store
+    talks = [await started(store, f"{number}") for number in range(4)]
+    for ticks in [*range(20), *range(20, 200, 15)]:
+        reads = [store.get(talks[0][0].id, owner=ALICE), store.history(talks[1][0]), store.list(ALICE)]
+        tasks = [asyncio.ensure_future(read) for read in reads]
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        what = f"after a cancellation {ticks} steps into three reads"
+        record, entries = talks[ticks % 4]
+        same(await store.get(record.id, owner=ALICE), record, f"the record {what}")
+        same(await store.history(record), entries, f"the history {what}")
