@@ -15,7 +15,8 @@
     ├── ProviderError         the model server refused, failed or disconnected; carries `kind`
     └── HistoryError          a history store refused the operation
         ├── NotFound          no such object for this owner; another owner's object gives the same error
-        └── Conflict          the object changed since it was loaded
+        ├── Conflict          the object changed since it was loaded
+        └── StoreUnavailable  the server of the store is away; the same call can succeed later
 
 A run never raises the failures of a model or a tool: they become an `error` response or a tool result.
 """
@@ -148,3 +149,7 @@ class NotFound(HistoryError):
 
 class Conflict(HistoryError):
     """The object changed since it was loaded; load it again."""
+
+
+class StoreUnavailable(HistoryError):
+    """The server of the history store is away. The same call can succeed later."""

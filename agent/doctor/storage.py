@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent.doctor.check import Check, fault, ok, warning
-from agent.errors import AgentError, ConfigError
+from agent.errors import AgentError, ConfigError, HistoryError, StoreUnavailable
 from agent.history import Record
 from agent.history.json_folder import damaged_records
 from agent.history.open_store import FILE, json_path, open_store, sqlite_path
@@ -23,6 +23,8 @@ async def store(settings: Settings) -> list[Check]:
     """Check that the history opens, is undamaged, and accepts a conversation (which is then deleted)."""
     if settings.is_in_memory:
         return [warning("store", "history is kept in memory: a restart loses it", "Set SWITCHBOARD_STORE=sqlite.")]
+    if settings.store.startswith("postgres"):
+        return [await _server(settings)]
     if settings.store.startswith("json"):
         path, find_damage, kind = json_path(settings.store, settings.data_dir), _damaged_files, "json:"
     else:
@@ -59,6 +61,20 @@ async def _new(folder: Path, kind: str) -> Check:
     with TemporaryDirectory(dir=place, prefix=".doctor-") as trial:
         await _write(f"{kind}{Path(trial) / FILE}")
     return ok("store", f"{folder} has no history yet; it can be made there")
+
+
+async def _server(settings: Settings) -> Check:
+    """Check that the server of the history answers, has the tables or can make them, and accepts a conversation."""
+    try:
+        await _write(settings.store)
+    except ConfigError as error:
+        return fault("store", str(error), "Install the driver, or correct SWITCHBOARD_STORE.")
+    except StoreUnavailable as error:
+        return fault("store", str(error), "Start the database, or correct SWITCHBOARD_STORE.")
+    except HistoryError as error:
+        fix = "Make a database of its own with ENCODING 'UTF8', whose owner is the user in SWITCHBOARD_STORE."
+        return fault("store", str(error), fix)
+    return ok("store", "the history database answers and can be written")
 
 
 async def _write(url: str) -> None:

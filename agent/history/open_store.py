@@ -1,6 +1,7 @@
 """Opens the history store that a URL names, and imports only that one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -13,9 +14,10 @@ FILE, FOLDER = "history.sqlite", "history"
 
 
 async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = now) -> HistoryStore:
-    """Open a store: "sqlite" for a file in `folder`, "sqlite:///path" for another one, "json:folder", or "memory:".
+    """Open a store: "sqlite", "sqlite:///path", "json:folder", "postgresql://user@host/database" or "memory:".
 
-    Raises `ConfigError` for any other URL and for a file that cannot be used.
+    Raises `ConfigError` for any other URL, for a file that cannot be used, and if the driver is missing. A server that
+    is away is no error: each call says so until it is back.
     """
     match url.partition(":")[0]:
         case "sqlite":
@@ -26,12 +28,16 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
             from agent.history.json_files import JsonStore
 
             return await JsonStore.open(json_path(url, folder), clock=clock)
+        case "postgresql" | "postgres":
+            with _needing_driver("PostgreSQL", "postgres"):
+                from agent.history.postgres import PostgresStore
+            return await PostgresStore.open(url, clock=clock)
         case "memory":
             from agent.history.memory import MemoryStore
 
             return MemoryStore(clock)
         case kind:
-            raise ConfigError(f"There is no history store for {kind!r}. Use sqlite, json or memory.")
+            raise ConfigError(f"There is no history store for {kind!r}. Use sqlite, json, postgresql or memory.")
 
 
 def other_histories(url: str, folder: Path) -> list[Path]:
@@ -39,6 +45,18 @@ def other_histories(url: str, folder: Path) -> list[Path]:
     own = {"sqlite": sqlite_path, "json": json_path}.get(url.partition(":")[0])
     opened = own(url, folder).resolve() if own else None
     return [path for path in (folder / FILE, folder / FOLDER) if path.exists() and path.resolve() != opened]
+
+
+@contextmanager
+def _needing_driver(name: str, extra: str) -> Generator[None]:
+    """Turn the error that a driver is missing into a sentence on how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"The driver of {name} is not installed: pip install -r requirements-stores.txt, "
+            f"or pip install 'switchboard[{extra}]'."
+        ) from error
 
 
 def sqlite_path(url: str, folder: Path) -> Path:

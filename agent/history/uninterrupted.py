@@ -21,8 +21,8 @@ class UninterruptedWork:
         if self._is_closed:
             raise HistoryError("The history store is closed.")
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Finish the work even if the caller is cancelled. The caller's cancellation comes after it."""
+    async def run(self, work: Coroutine[Any, Any, T], *, wait: bool = True) -> T:
+        """Finish the work even if the caller is cancelled. The caller's cancellation comes after it, if `wait`."""
         if self._is_closed:
             work.close()
         self.check_open()
@@ -32,7 +32,8 @@ class UninterruptedWork:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.wait([task])
+            if wait:
+                await asyncio.wait([task])
             raise
 
     async def finish(self) -> None:

@@ -29,7 +29,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
 from agent.web.chat.importer import Importer
 from agent.web.chat.orphaned_files import OrphanedFiles
-from agent.web.chat.recovery import end_interrupted_runs
+from agent.web.chat.recovery import recover
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, RequestLimit
@@ -161,13 +161,14 @@ def _build_page(settings: Settings, conversations: Conversations, visitors: Visi
 @asynccontextmanager
 async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
-    await end_interrupted_runs(services.store)
+    recovery = await recover(services.store, services.conversations.live_runs.is_busy)
     services.models.start()
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
     # A store does not know the files that another history in the same folder names.
     if not other_histories(services.settings.store, services.settings.data_dir):
         chores.append(OrphanedFiles(services.store, services.media).remove)
     tasks = [
+        *([recovery] if recovery else ()),
         asyncio.create_task(_preload_models()),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
     ]

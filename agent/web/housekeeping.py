@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from agent.errors import StoreUnavailable
+
 log = logging.getLogger(__name__)
 
 Chore = Callable[[], Awaitable[int]]
@@ -30,6 +32,8 @@ async def _repeat(chore: Chore, seconds: float, sleep: Sleep) -> None:
                 more = await chore()
                 removed += more
                 await asyncio.sleep(0)
+        except StoreUnavailable as error:
+            log.warning("housekeeping waits for the next round: %s", error)
         except Exception:
             log.exception("housekeeping failed")
         if removed:

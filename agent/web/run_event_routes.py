@@ -15,7 +15,7 @@ from typing import Protocol
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
-from agent.errors import NotFound
+from agent.errors import NotFound, StoreUnavailable
 from agent.history import HistoryStore, RunEvent
 from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.client_address import client_address, has_full_share
@@ -129,6 +129,8 @@ class RunEventRoutes:
             events = await self._store.runs.events(run_id, owner=owner, after=after)
         except NotFound:
             return Response("Not found.", status_code=404)
+        except StoreUnavailable:
+            return Response("The history store does not answer.", status_code=503)
         rest = _rest(StoredFrames(events), last_id, is_ended=True)
         return _counted(self._ended, owner, client_address(request.scope), rest) if events else _answer(rest)
 

@@ -119,7 +119,17 @@ HOMES = {
         for name in ("sqlite", "sqlite_database", "sqlite_file", "sqlite_retention", "sqlite_runs", "sqlite_schema")
     ),
     "redis": ("agent.history.redis",),
-    "psycopg": ("agent.history.postgres",),
+    "psycopg": tuple(
+        f"agent.history.{name}"
+        for name in (
+            "postgres",
+            "postgres_address",
+            "postgres_database",
+            "postgres_runs",
+            "postgres_schema",
+        )
+    ),
+    "psycopg_pool": ("agent.history.postgres_database",),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_stdio"),
     "openai": ("agent.providers.openai_client", "agent.providers.chat_completions", "agent.providers.openai_responses"),
     "pydantic_ai.models.openai": ("agent.providers.chat_completions", "agent.providers.openai_responses"),
@@ -175,6 +185,7 @@ NOT_IMPORTED = (
     "mcp",
     "redis",
     "psycopg",
+    "psycopg_pool",
     "xllamacpp",
     "aiosqlite",
     "av",

@@ -5,7 +5,7 @@ A new store is one line in `STORES`: a function of an empty folder and a clock t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +16,12 @@ from agent.history.conformance import Clock, Subject
 from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
 from agent.history.json_files import JsonStore
 from agent.history.memory import MemoryStore
+from agent.history.postgres import PostgresStore
 from agent.history.sqlite import SqliteStore
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
+from tests.support import postgres_server
 
 __all__ = [
     "ALICE",
@@ -52,10 +54,15 @@ async def json(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
     return await JsonStore.open(folder / "history", clock=clock)
 
 
+async def postgres(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
+    return await PostgresStore.open(postgres_server.url_of(folder), clock=clock)
+
+
 STORES: dict[str, Opener] = {
     "memory": memory,
     "sqlite": sqlite,
     "json": json,
+    "postgres": postgres,
 }
 
 
@@ -93,6 +100,22 @@ async def traced(store: Any) -> AsyncIterator[list[str]]:
         await connection.set_trace_callback(None)
 
 
+async def in_tables(folder: Path, _: HistoryStore) -> bytes:
+    """Return all rows of the tables of a PostgreSQL store."""
+    return await asyncio.to_thread(postgres_server.rows_of, folder)
+
+
+@asynccontextmanager
+async def logged(_: HistoryStore) -> AsyncGenerator[list[str]]:
+    """Add each statement that the PostgreSQL server writes into its log."""
+    server = postgres_server.shared_server()
+    before, statements = len(server.statements()), list[str]()
+    try:
+        yield statements
+    finally:
+        statements += server.statements()[before:]
+
+
 MORE: dict[str, dict[str, Any]] = {
     "memory": {"raw": in_memory, "ledger": lambda _: MemoryLedger()},
     "sqlite": {
@@ -102,6 +125,7 @@ MORE: dict[str, dict[str, Any]] = {
         "ledger": lambda folder: SqliteLedger(folder / "history.db"),
     },
     "json": {"processes": True, "raw": in_files},
+    "postgres": {"processes": True, "raw": in_tables, "queries": logged},
 }
 """What the suite needs to know about a store for further laws, as fields of `Subject`."""
 

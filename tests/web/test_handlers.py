@@ -46,9 +46,9 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_page_shows_download_progress(handlers: Handlers, models: FakeLocalModels) -> None:
+async def test_page_shows_download_progress(handlers: Handlers, models: FakeLocalModels) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
-    shown, ui = handlers.refresh_models(None, page_request()), handlers.widgets
+    shown, ui = await handlers.refresh_models(None, page_request()), handlers.widgets
     menu, notice = properties_of(shown[ui.composer.model]), shown[ui.chat.notice]
     assert properties_of(shown[ui.timer])["active"]
     assert menu["value"] is None
@@ -61,13 +61,13 @@ async def test_better_model_is_offered_not_forced(handlers: Handlers, models: Fa
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)
     ui = handlers.widgets
-    shown = handlers.refresh_models(None, page_request())
+    shown = await handlers.refresh_models(None, page_request())
     assert properties_of(shown[ui.timer])["active"]
     assert properties_of(shown[ui.composer.model])["value"] == SMALL.id
     assert not properties_of(shown[ui.chat.switch])["visible"]
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
-    shown = handlers.refresh_models(SMALL.id, page_request())
+    shown = await handlers.refresh_models(SMALL.id, page_request())
     assert not properties_of(shown[ui.timer])["active"]
     assert "value" not in properties_of(shown[ui.composer.model])
     assert properties_of(shown[ui.chat.switch])["visible"]
@@ -79,21 +79,21 @@ async def test_better_model_is_offered_not_forced(handlers: Handlers, models: Fa
 
 
 @pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
-def test_model_refresh_undoes_nothing(handlers: Handlers, models: FakeLocalModels, named: str) -> None:
+async def test_model_refresh_undoes_nothing(handlers: Handlers, models: FakeLocalModels, named: str) -> None:
     """A key pasted a moment ago must not be reported missing, and a new choice must not be reverted."""
     models.serve(SMALL)
-    shown, ui = handlers.refresh_models(named, page_request()), handlers.widgets
+    shown, ui = await handlers.refresh_models(named, page_request()), handlers.widgets
     assert "value" not in properties_of(shown[ui.composer.model])
     assert shown.keys() == {ui.timer, ui.composer.model, ui.chat.notice, ui.chat.switch}
 
 
 async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> None:
     prompt = handlers.widgets.settings.system
-    assert prompt not in handlers.refresh_models(None, page_request()), (
+    assert prompt not in await handlers.refresh_models(None, page_request()), (
         "there is no model yet, and the visitor may be typing"
     )
     models.serve(LARGE, SMALL)
-    default = handlers.refresh_models(None, page_request())[prompt]
+    default = (await handlers.refresh_models(None, page_request()))[prompt]
     assert "You are Large" in default
     for typed, shown in (("Be a pirate.", None), (default, default.replace("Large", "Small"))):
         assert (await handlers.model_chosen(SMALL.id, typed, page_request())).get(prompt) == shown
@@ -110,10 +110,10 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
         for name, shown in {
             "page_loaded": await handlers.page_loaded("", page_request()),
             "opened": await handlers.opened("x", page_request()),
-            "refresh_models": handlers.refresh_models(None, page_request()),
+            "refresh_models": await handlers.refresh_models(None, page_request()),
             "model_chosen": await handlers.model_chosen("", "", page_request()),
             "switch": await handlers.switch(page_request()),
-            "refused": handlers.refused(page_request()),
+            "refused": await handlers.refused(page_request()),
             "key_typed": await handlers.keys.key_typed("", "", page_request()),
             "key_forgotten": await handlers.keys.key_forgotten("", page_request()),
             "still_here": await handlers.keys.still_here("", page_request()),
@@ -139,7 +139,7 @@ async def test_picked_model_is_not_asked_again(handlers: Handlers, models: FakeL
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", page_request())
-    offer = handlers.refresh_models(SMALL.id, page_request())[handlers.widgets.chat.switch]
+    offer = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.chat.switch]
     assert not properties_of(offer)["visible"]
 
 
@@ -149,16 +149,16 @@ async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: FakeL
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, "", page_request())
     menu = handlers.widgets.composer.model
-    assert properties_of(handlers.refresh_models("nobody", page_request())[menu])["value"] == SMALL.id
+    assert properties_of((await handlers.refresh_models("nobody", page_request()))[menu])["value"] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio warns instead of a toast without a browser
         shown = await handlers.model_chosen("nobody", "", page_request())
     assert properties_of(shown[menu])["value"] == SMALL.id
 
 
-def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models: FakeLocalModels) -> None:
+async def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = handlers.refresh_models(SMALL.id, page_request())[handlers.widgets.composer.model]
+    menu = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.composer.model]
     assert properties_of(menu)["value"] == LARGE.id
 
 

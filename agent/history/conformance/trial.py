@@ -56,7 +56,7 @@ class Subject:
     raw: Callable[[Path, HistoryStore], Awaitable[bytes]] | None = None
     """Returns everything that is stored for the folder, past the store's own reading."""
     queries: Callable[[HistoryStore], AbstractAsyncContextManager[list[str]]] | None = None
-    """Returns a context with a list to which each query of the store, or each command to its server, is added."""
+    """Returns a context with a list that has each query of the store, or each command to its server, at its end."""
     ledger: Callable[[Path], Ledger] | None = None
     """Opens the ledger that belongs to a folder."""
 
@@ -122,7 +122,7 @@ class Trial:
             raise ConfigError(f"{self.name!r} does not count queries.")
         async with self.subject.queries(self.store) as queries:
             await call()
-            return [*queries]
+        return queries
 
     def ledger(self) -> Ledger:
         """Open the ledger, as another process would do it again."""

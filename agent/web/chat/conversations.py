@@ -41,6 +41,7 @@ from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
 from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota, size_of
+from agent.web.chat.storage_status import StorageStatus
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, record_of, waits_for_answer
 from agent.web.chat.transcript import (
     is_prompt,
@@ -73,7 +74,7 @@ class Conversations:
         self.attachment_limits = PUBLIC_LIMITS if settings.public else AttachmentLimits()
         # A private page finishes every answer, within `run_seconds`.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
-        self._store, self._histories = store, RecentHistories(store)
+        self._store, self._histories, self.storage = store, RecentHistories(store), StorageStatus(store)
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.rate_limiter = RateLimiter(settings.public)
         self.remembered, self.replies = RememberedSettings(), Replies()

@@ -1,30 +1,65 @@
 """Ends the answers that a killed server left unfinished: stores the text that their events have, as interrupted.
 
-It runs once, before the server takes requests. One process serves a data folder, so no other one can be writing them.
+It runs once, before the server takes requests, or later if the store was away. One process serves a history, so no
+other one can be writing them.
 """
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
-from agent.errors import AgentError
+from agent.errors import AgentError, StoreUnavailable
 from agent.history import Entry, HistoryStore, Note, RunEvent, RunEvents, Timings, UnfinishedRun, now
 from agent.messages.repair import estimate_tokens
 from agent.web.chat.run_log import ending_values
 from agent.web.chat.transcript import NO_ENDING
 
+RECOVERY_SECONDS = 2.0
+"""Seconds between two attempts while the store is away."""
+
 log = logging.getLogger(__name__)
 
 
-async def end_interrupted_runs(store: HistoryStore) -> int:
-    """End all unfinished runs of the store. Return their number. A damaged one is logged and left as it is."""
+async def recover(store: HistoryStore, is_busy: Callable[[str], bool]) -> asyncio.Task[None] | None:
+    """End all interrupted runs. If the store is away, return a task that waits for it and does it then.
+
+    `is_busy` tells whether this server is writing an answer in a conversation.
+    """
+    try:
+        await end_interrupted_runs(store, is_busy)
+    except StoreUnavailable as error:
+        log.warning("the page starts without its history: %s", error)
+        return asyncio.create_task(_recover_later(store, is_busy))
+    return None
+
+
+async def _recover_later(store: HistoryStore, is_busy: Callable[[str], bool]) -> None:
+    while True:
+        await asyncio.sleep(RECOVERY_SECONDS)
+        try:
+            await end_interrupted_runs(store, is_busy)
+        except StoreUnavailable:
+            continue
+        return
+
+
+async def end_interrupted_runs(store: HistoryStore, is_busy: Callable[[str], bool] = lambda _: False) -> int:
+    """End all unfinished runs of the store, except in busy conversations. Return their number.
+
+    A damaged one is logged and left as it is. Raises `StoreUnavailable`.
+    """
     ended = 0
     for run in await store.runs.unfinished():
+        if is_busy(run.conversation_id):
+            continue
         try:
             await _end(store, run)
             ended += 1
+        except StoreUnavailable:
+            raise
         except AgentError as error:
             log.warning("the interrupted answer %s could not be ended: %s", run.run_id, error)
     return ended

@@ -75,6 +75,12 @@ def status_line(status: Status, translator: Translator = ENGLISH) -> str:
     return f'<p class="{status.phase}" role="status">{html.escape(translator(status.text))} {bar}</p>'
 
 
+def storage_line(translator: Translator = ENGLISH) -> str:
+    """Return the line that the store is away."""
+    sentence = translator(_("Nothing can be kept at the moment, so no message can be sent. This page tries it again."))
+    return f'<p class="failed" role="status">{html.escape(sentence)}</p>'
+
+
 def offer(better: ModelSpec | None, translator: Translator = ENGLISH) -> Any:
     """Return the button that offers a better model. Hidden if there is none."""
     return gr.Button(

@@ -65,7 +65,8 @@ class Events:
         handlers, chat, composer = self._handlers, self._widgets.chat, self._widgets.composer
         if has_view:
             event.success(None, chat.view, None, js=SHOW, **QUIET)
-        refused = event.failure(handlers.refused, None, [composer.box, composer.sending], **QUIET)
+        shown = [composer.box, composer.sending, chat.notice, self._widgets.timer]
+        refused = event.failure(handlers.refused, None, shown, **QUIET)
         for begun in (refused.success, *(() if has_view else (event.success,))):
             self._show(begun)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from agent.errors import AgentError
+from agent.errors import AgentError, StoreUnavailable
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.providers import preload
@@ -75,13 +75,16 @@ class Handlers:
         Without it, the visitor's last conversation is selected.
         """
         session = self._sessions.get(request)
-        if wanted:
-            found = wanted if await self._conversations.list.has(session.owner, wanted) else None
-        else:
-            found = await self._conversations.last_conversation(session.owner)
-        session = self._sessions.save(
-            request, replace(session, conversation=found, is_missing=bool(wanted) and found is None)
-        )
+        await self._conversations.storage.check()
+        try:
+            if wanted:
+                found = wanted if await self._conversations.list.has(session.owner, wanted) else None
+            else:
+                found = await self._conversations.last_conversation(session.owner)
+            is_missing = bool(wanted) and found is None
+        except StoreUnavailable:  # every later call names the owner, too
+            found, is_missing = wanted or session.conversation, False
+        session = self._sessions.save(request, replace(session, conversation=found, is_missing=is_missing))
         self._conversations.models.keys.keep_alive(session.owner)
         chosen = self._conversations.choices(session.owner)
         if chosen.extract_text:
@@ -101,7 +104,10 @@ class Handlers:
             return {self.widgets.chat.view: self._chat.view(session, None, None)}
         if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
             return no_updates()
-        shown = await self._chat.stored(session)
+        try:
+            shown = await self._chat.stored(session)
+        except StoreUnavailable:  # what the page shows stays
+            return no_updates()
         return shown if self._sessions.get(request).conversation == session.conversation else no_updates()
 
     async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
@@ -122,14 +128,18 @@ class Handlers:
         session = self._sessions.get(request)
         self._sessions.save(request, replace(session, window=min(session.window * 2, MAX_WINDOW)))
 
-    def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
+    async def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.
+
+        While the store is away, it is called as well, and looks again.
 
         If the page names an available model, nothing that a visitor sets is changed. The visitor could have chosen
         another model or typed a key since the page asked.
         """
         session = self._sessions.get(request)
-        timer: Updates = {self.widgets.timer: gr.Timer(active=not self._conversations.is_settled)}
+        if self._conversations.storage.is_away:
+            await self._conversations.storage.check()
+        timer: Updates = {self.widgets.timer: self._model.timer()}
         if named := self._conversations.models.get(model):
             return timer | self._model.menu(session, named, chosen=False)
         spec = self._conversations.model_for(session.owner, None)
@@ -226,13 +236,19 @@ class Handlers:
         )
         return {self.widgets.composer.box: composer(busy=False, value=text)}
 
-    def refused(self, request: gr.Request) -> Updates:
+    async def refused(self, request: gr.Request) -> Updates:
         """Handle a refused event. A running answer can be stopped, whichever page requested it."""
         session = self._sessions.get(request)
         if (request.session_hash or "") in self._submissions:
             return no_updates()
+        await self._conversations.storage.check()
         busy = self._conversations.live_runs.get(session.conversation, session.owner) is not None
-        return {self.widgets.composer.box: composer(busy=busy), self.widgets.composer.sending: ""}
+        return {
+            self.widgets.composer.box: composer(busy=busy),
+            self.widgets.composer.sending: "",
+            self.widgets.chat.notice: self._model.notice(session),
+            self.widgets.timer: self._model.timer(),
+        }
 
     def stop(self, request: gr.Request) -> None:
         """Cancel the answer that is being written, or the file processing before it."""

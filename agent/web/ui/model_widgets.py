@@ -5,7 +5,7 @@ import gradio as gr
 from agent.models.catalog import ModelSpec
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
-from agent.web.ui.components import Updates, key_panel, menu, offer, status_line, widgets_for_model
+from agent.web.ui.components import Updates, key_panel, menu, offer, status_line, storage_line, widgets_for_model
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession
 
@@ -18,18 +18,24 @@ class ModelWidgets:
 
     def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
-        status = (
-            ""
-            if self._conversations.is_settled
-            else status_line(self._conversations.models.local.status, session.translator)
-        )
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
         entries = self._conversations.models.entries(session.owner, spec, session.login, session.translator)
         return {
             self._widgets.composer.model: menu(entries, spec, chosen=chosen),
-            self._widgets.chat.notice: status,
+            self._widgets.chat.notice: self.notice(session),
             self._widgets.chat.switch: offer(better, session.translator),
         }
+
+    def notice(self, session: PageSession) -> str:
+        """Return the line above the chat: that the store is away, or the status of a loading model."""
+        if self._conversations.storage.is_away:
+            return storage_line(session.translator)
+        settled, status = self._conversations.is_settled, self._conversations.models.local.status
+        return "" if settled else status_line(status, session.translator)
+
+    def timer(self) -> gr.Timer:
+        """Return the timer of the page, which asks again until the store is there and all models are loaded."""
+        return gr.Timer(active=self._conversations.storage.is_away or not self._conversations.is_settled)
 
     def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> Updates:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""

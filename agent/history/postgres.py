@@ -1,0 +1,312 @@
+"""Conversations in a PostgreSQL database. Any number of processes and machines can share it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Self
+
+from psycopg import AsyncConnection
+
+from agent.errors import Conflict, HistoryError, NotFound
+from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.history.contract import RetentionStore, RunStore
+from agent.history.postgres_address import PostgresAddress
+from agent.history.postgres_database import PostgresDatabase, Value, fetch
+from agent.history.postgres_retention import PostgresRetention
+from agent.history.postgres_runs import PostgresRuns, put_events
+from agent.history.postgres_text import as_jsonb, escape, like, unescape
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
+from agent.history.run_events import RunEvents
+from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+
+_LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
+_RECORD = "coalesce(exact, record::text), title, pinned"
+_GET = f"SELECT {_RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {_LIVE}"
+_LIST = f"""
+SELECT {_RECORD} FROM conversations
+WHERE owner = %(owner)s AND {_LIVE} {{pinned}} ORDER BY place DESC LIMIT %(limit)s OFFSET %(offset)s
+"""
+_PINNED = {None: "", True: "AND pinned", False: "AND NOT pinned"}
+_SEARCH = f"""
+WITH found AS (
+    SELECT DISTINCT ON (conversation_id) conversation_id, entry_id FROM entry_texts
+    WHERE owner = %(owner)s AND {{in_text}} ORDER BY conversation_id, number DESC
+)
+SELECT {_RECORD}, entry FROM conversations
+LEFT JOIN found ON found.conversation_id = conversations.id
+LEFT JOIN entries ON entries.conversation_id = found.conversation_id AND entries.id = found.entry_id
+WHERE owner = %(owner)s AND {_LIVE} AND (found.entry_id IS NOT NULL OR {{in_title}})
+ORDER BY place DESC LIMIT %(limit)s
+"""
+_LABEL = f"""
+UPDATE conversations SET pinned = coalesce(%(pinned)s::boolean, pinned),
+    title = CASE WHEN {{kept}} THEN title ELSE %(title)s END,
+    folded_title = CASE WHEN {{kept}} THEN folded_title ELSE %(folded)s END
+WHERE id = %(id)s AND owner = %(owner)s AND {_LIVE} RETURNING {_RECORD}
+""".format(kept="(%(title)s::text IS NULL OR title <> coalesce(%(instead_of)s, title))")
+_DELETE = f"DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {_LIVE} RETURNING 1"
+_ENTRIES = """
+SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = %(id)s AND owner = %(owner)s ORDER BY number
+"""
+_CHAIN = f"""
+WITH RECURSIVE chain AS (
+    SELECT entries.id, parent_id, 1 AS depth FROM conversations JOIN entries ON conversation_id = conversations.id
+    WHERE conversations.id = %(id)s AND owner = %(owner)s AND {_LIVE} AND entries.id = %(head_id)s
+    UNION ALL
+    SELECT entries.id, entries.parent_id, depth + 1 FROM chain
+    JOIN entries ON conversation_id = %(id)s AND entries.id = chain.parent_id
+    WHERE depth < coalesce(%(limit)s::bigint, depth + 1)
+)
+SELECT entry FROM chain JOIN entries ON conversation_id = %(id)s AND entries.id = chain.id ORDER BY depth DESC
+"""
+_LOCK = f"""
+SELECT owner = %(owner)s AND {_LIVE}, revision, title, pinned,
+    ARRAY(SELECT entries.id FROM entries WHERE conversation_id = %(id)s AND entries.id = ANY(%(ids)s::text[]))
+FROM conversations WHERE id = %(id)s FOR UPDATE
+"""
+_INSERT = """
+INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, title, folded_title, pinned,
+    size, record_size, record, exact)
+VALUES (%(id)s, %(owner)s, nextval('conversation_places'), %(revision)s, %(head_id)s, %(expires_at)s, %(title)s,
+    %(folded)s, %(pinned)s, %(size)s::bigint + %(added)s, %(size)s, %(record)s::jsonb, %(exact)s)
+ON CONFLICT (id) DO NOTHING RETURNING 1
+"""
+_UPDATE = """
+UPDATE conversations SET place = nextval('conversation_places'), revision = %(revision)s, head_id = %(head_id)s,
+    expires_at = %(expires_at)s, title = %(title)s, folded_title = %(folded)s, record = %(record)s::jsonb,
+    exact = %(exact)s, size = size - record_size + %(size)s::bigint + %(added)s, record_size = %(size)s
+WHERE id = %(id)s AND revision = %(revision)s - 1 RETURNING 1
+"""
+_PUT_ENTRIES = """
+WITH texts AS (
+    INSERT INTO entry_texts (owner, conversation_id, entry_id, text)
+    SELECT %(owner)s, %(id)s, text.id, text.text
+    FROM unnest(%(ids)s::text[], %(texts)s::text[]) WITH ORDINALITY AS text (id, text, place)
+    WHERE text.text <> '' ORDER BY place
+)
+INSERT INTO entries (conversation_id, id, parent_id, entry)
+SELECT %(id)s, entry.id, entry.parent_id, entry.entry
+FROM unnest(%(ids)s::text[], %(parents)s::text[], %(entries)s::text[]) WITH ORDINALITY
+    AS entry (id, parent_id, entry, place) ORDER BY place
+"""
+
+
+class PostgresStore:
+    """A `HistoryStore` in a database; `open` makes one. It owns its connections until `aclose`.
+
+    An acknowledged save is as safe as a commit of the server. A cancelled save has stored everything or nothing.
+    While the server is away, each call raises a `HistoryError` that says so, and works again when it is back.
+    """
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self.runs: RunStore = PostgresRuns(database)
+        self.retention: RetentionStore = PostgresRetention(database)
+
+    @classmethod
+    async def open(cls, url: str, *, clock: Callable[[], datetime] = now) -> Self:
+        """Begin to connect, and return without waiting for the server. The first contact makes the schema.
+
+        Raises `ConfigError` if the URL cannot be read.
+        """
+        database = PostgresDatabase(PostgresAddress.of(url), clock)
+        database.begin_contact()
+        return cls(database)
+
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        """Implement `HistoryStore.save`."""
+        texts = dump_entries(entries)
+        text = dump_record(replace(record, revision=record.revision + 1, updated_at=self._database.clock()))
+        (saved,) = load_records([text])
+        _check_order(record, entries)
+        return await self._database.write(partial(_save, _Saving(saved, text, entries, texts, events)))
+
+    async def get(self, conversation_id: str, *, owner: str) -> Record:
+        """Implement `HistoryStore.get`."""
+        rows = await self._database.rows(_GET, id=escape(conversation_id), owner=escape(owner))
+        if not rows:
+            raise NotFound(NO_CONVERSATION)
+        return self._records(rows)[0]
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        """Implement `HistoryStore.history`."""
+        if record.head_id is None or (limit is not None and limit <= 0):
+            await self.get(record.id, owner=record.owner)
+            return []
+        head, owner = escape(record.head_id), escape(record.owner)
+        texts = await self._database.texts(_CHAIN, id=escape(record.id), owner=owner, head_id=head, limit=limit)
+        if not texts:
+            raise NotFound(NO_ENTRY)
+        return self._database.load(load_entries, texts)
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """Implement `HistoryStore.entries`."""
+        texts = await self._database.texts(_ENTRIES, id=escape(record.id), owner=escape(record.owner))
+        return self._database.load(load_entries, texts)
+
+    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+        """Implement `HistoryStore.list`."""
+        sql = _LIST.format(pinned=_PINNED[pinned])
+        page = {"limit": max(limit, 0), "offset": max(offset, 0)}
+        return [*self._records(await self._database.rows(sql, owner=escape(owner), **page))]
+
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Implement `HistoryStore.search`. Without trigrams on the server, it reads all text of the owner."""
+        words = words_of(query)
+        if not words:
+            return []
+        patterns = {f"word{number}": like(word) for number, word in enumerate(words)}
+        sql = _SEARCH.format(in_text=_contains("text", patterns), in_title=_contains("folded_title", patterns))
+        rows = await self._database.rows(sql, owner=escape(owner), limit=max(limit, 0), **patterns)
+        entries = [self._database.load(load_entries, [row[3]])[0] if row[3] is not None else None for row in rows]
+        found = zip(self._records(rows), entries, strict=True)
+        return [hit_in(record, entry, words) for record, entry in found]
+
+    async def label(
+        self,
+        conversation_id: str,
+        *,
+        owner: str,
+        title: str | None = None,
+        pinned: bool | None = None,
+        instead_of: str | None = None,
+    ) -> Record:
+        """Implement `HistoryStore.label`."""
+        if title is not None:  # as it would load again
+            (as_stored,) = load_records([dump_record(Record(owner="", title=title))])
+            title = as_stored.title
+        rows = await self._database.change(
+            _LABEL,
+            id=escape(conversation_id),
+            owner=escape(owner),
+            pinned=pinned,
+            title=None if title is None else escape(title),
+            folded=fold(title or ""),
+            instead_of=None if instead_of is None else escape(instead_of),
+        )
+        if not rows:
+            raise NotFound(NO_CONVERSATION)
+        return self._records(rows)[0]
+
+    async def delete(self, conversation_id: str, *, owner: str) -> None:
+        """Implement `HistoryStore.delete`."""
+        if not await self._database.change(_DELETE, id=escape(conversation_id), owner=escape(owner)):
+            raise NotFound(NO_CONVERSATION)
+
+    async def aclose(self) -> None:
+        """Implement `HistoryStore.aclose`. Operations in progress are finished first."""
+        await self._database.aclose()
+
+    def _records(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[Record]:
+        """Return the records in rows that begin with a record and its label."""
+        records = self._database.load(load_records, [row[0] for row in rows])
+        return [
+            replace(record, title=unescape(row[1]), pinned=row[2]) for record, row in zip(records, rows, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """What one save stores: the record with its new revision, its JSON, and the entries with theirs."""
+
+    record: Record
+    text: str
+    entries: Sequence[Entry]
+    texts: Sequence[str]
+    events: RunEvents | None
+
+    @property
+    def needed(self) -> set[str]:
+        """The ids of stored entries that the save points at."""
+        new = {entry.id for entry in self.entries}
+        points = (self.record.head_id, *(entry.parent_id for entry in self.entries))
+        return {id_ for id_ in points if id_ is not None} - new
+
+    def values(self, stored: Record) -> dict[str, Value]:
+        """Return the values of the record's row, with the label of `stored`."""
+        text, exact = as_jsonb(self.text)
+        return {
+            "id": escape(stored.id),
+            "owner": escape(stored.owner),
+            "revision": stored.revision,
+            "head_id": None if stored.head_id is None else escape(stored.head_id),
+            "expires_at": stored.expires_at.timestamp() if stored.expires_at else None,
+            "title": escape(stored.title),
+            "folded": fold(stored.title),
+            "pinned": stored.pinned,
+            "size": len(self.text.encode()),
+            "added": sum(len(text.encode()) for text in self.texts),
+            "record": text,
+            "exact": exact,
+        }
+
+    def rows(self) -> dict[str, Value]:
+        """Return the values of the entries' rows."""
+        return {
+            "ids": [escape(entry.id) for entry in self.entries],
+            "parents": [None if entry.parent_id is None else escape(entry.parent_id) for entry in self.entries],
+            "entries": self.texts,
+            "texts": [fold(searchable_text(entry)) for entry in self.entries],
+        }
+
+
+def _check_order(record: Record, entries: Sequence[Entry]) -> None:
+    """Raise `HistoryError` if an entry occurs twice or follows a later one."""
+    new, seen = {entry.id for entry in entries}, set[str]()
+    for entry in entries:
+        if entry.id in seen:
+            raise HistoryError(_twice(record))
+        if entry.parent_id in new and entry.parent_id not in seen:
+            raise HistoryError(_broken_link(record))
+        seen.add(entry.id)
+
+
+async def _save(saving: _Saving, connection: AsyncConnection) -> Record:
+    """Store it in a transaction that locks the conversation. Return the record with its stored label."""
+    record = saving.record
+    key: dict[str, Value] = {"id": escape(record.id), "owner": escape(record.owner)}
+    ids = [escape(id_) for id_ in {*saving.needed, *(entry.id for entry in saving.entries)}]
+    lock: dict[str, Value] = {**key, "ids": ids, "now": record.updated_at.timestamp()}
+    stored = _check(await fetch(connection, _LOCK, lock), record.revision - 1)
+    known = {unescape(id_) for id_ in stored[4]} if stored else set[str]()
+    if not known.isdisjoint(entry.id for entry in saving.entries):
+        raise HistoryError(_twice(record))
+    if not saving.needed <= known:
+        raise HistoryError(_broken_link(record))
+    if stored:
+        record = replace(record, title=unescape(stored[2]) or record.title, pinned=stored[3])
+    values = saving.values(record)
+    if not await fetch(connection, _UPDATE if stored else _INSERT, values):
+        _check(await fetch(connection, _LOCK, lock), record.revision - 1)  # another process has just made it
+        raise Conflict(CHANGED_ELSEWHERE)
+    if saving.entries:
+        await fetch(connection, _PUT_ENTRIES, {**key, **saving.rows()})
+    if saving.events is not None:
+        await put_events(connection, saving.events, record.updated_at, saved=True)
+    return record
+
+
+def _check(stored: Sequence[tuple[Any, ...]], revision: int) -> tuple[Any, ...] | None:
+    """Compare the stored revision with the caller's and return the stored row. Raises `NotFound` and `Conflict`."""
+    if not stored and revision == 0:
+        return None
+    if not stored or not stored[0][0]:
+        raise NotFound(NO_CONVERSATION)
+    if stored[0][1] != revision:
+        raise Conflict(CHANGED_ELSEWHERE)
+    return stored[0]
+
+
+def _contains(column: str, patterns: dict[str, str]) -> str:
+    """Return the condition that the column contains all words, whose parameters have these names."""
+    return " AND ".join(f"{column} LIKE %({name})s" for name in patterns)
+
+
+def _twice(record: Record) -> str:
+    return f"Conversation {record.id!r} was not saved: an entry is stored already, and none is ever overwritten."
+
+
+def _broken_link(record: Record) -> str:
+    return f"Conversation {record.id!r} was not saved: it would point at an entry that is not in it."

@@ -1,0 +1,103 @@
+"""The events of runs in a PostgreSQL history."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import AsyncConnection
+
+from agent.errors import Conflict, NotFound
+from agent.history.postgres_database import PostgresDatabase, Value, fetch
+from agent.history.postgres_text import escape, unescape
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
+
+_LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
+_EVENTS = f"""
+SELECT first, events FROM runs JOIN conversations ON conversations.id = conversation_id
+LEFT JOIN run_events ON run_id = runs.id AND run_events.last > %(after)s
+WHERE runs.id = %(id)s AND owner = %(owner)s AND {_LIVE} ORDER BY run_events.last
+"""
+_UNFINISHED = f"""
+SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND {_LIVE} ORDER BY runs.number LIMIT %(limit)s
+"""
+_REMOVE = """
+WITH removed AS (DELETE FROM runs WHERE ended_at < %(before)s RETURNING 1) SELECT count(*) FROM removed
+"""
+# The lock keeps the conversation until the events are stored.
+_PUT = f"""
+WITH owned AS (
+    SELECT id FROM conversations WHERE id = %(conversation)s AND owner = %(owner)s AND {_LIVE} FOR KEY SHARE
+), moved AS ({{move}}), stored AS (
+    INSERT INTO run_events (run_id, last, first, events)
+    SELECT id, %(last)s, %(first)s, %(events)s FROM moved RETURNING 1
+)
+SELECT EXISTS (SELECT FROM owned), EXISTS (SELECT FROM stored)
+"""
+_BEGIN = _PUT.format(
+    move="""
+    INSERT INTO runs (id, conversation_id, last, saved, ended_at)
+    SELECT %(id)s, id, %(last)s, %(saved)s, %(ended_at)s FROM owned ON CONFLICT (id) DO NOTHING RETURNING id
+    """
+)
+_CONTINUE = _PUT.format(
+    move="""
+    UPDATE runs SET last = %(last)s, saved = greatest(saved, %(saved)s), ended_at = %(ended_at)s FROM owned
+    WHERE runs.id = %(id)s AND conversation_id = owned.id AND last = %(first)s - 1 AND ended_at IS NULL
+    RETURNING runs.id
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRuns:
+    """The `RunStore` of a PostgreSQL history."""
+
+    _database: PostgresDatabase
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        at = self._database.clock()
+        await self._database.write(lambda connection: put_events(connection, events, at, saved=False))
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        rows = await self._database.rows(_EVENTS, id=escape(run_id), owner=escape(owner), after=after)
+        if not rows:
+            raise NotFound(NO_RUN)
+        found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
+        return [event for event in found if event.number > after]
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`."""
+        return [
+            UnfinishedRun(run_id=unescape(id_), conversation_id=unescape(of), owner=unescape(owner), saved=saved)
+            for id_, of, owner, saved in await self._database.rows(_UNFINISHED, limit=max(limit, 0))
+        ]
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`."""
+        return (await self._database.change(_REMOVE, before=before.timestamp()))[0][0]
+
+
+async def put_events(connection: AsyncConnection, events: RunEvents, at: datetime, *, saved: bool) -> None:
+    """Store events within a transaction. With `saved`, the entries contain what they say.
+
+    Raises `Conflict` and `NotFound`.
+    """
+    values: dict[str, Value] = {
+        "id": escape(events.run_id),
+        "conversation": escape(events.conversation_id),
+        "owner": escape(events.owner),
+        "first": events.first,
+        "last": events.last,
+        "saved": events.last if saved else 0,
+        "ended_at": at.timestamp() if events.has_ended else None,
+        "events": join_events(events.events),
+        "now": at.timestamp(),
+    }
+    ((is_owned, is_stored),) = await fetch(connection, _BEGIN if events.first == 1 else _CONTINUE, values)
+    if not is_owned:
+        raise NotFound(NO_RUN)
+    if not is_stored:
+        raise Conflict(RUN_CONFLICT)

@@ -1,0 +1,77 @@
+"""A page whose history is on a server that goes away and comes back: nothing that was typed is lost."""
+
+import signal
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor, becomes
+from tests.support.postgres_server import PASSWORD, QUOTED, PostgresServer
+
+pytestmark = pytest.mark.gate("a server of the history that is away loses no message")
+
+LINE = "Nothing can be kept at the moment, so no message can be sent."
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+def readiness(app: App) -> tuple[int, str]:
+    answer = httpx.get(app.url + "/readyz", trust_env=False, timeout=20)
+    return answer.status_code, answer.json()["reason"]
+
+
+def unfinished(server: PostgresServer) -> object:
+    ((count,),) = server.run_sql("SELECT count(*) FROM runs WHERE ended_at IS NULL")
+    return count
+
+
+def test_page_waits_for_its_history(
+    start_app: Callable[..., App], visit: Callable[..., Visitor], postgres: PostgresServer
+) -> None:
+    app = start_app("[history]\nhousekeeping_minutes = 0.02", SWITCHBOARD_STORE=postgres.url())
+    assert readiness(app) == (503, "The history store does not answer.")
+    ann = visit(app.url)
+    line = ann.page.locator("#notice")
+    expect(line).to_contain_text(LINE)
+    ann.say("say kept in the composer")
+    expect(ann.toast).to_contain_text(f"the history database postgres at 127.0.0.1:{postgres.port} cannot be reached")
+    expect(ann.box).to_have_value("say kept in the composer")
+    ann.shot("store-away")
+
+    postgres.start()
+    expect(line).not_to_contain_text(LINE)
+    becomes((200, ""), lambda: readiness(app))
+    ann.ask("say kept in the composer")
+    expect(ann.mine).to_have_count(1)
+
+    postgres.stop()
+    ann.say("say the second message")
+    expect(line).to_contain_text(LINE)
+    expect(ann.box).to_have_value("say the second message")
+    expect(ann.mine).to_have_count(1)
+    postgres.start()
+    expect(line).not_to_contain_text(LINE)
+    ann.ask("say the second message")
+
+    # The server of the page is killed in the middle of an answer, and starts again before its database does.
+    ann.say("count to 1000")
+    becomes(1, lambda: unfinished(postgres))
+    app.stop(signal.SIGKILL)
+    postgres.stop(signal.SIGQUIT)
+    app.start()
+    postgres.start()
+    becomes(0, lambda: unfinished(postgres))
+    ann.open(app.url)
+    expect(ann.mine).to_have_count(3)
+
+    for secret in (PASSWORD, QUOTED):
+        assert secret not in app.log
+    assert "housekeeping failed" not in app.log
+    assert "housekeeping waits for the next round: Nothing can be kept at the moment" in app.log
