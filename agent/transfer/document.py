@@ -139,7 +139,9 @@ def _linked(part: object) -> Iterator[Block]:
 
 
 def _file(id_: str, name: str = "") -> Block:
-    return Block(type="file", file=id_, title=display_name(name or id_, type_of_id(id_)))
+    """Return the block of a file. A name without a suffix gets the one of the id, which stands for its type."""
+    named = name if "." in name else f"{name}.{id_.rpartition('.')[2]}" if name else id_
+    return Block(type="file", file=id_, title=display_name(named, type_of_id(id_)))
 
 
 def _ending(note: Note, translator: Translator) -> Iterator[Block]:

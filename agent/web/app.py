@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from starlette.middleware import Middleware
 
 from agent.fetch import Guard
-from agent.history import HistoryStore, now, open_store
+from agent.history import Entry, HistoryStore, now, open_store
 from agent.history.open_store import other_histories
 from agent.i18n.translator import negotiate
 from agent.local.manager import LocalModels
@@ -31,6 +31,7 @@ from agent.web.chat.importer import Importer
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.recovery import recover
 from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.transcript import to_turns
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, RequestLimit
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, root_url, without_applications
@@ -54,6 +55,7 @@ from agent.web.ui.page import build
 from agent.web.ui.page_frames import AnswerFrames
 from agent.web.ui.page_head import ICONS, with_our_head
 from agent.web.ui.page_script import script
+from agent.web.ui.render import render_turn
 from agent.web.ui.theme import head, theme
 from agent.web.unsent_files import UnsentFiles
 
@@ -113,7 +115,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         _owner_of(services.visitors),
         lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
     ).add_to(app)
-    importer = Importer(settings, services.store, services.media, services.quota, conversations.list.is_in_use)
+    in_use = conversations.list.is_in_use
+    importer = Importer(settings, services.store, services.media, services.quota, in_use, _rendered)
     TransferRoutes(
         services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors)
     ).add_to(app)
@@ -210,6 +213,11 @@ async def _remove_events(store: HistoryStore) -> int:
     """Remove the events of answers that ended a while ago: their pages have the conversation by now."""
     await store.runs.remove(now() - EVENTS_KEPT)
     return 0
+
+
+def _rendered(entries: Sequence[Entry]) -> object:
+    """Render entries as the page does."""
+    return [render_turn(turn) for turn in to_turns(entries)]
 
 
 def _owner_of(visitors: VisitorCookies) -> Callable[[Request], str]:

@@ -138,6 +138,11 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("upload", "attach", "POST", "queue/join",
      '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": "$path", '
      '"meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', None),
+    ("conversation", "export", "GET", "/export/$conversation", None, 200),
+    ("conversation", "export page", "GET", "/export/$conversation?format=html", None, 200),
+    ("conversation", "export text", "GET", "/export/$conversation?format=markdown&guest=$owner", None, 200),
+    ("conversation", "export all", "GET", "/export?format=markdown&conversation=$conversation", None, 200),
+    ("conversation", "import id", "POST", "/import", '{"switchboard": "$conversation"}', 200),
     ("picture", "read", "GET", "/media/$media", None, 200),
     ("picture", "head", "HEAD", "/media/$media", None, 404),
     ("picture", "by owner", "GET", "/media/$owner/$media", None, 404),

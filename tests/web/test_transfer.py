@@ -6,15 +6,17 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.conftest import CONFIG, App
 from tests.support.foreign_requests import stored_conversations
-from tests.support.http_client import HttpVisitor, marker, owner_in, send_raw
+from tests.support.http_client import Answer, HttpVisitor, marker, owner_in, send_raw
 from tests.support.media_files import harmful_pictures, random_png
 from tests.support.models import VISION_MODEL
 from tests.support.scripted_server import Config, Running
 from tests.support.transfers import zipped
+from tests.support.waiting import until
 
 SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
 SMALL = CONFIG + "[server]\nmax_upload_bytes = 400000\n[uploads]\nmb_per_request = 1\n"
@@ -207,6 +209,41 @@ def test_script_in_text_stays_text(own: App) -> None:
     assert "<script" not in page
     assert "<img" not in page
     assert "&lt;script&gt;" in page
+
+
+def ours(*content: Any, **note: Any) -> list[dict[str, Any]]:
+    """Return an export of ours with one message."""
+    message = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": [*content]}]}
+    entries = [{"id": "b", "parent_id": None, "message": message, "note": note}]
+    return [{"switchboard": 1}, {"conversation": {"id": "c", "head_id": "b"}, "entries": entries}]
+
+
+def test_conversation_that_the_page_cannot_show_is_left_out(own: App) -> None:
+    """Otherwise the page could not open any more, because it shows the last conversation."""
+    visitor = HttpVisitor(own.url)
+    broken = {"kind": "text-content", "content": "x", "metadata": {"read": "text without a name"}}
+    last = imported(visitor, ours("Look", broken))[-1]
+    assert last == {"type": "error", "message": "Nothing in the file could be imported: 1 damaged conversation."}
+    assert imported(visitor, ours("Look", ended="stop", cost=-5.0))[-1]["type"] == "done"
+
+
+async def test_broken_connection_stores_nothing(own: App) -> None:
+    """Nobody has read the result, so the visitor would import the file once more."""
+    visitor, other, seen = HttpVisitor(own.url), Answer(0, httpx.Headers(), ""), 0
+    body = json.dumps(claude(*map(str, range(3000)))).encode()
+    with visitor.http.stream("POST", "/import", content=body) as answer:
+        for line in answer.iter_lines():
+            if json.loads(line)["phase"] == "storing":
+                seen = len(mine(own, visitor))
+                other = HttpVisitor(own.url, visitor.cookie).ask("POST", "/import", content=b"[]")
+                break
+    assert 0 < seen < 3000
+    assert (other.status, other.json["detail"]) == (
+        409,
+        "Another import of yours is running. Try again when it has ended.",
+    )
+    await until(lambda: not mine(own, visitor))
+    assert imported(visitor, claude("After"))[-1]["type"] == "done"
 
 
 def test_import_without_room_stores_nothing(start_app: Callable[..., App], server: Running) -> None:

@@ -22,10 +22,9 @@ from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 from agent.transfer import UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
-from agent.transfer.reading import FoundConversation, ImportReader
+from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, delete_conversation
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.transcript import to_turns
 from agent.web.chat.visitor import Visitor
 
 STEP_SECONDS = 0.2
@@ -67,12 +66,21 @@ class ImportResult:
 
 
 class Importer:
-    """Imports files. Owns the places of running imports."""
+    """Imports files. Owns the places of running imports.
+
+    `show` renders entries as the page does. A conversation for which it fails is left out: the page could not open it.
+    """
 
     def __init__(
-        self, settings: Settings, store: HistoryStore, media: MediaStore, quota: StorageQuota, is_busy: IsBusy
+        self,
+        settings: Settings,
+        store: HistoryStore,
+        media: MediaStore,
+        quota: StorageQuota,
+        is_busy: IsBusy,
+        show: Check,
     ) -> None:
-        self._store, self._media, self._quota, self._is_busy = store, media, quota, is_busy
+        self._store, self._media, self._quota, self._is_busy, self._show = store, media, quota, is_busy, show
         self._periods = RetentionPeriods.of(settings)
         file_bytes = int(settings.uploads.mb_per_request * 1_000_000)
         self.limits = ImportLimits(
@@ -104,7 +112,7 @@ class Importer:
         async with self._places:
             opened = await asyncio.to_thread(ImportFile, file, folder, self.limits)
             try:
-                reader = ImportReader(opened, self.limits.attachment_bytes, to_turns)
+                reader = ImportReader(opened, self.limits.attachment_bytes, self._show)
                 found = list[FoundConversation]()
                 steps = reader.find()
                 while (batch := await asyncio.to_thread(_batch, steps)) is not None:

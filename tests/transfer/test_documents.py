@@ -1,0 +1,223 @@
+"""Markdown and HTML: what they show, that nothing in a message becomes markup, and that the page needs nothing else."""
+
+import asyncio
+import io
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from agent.history import Entry, Note, Record
+from agent.history.memory import MemoryStore
+from agent.i18n.translator import ENGLISH
+from agent.media.references import files_named_in
+from agent.media.store import MediaStore
+from agent.messages.parts import extracted_text
+from agent.transfer.export import Download, Exporter, safe_name
+from tests.support.history_stores import chain, prompt
+from tests.support.media_files import picture, sound
+from tests.support.transfers import OWNER, stored
+
+TABLE = "| flour | water |\n|---|---|\n| 500 g | 350 g |"
+LONG = "\n\n".join(f"Paragraph {number} tells how the dough rests and what to look for." * 3 for number in range(12))
+
+
+def everything() -> list[ModelMessage]:
+    """Return a conversation with every kind of block."""
+    files = [BinaryContent(picture("PNG"), media_type="image/png"), BinaryContent(sound("wav"), media_type="audio/wav")]
+    read = extracted_text("500 g flour", "scan.png", "image")
+    return [
+        ModelRequest([UserPromptPart(["How do I bake **bread**?\nAnd when?", files[0], read])]),
+        ModelResponse(
+            [
+                ThinkingPart("The scan has the *amounts*."),
+                TextPart(f"# Bread\n\nYou need:\n\n{TABLE}\n\n```python\nbake(minutes=45)\n```\n\n- first\n- second"),
+                ToolCallPart("set_timer", {"minutes": 45}, "c1"),
+            ],
+            model_name="small-model",
+        ),
+        ModelRequest([ToolReturnPart("set_timer", ["ringing", files[1]], "c1")]),
+        ModelResponse([TextPart(f"Done. See [the mill](https://mill.example/).\n\n{LONG}")], model_name="small-model"),
+        prompt("Thanks"),
+        ModelResponse([TextPart("You are welc")], model_name="large-model"),
+    ]
+
+
+async def exporter_of(folder: Path, messages: Sequence[ModelMessage], **fields: Any) -> tuple[Exporter, Record]:
+    """Store a conversation and return what exports it."""
+    store, media = MemoryStore(), MediaStore(folder / "media")
+    entries = chain(*messages)
+    entries[-1] = Entry(
+        id=entries[-1].id,
+        parent_id=entries[-1].parent_id,
+        message=entries[-1].message,
+        note=Note(ended="error", detail="The server <went> away.", model="large-model"),
+    )
+    record = Record(owner=OWNER, title="Bread & water", head_id=entries[-1].id, **fields)
+    return Exporter(store, media, OWNER, ENGLISH), await stored(store, media, record, entries)
+
+
+async def text_of(download: Download) -> str:
+    return (await bytes_of(download)).decode()
+
+
+async def bytes_of(download: Download) -> bytes:
+    return b"".join([piece async for piece in download.pieces])
+
+
+async def test_markdown_has_each_block_in_order(tmp_path: Path) -> None:
+    exporter, record = await exporter_of(tmp_path, everything())
+    download = await exporter.one(record.id, "markdown")
+    assert download.name == "Bread _ water.zip"
+    with zipfile.ZipFile(io.BytesIO(await bytes_of(download))) as archive:
+        text = archive.read("Bread _ water.md").decode()
+        names = [name for name in archive.namelist() if name.startswith("files/")]
+        assert {archive.read(name)[:4] for name in names} == {b"\x89PNG", b"RIFF"}
+    expected = [
+        "# Bread & water",
+        "## You",
+        "How do I bake **bread**?",
+        "![",
+        "> Text extracted from scan.png",
+        "> 500 g flour",
+        "## small-model",
+        "> **Reasoning**",
+        TABLE,
+        "**set\\_timer**",
+        '"minutes": 45',
+        "**Result: set\\_timer**",
+        "ringing",
+        "[the mill](https://mill.example/)",
+        "Thanks",
+        "## large-model",
+        "You are welc",
+        "_The server \\<went\\> away._",
+    ]
+    places = [text.find(part) for part in expected]
+    assert -1 not in places, expected[places.index(-1)]
+    assert places == sorted(places)
+    assert all(f"]({name})" in text for name in names)
+
+
+async def test_document_names_messages_of_other_branches(tmp_path: Path) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    entries = chain(prompt("1"), prompt("2"))
+    other = Entry(parent_id=entries[0].id, message=prompt("3"))
+    record = Record(owner=OWNER, head_id=other.id, branches=(entries[1].id,))
+    await store.save(record, [*entries, other])
+    text = await text_of(await Exporter(store, media, OWNER, ENGLISH).one(record.id, "markdown"))
+    assert "1 message of another version is only in the JSON export" in text
+    assert "\n2\n" not in text
+
+
+async def test_continued_answer_is_one_text(tmp_path: Path) -> None:
+    halves = [ModelResponse([TextPart(text)], model_name="large-model") for text in ("One sen", "tence.")]
+    exporter, record = await exporter_of(tmp_path, [prompt(), *halves])
+    assert "One sentence." in await text_of(await exporter.one(record.id, "markdown"))
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("../../etc/passwd", "etc_passwd"),
+        ("a\nb\x00c", "a_b_c"),
+        ("...", "conversation"),
+        ("빵 🥖", "빵"),
+        ("x" * 300, "x" * 80),
+    ],
+)
+def test_name_of_download_is_safe(title: str, name: str) -> None:
+    assert safe_name(title) == name
+
+
+HOSTILE = """<script>document.title = "run"</script>
+<img src="https://evil.example/a.png" onerror="document.title = 'run'">
+![remote](https://evil.example/b.png) ![x](javascript:run) [link](javascript:document.title='run')
+<iframe src="https://evil.example"></iframe> <style>body{display:none}</style>
+[data](data:text/html;base64,PHNjcmlwdD4=) "><svg onload=alert(1)> <!-- </main>
+| <b>x</b> |
+|---|
+"""
+
+
+async def test_nothing_in_a_message_becomes_markup(tmp_path: Path) -> None:
+    messages = [
+        prompt(HOSTILE),
+        ModelResponse([ThinkingPart(HOSTILE), TextPart(HOSTILE), ToolCallPart(HOSTILE, {HOSTILE: HOSTILE}, "c")]),
+        ModelRequest([ToolReturnPart(HOSTILE, HOSTILE, "c")]),
+        ModelResponse([TextPart("x")], model_name=HOSTILE),
+    ]
+    exporter, record = await exporter_of(tmp_path, messages)
+    page = await text_of(await exporter.one(record.id, "html"))
+    body = page[page.index("<body>") :]
+    for mark in ("<script", "<img", "<iframe", "<style", "<svg", "<!--", "<b>", 'href="javascript', 'href="data'):
+        assert mark not in body, mark
+    assert body.count("</main>") == 1
+
+
+async def test_deleted_attachment_is_said(tmp_path: Path) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    entries = chain(ModelRequest([UserPromptPart([BinaryContent(picture("PNG"), media_type="image/png")])]))
+    record = await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
+    await media.remove(OWNER, files_named_in(entry.message for entry in await store.entries(record)))
+    exporter = Exporter(store, media, OWNER, ENGLISH)
+    for form in ("html", "markdown"):
+        download = await exporter.one(record.id, form)
+        data = await bytes_of(download)
+        if download.media_type == "application/zip":
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                data = archive.read(archive.namelist()[-1])
+        assert "An attachment that was deleted." in data.decode()
+
+
+async def page_of(folder: Path) -> Path:
+    """Write the page of a conversation with every kind of block and hostile texts."""
+    exporter, record = await exporter_of(folder, [*everything(), prompt(HOSTILE), *everything()[-1:]])
+    file = folder / "page.html"
+    file.write_bytes(await bytes_of(await exporter.one(record.id, "html")))
+    return file
+
+
+LENGTH = "(one) => new Promise((done) => { one.onloadedmetadata = () => done(one.duration); one.load() })"
+
+
+@pytest.mark.full
+def test_page_makes_no_request_and_prints(tmp_path: Path, browser: Browser) -> None:
+    """Chromium opens the page from the disk."""
+    with ThreadPoolExecutor(1) as pool:  # Playwright runs an event loop in this thread
+        file = pool.submit(asyncio.run, page_of(tmp_path)).result()
+    context = browser.new_context(viewport={"width": 900, "height": 900})
+    try:
+        page = context.new_page()
+        asked, failed = list[str](), list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: failed.append(str(error)))
+        page.goto(file.as_uri())
+        assert page.title() == "Bread & water"
+        assert page.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth > 0)")
+        assert page.locator("audio").evaluate(LENGTH) > 0
+        assert [url for url in asked if not url.startswith(("data:", file.as_uri()))] == []
+        assert failed == []
+        ground = "getComputedStyle(document.body).backgroundColor"
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(ground) == "rgb(16, 18, 23)"
+        page.emulate_media(color_scheme="dark", media="print")
+        assert page.evaluate(ground) == "rgb(255, 255, 255)"
+        assert page.pdf().count(b"/Type /Page\n") >= 2
+    finally:
+        context.close()
