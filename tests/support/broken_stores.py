@@ -130,8 +130,6 @@ class WrongSizes(MemoryStore):
 
 
 class SharesObjects(MemoryStore):
-    """It returns the objects that it was given."""
-
     def __init__(self, clock: Callable[[], datetime]) -> None:
         super().__init__(clock)
         self._given: dict[str, Entry] = {}
