@@ -40,11 +40,13 @@
     $("#chat").toggleAttribute("data-ending", true);
     for (const stage of stages) {
       show(stage);
+      await pause();
       await frame();
       await pause();
       if (!goesOn()) return;
     }
     show(messages);
+    await pause();
     await drawnFully(texts, () => texts.length > count && !seams.length);
     if (goesOn()) await turn(folds("> .block").slice(-wanted.length || Infinity), wanted);
     if (wanted.some(Boolean)) await drawnFully(texts, () => true);
