@@ -13,7 +13,7 @@ from typing import Any, cast
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from agent.errors import AgentError, Conflict, InputError, Limited, NotFound
+from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, StoreUnavailable
 from agent.history import SearchHit
 from agent.i18n import _
 from agent.i18n.translator import negotiate
@@ -30,7 +30,7 @@ REQUESTS_EACH = 60
 """Searches and changes a minute of one visitor of a public page."""
 REQUESTS_PER_ADDRESS = 240
 """The same of all visitors at one network address."""
-STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429}
+STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503}
 
 Handler = Callable[[Request, str], Awaitable[Any]]
 

@@ -43,7 +43,12 @@ def test_page_waits_for_its_history(
     ann.say("say kept in the composer")
     expect(ann.toast).to_contain_text(f"the history database postgres at 127.0.0.1:{postgres.port} cannot be reached")
     expect(ann.box).to_have_value("say kept in the composer")
+    assert ann.page.request.get(app.url + "/conversations").status == 503
     ann.shot("store-away")
+    if ann.pictures:
+        bob = visit(app.url, phone=True, dark=True, locale="de")
+        expect(bob.page.locator("#notice p.failed")).to_be_visible()
+        bob.shot("store-away-phone")
 
     postgres.start()
     expect(line).not_to_contain_text(LINE)
