@@ -31,8 +31,9 @@ Port = Annotated[int, NUMBER, Field(ge=0, le=65535)]
 StoreUrl = Annotated[
     str,
     must(
-        "be memory, sqlite, json, json:folder or a URL such as sqlite:///path or postgresql://user:password@host/database",
-        r"(sqlite|memory|json):?|sqlite:///.+|json:.+|postgres(ql)?://.+",
+        "be memory, sqlite, json, json:folder or a URL such as sqlite:///path, redis://host:6379/0 or "
+        "postgresql://user:password@host/database",
+        r"(sqlite|memory|json):?|sqlite:///.+|json:.+|(postgres(ql)?|rediss?|unix)://.+",
     ),
 ]
 Names = tuple[str, ...]

@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ConfigError, HistoryError, StoreUnavailable
 from agent.history import Record
 from agent.history.json_folder import damaged_records
-from agent.history.open_store import FILE, json_path, open_store, sqlite_path
+from agent.history.open_store import FILE, StoreOnServer, json_path, open_store, sqlite_path
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
 
@@ -23,8 +23,8 @@ async def store(settings: Settings) -> list[Check]:
     """Check that the history opens, is undamaged, and accepts a conversation (which is then deleted)."""
     if settings.is_in_memory:
         return [warning("store", "history is kept in memory: a restart loses it", "Set SWITCHBOARD_STORE=sqlite.")]
-    if settings.store.startswith("postgres"):
-        return [await _server(settings)]
+    if settings.store.startswith(("postgres", "redis", "unix")):
+        return await _server(settings)
     if settings.store.startswith("json"):
         path, find_damage, kind = json_path(settings.store, settings.data_dir), _damaged_files, "json:"
     else:
@@ -63,25 +63,30 @@ async def _new(folder: Path, kind: str) -> Check:
     return ok("store", f"{folder} has no history yet; it can be made there")
 
 
-async def _server(settings: Settings) -> Check:
-    """Check that the server of the history answers, has the tables or can make them, and accepts a conversation."""
+async def _server(settings: Settings) -> list[Check]:
+    """Check that the server of the history answers, accepts a conversation, and is set to keep it."""
     try:
-        await _write(settings.store)
+        weaknesses = await _write(settings.store)
     except ConfigError as error:
-        return fault("store", str(error), "Install the driver, or correct SWITCHBOARD_STORE.")
+        return [fault("store", str(error), "Install the driver, or correct SWITCHBOARD_STORE.")]
     except StoreUnavailable as error:
-        return fault("store", str(error), "Start the database, or correct SWITCHBOARD_STORE.")
+        return [fault("store", str(error), "Start the database, or correct SWITCHBOARD_STORE.")]
     except HistoryError as error:
-        fix = "Make a database of its own with ENCODING 'UTF8', whose owner is the user in SWITCHBOARD_STORE."
-        return fault("store", str(error), fix)
-    return ok("store", "the history database answers and can be written")
+        fix = "Change the server's settings, or correct SWITCHBOARD_STORE."
+        if settings.store.startswith("postgres"):
+            fix = "Make a database of its own with ENCODING 'UTF8', whose owner is the user in SWITCHBOARD_STORE."
+        return [fault("store", str(error), fix)]
+    found = [warning("store", f"the history database can be written, but {what}", fix) for what, fix in weaknesses]
+    return found or [ok("store", "the history database answers and can be written")]
 
 
-async def _write(url: str) -> None:
+async def _write(url: str) -> Sequence[tuple[str, str]]:
+    """Store a conversation and delete it. Return what could lose conversations."""
     opened = await open_store(url, folder=Path())
     try:
         record = await opened.save(Record(owner="doctor"))
         await opened.delete(record.id, owner=record.owner)
+        return await opened.find_weaknesses() if isinstance(opened, StoreOnServer) else ()
     finally:
         await opened.aclose()
 

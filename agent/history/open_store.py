@@ -1,9 +1,10 @@
 """Opens the history store that a URL names, and imports only that one."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from agent.errors import ConfigError
 from agent.history.contract import HistoryStore
@@ -14,7 +15,7 @@ FILE, FOLDER = "history.sqlite", "history"
 
 
 async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = now) -> HistoryStore:
-    """Open a store: "sqlite", "sqlite:///path", "json:folder", "postgresql://user@host/database" or "memory:".
+    """Open a store, such as "sqlite", "sqlite:///path", "json:folder", "postgresql://host/database" or "redis://host".
 
     Raises `ConfigError` for any other URL, for a file that cannot be used, and if the driver is missing. A server that
     is away is no error: each call says so until it is back.
@@ -36,8 +37,22 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
             from agent.history.memory import MemoryStore
 
             return MemoryStore(clock)
+        case "redis" | "rediss" | "unix":
+            with _needing_driver("Redis", "redis"):
+                from agent.history.redis import RedisStore
+
+            return RedisStore(url, clock=clock)
         case kind:
-            raise ConfigError(f"There is no history store for {kind!r}. Use sqlite, json, postgresql or memory.")
+            raise ConfigError(f"There is no history store for {kind!r}. Use sqlite, json, postgresql, redis or memory.")
+
+
+@runtime_checkable
+class StoreOnServer(Protocol):
+    """A store on a server, whose settings can lose conversations."""
+
+    async def find_weaknesses(self) -> Sequence[tuple[str, str]]:
+        """Return each setting that can lose conversations, and what to do about it. Raises `HistoryError`."""
+        ...
 
 
 def other_histories(url: str, folder: Path) -> list[Path]:

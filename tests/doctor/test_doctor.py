@@ -23,6 +23,7 @@ from agent.history import Record
 from agent.history.json_files import JsonStore
 from agent.history.sqlite import SqliteStore
 from agent.settings import ROOT
+from tests.support import redis_servers
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, running
 
@@ -349,6 +350,17 @@ async def test_json_files_are_tested_unchanged(env: Env, tmp_path: Path) -> None
     assert (said.state, str(record.parent) in said.message) == ("fault", True)
     assert said.fix.startswith("Move")
     assert record.read_text() == "a shopping list\n"
+
+
+async def test_settings_of_a_redis_server_are_checked(env: Env, tmp_path: Path) -> None:
+    with redis_servers.running(tmp_path / "weak", "--appendonly", "no") as url:
+        said = (await found(env | {"SWITCHBOARD_STORE": url}))["store"]
+        assert (said.state, said.fix) == ("warning", "Set appendonly to yes.")
+    with redis_servers.running(tmp_path / "strong", "--appendonly", "yes") as url:
+        assert (await found(env | {"SWITCHBOARD_STORE": url}))["store"].state == "ok"
+    said = (await found(env | {"SWITCHBOARD_STORE": f"redis://user:hunter2@127.0.0.1:{free_port()}"}))["store"]
+    assert (said.state, said.fix.startswith("Start")) == ("fault", True)
+    assert "hunter2" not in said.message
 
 
 async def test_history_in_memory_is_reported(env: Env) -> None:

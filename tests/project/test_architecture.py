@@ -118,7 +118,7 @@ HOMES = {
         f"agent.history.{name}"
         for name in ("sqlite", "sqlite_database", "sqlite_file", "sqlite_retention", "sqlite_runs", "sqlite_schema")
     ),
-    "redis": ("agent.history.redis",),
+    "redis": ("agent.history.redis_server",),
     "psycopg": tuple(
         f"agent.history.{name}"
         for name in (

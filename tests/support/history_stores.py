@@ -21,7 +21,7 @@ from agent.history.sqlite import SqliteStore
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
-from tests.support import postgres_server
+from tests.support import postgres_server, redis_servers
 
 __all__ = [
     "ALICE",
@@ -63,6 +63,7 @@ STORES: dict[str, Opener] = {
     "sqlite": sqlite,
     "json": json,
     "postgres": postgres,
+    "redis": redis_servers.redis,
 }
 
 
@@ -126,6 +127,7 @@ MORE: dict[str, dict[str, Any]] = {
     },
     "json": {"processes": True, "raw": in_files},
     "postgres": {"processes": True, "raw": in_tables, "queries": logged},
+    "redis": {"processes": True, "raw": redis_servers.everything, "queries": redis_servers.traced},
 }
 """What the suite needs to know about a store for further laws, as fields of `Subject`."""
 

@@ -1,0 +1,162 @@
+"""Conversations on a Redis server, or one of its successors. Any number of processes and machines can share them.
+
+Each call is one script on the server. It is as durable as the server is set to be, see docs/configuration.md.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from agent.errors import Conflict, HistoryError, NotFound
+from agent.history import redis_scripts as scripts
+from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.history.contract import RetentionStore, RunStore
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
+from agent.history.redis_retention import RedisRetention, labelled
+from agent.history.redis_runs import RedisRuns, event_arguments
+from agent.history.redis_server import Argument, RedisServer
+from agent.history.run_events import RUN_CONFLICT, RunEvents
+from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+
+SEARCH_BYTES = 1_000_000
+"""About the bytes of text that one script searches before other calls get their turn, some milliseconds."""
+
+
+class RedisStore:
+    """A `HistoryStore` on a server. It owns its connections until `aclose`.
+
+    A cancelled save has stored everything or nothing. If the connection breaks, a save is repeated and stored once.
+    """
+
+    def __init__(self, url: str, *, clock: Callable[[], datetime] = now) -> None:
+        self.server = RedisServer(url, clock)
+        self.runs: RunStore = RedisRuns(self.server)
+        self.retention: RetentionStore = RedisRetention(self.server)
+
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
+        texts = dump_entries(entries)
+        text = dump_record(replace(record, revision=record.revision + 1, updated_at=self.server.clock()))
+        (saved,) = load_records([text])
+        arguments: list[Argument] = [record.id, record.owner, record.revision, new_id()]
+        arguments += [_link(record.head_id), saved.expires_at.timestamp() if saved.expires_at else "", text]
+        arguments += [saved.title, fold(saved.title), int(saved.pinned), len(entries)]
+        for entry, json in zip(entries, texts, strict=True):
+            arguments += [entry.id, _link(entry.parent_id), json, fold(searchable_text(entry))]
+        arguments += event_arguments(events, saved.updated_at)
+        reply = await self.server.run(scripts.SAVE, *arguments)
+        match reply:
+            case [b"ok", title, pinned]:
+                return replace(saved, title=title.decode(), pinned=pinned == b"1")
+            case [b"missing"]:
+                raise NotFound(NO_CONVERSATION)
+            case [b"conflict"]:
+                raise Conflict(CHANGED_ELSEWHERE)
+            case [b"run"]:
+                raise Conflict(RUN_CONFLICT)
+            case _:
+                raise HistoryError(_broken_link(reply, record))
+
+    async def get(self, conversation_id: str, *, owner: str) -> Record:
+        """Implement `HistoryStore.get`."""
+        return self._record(await self.server.run(scripts.GET, conversation_id, owner))
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        """Implement `HistoryStore.history`."""
+        if record.head_id is None or (limit is not None and limit <= 0):
+            await self.get(record.id, owner=record.owner)
+            return []
+        most = 2**53 if limit is None else limit
+        status, *texts = await self.server.run(scripts.CHAIN, record.id, record.owner, record.head_id, most)
+        if status != b"ok":
+            raise NotFound(NO_CONVERSATION if status == b"missing" else NO_ENTRY)
+        return load_entries(_text(one) for one in reversed(texts))
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """Implement `HistoryStore.entries`."""
+        return load_entries(map(_text, await self.server.run(scripts.ENTRIES, record.id, record.owner)))
+
+    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+        """Implement `HistoryStore.list`."""
+        kind, only = ("pinned" if pinned else "list"), ("0" if pinned is False else "")
+        found = await self.server.run(scripts.LIST, owner, kind, only, max(offset, 0), max(limit, 0))
+        return [self._record(one) for one in found]
+
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Implement `HistoryStore.search`. Reads all text of the owner on the server, in portions."""
+        words, hits = words_of(query), list[SearchHit]()
+        place, half, index = b"+inf", b"", 0
+        while words and place and len(hits) < limit:
+            place, half, index, found = await self.server.run(
+                scripts.SEARCH, owner, place, half, index, limit - len(hits), SEARCH_BYTES, *words
+            )
+            for *stored, entry in found:
+                (hit,) = load_entries([_text(entry)]) if entry else [None]
+                hits.append(hit_in(self._record(stored), hit, words))
+        return hits
+
+    async def label(
+        self,
+        conversation_id: str,
+        *,
+        owner: str,
+        title: str | None = None,
+        pinned: bool | None = None,
+        instead_of: str | None = None,
+    ) -> Record:
+        """Implement `HistoryStore.label`."""
+        if title is not None:  # as it would load again
+            title = load_records([dump_record(Record(owner="", title=title))])[0].title
+        pin = "" if pinned is None else int(pinned)
+        folded = fold(title or "")
+        return self._record(
+            await self.server.run(scripts.LABEL, conversation_id, owner, _link(title), folded, pin, _link(instead_of))
+        )
+
+    async def delete(self, conversation_id: str, *, owner: str) -> None:
+        """Implement `HistoryStore.delete`."""
+        if not await self.server.run(scripts.DELETE, conversation_id, owner, "", again=False):
+            raise NotFound(NO_CONVERSATION)
+
+    async def find_weaknesses(self) -> Sequence[tuple[str, str]]:
+        """Return each setting of the server that can lose conversations, and what to do about it."""
+        info, found = await self.server.info(), list[tuple[str, str]]()
+        if not info.get("aof_enabled"):
+            found.append(("it keeps no log of changes, so a restart can lose conversations", "Set appendonly to yes."))
+        if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
+            message = f"its maxmemory-policy is {policy}, so it deletes conversations when its memory is full"
+            found.append((message, "Set maxmemory-policy to noeviction."))
+        if info.get("cluster_enabled"):
+            found.append(("it is a node of a cluster, and only one node is asked", "Name a server of its own."))
+        return found
+
+    async def aclose(self) -> None:
+        """Implement `HistoryStore.aclose`. Calls in progress are finished first."""
+        await self.server.aclose()
+
+    def _record(self, stored: Sequence[Any]) -> Record:
+        """Return the record of a reply. Raises `NotFound` if it is empty."""
+        if not stored:
+            raise NotFound(NO_CONVERSATION)
+        return labelled(load_records([_text(stored[0])])[0], stored)
+
+
+def _link(text: str | None) -> str:
+    """Return a value that can be missing."""
+    return "" if text is None else f"={text}"
+
+
+def _text(stored: bytes | None) -> str:
+    """Return a text that must be there."""
+    return "" if stored is None else stored.decode()
+
+
+def _broken_link(reply: Sequence[Any], record: Record) -> str:
+    match reply:
+        case [b"used", id_]:
+            return f"Entry {id_.decode()!r} is stored already, and entries are never overwritten."
+        case [b"parent", id_]:
+            return f"Entry {id_.decode()!r} follows one that is not in its conversation."
+        case _:
+            return f"The newest entry {record.head_id!r} is not in the conversation."

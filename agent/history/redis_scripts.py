@@ -1,0 +1,372 @@
+"""The scripts that the server runs for a Redis history. Each is one step: all or nothing, and nothing comes between.
+
+They use core commands only. All keys begin with one hash tag, so that a cluster keeps them on one node. Of each
+conversation, by its id:
+
+    conversation  hash: owner, revision, head, expires, place, size, record, title, folded (title), pinned, token
+    entries, links, texts   hashes by entry id: the entry, "=" and its parent's id or "", the text that is searched
+    order         list: the ids of the entries as they were stored
+    runs          set: the ids of its runs
+
+Of each run: `run`, a hash, and `events`, a list. Of each owner: `list` and `pinned`, sorted by place, and `ends`,
+sorted by expiry. Of the store: `place` (a counter), `owners`, `sizes` (bytes by owner), `expiring`, `unfinished`,
+`ended`, and `run-of` (conversations by run).
+"""
+
+from dataclasses import dataclass, field
+from hashlib import sha1
+
+ENDED_RUN_SECONDS = 24 * 3600
+"""Seconds that the server keeps the events of an ended run if nobody removes them."""
+
+_PRELUDE = f"""
+local P, NOW, ENDED_RUN_SECONDS, at = ARGV[1], tonumber(ARGV[2]), {ENDED_RUN_SECONDS}, 2
+local call = redis.call
+local function take() at = at + 1; return ARGV[at] end
+local function key(kind, id) return P .. kind .. ':' .. id end
+local function live(expires) return not expires or expires == '' or tonumber(expires) > NOW end
+local function owned(id, owner)
+    local found = call('HMGET', key('conversation', id), 'owner', 'expires')
+    return found[1] == owner and live(found[2])
+end
+local function set_end(id, owner, expires)
+    call('ZADD', key('ends', owner), expires == '' and '+inf' or expires, id)
+    if expires == '' then call('ZREM', P .. 'expiring', id) else call('ZADD', P .. 'expiring', expires, id) end
+end
+local function add_size(id, owner, bytes)
+    call('HINCRBY', key('conversation', id), 'size', bytes)
+    call('HINCRBY', P .. 'sizes', owner, bytes)
+end
+local function forget_run(run)
+    local id = call('HGET', P .. 'run-of', run)
+    if id then call('SREM', key('runs', id), run) end
+    call('UNLINK', key('run', run), key('events', run))
+    call('ZREM', P .. 'unfinished', run)
+    call('ZREM', P .. 'ended', run)
+    call('HDEL', P .. 'run-of', run)
+end
+"""
+
+_EVENTS = """
+local function take_events()
+    local count = tonumber(take())
+    if count == 0 then return nil end
+    local events = {count = count, run = take(), id = take(), owner = take()}
+    events.first, events.ended, events.token, events.from = tonumber(take()), take(), take(), at
+    at = at + count
+    return events
+end
+local function events_problem(events)
+    local run = call('HMGET', key('run', events.run), 'conversation', 'last', 'ended', 'token')
+    if not run[1] then return events.first ~= 1 and 'run' or nil end
+    if run[1] == events.id and run[4] == events.token then return 'stored' end
+    local follows = run[1] == events.id and not run[3] and events.first == tonumber(run[2]) + 1
+    return not follows and 'run' or nil
+end
+local function put_events(events, saved)
+    local run, body = key('run', events.run), key('events', events.run)
+    local last = events.first + events.count - 1
+    for number = 1, events.count do call('RPUSH', body, ARGV[events.from + number]) end
+    if events.first == 1 then
+        call('HSET', run, 'conversation', events.id, 'saved', 0)
+        call('HSET', P .. 'run-of', events.run, events.id)
+        call('SADD', key('runs', events.id), events.run)
+        call('ZADD', P .. 'unfinished', call('INCR', P .. 'place'), events.run)
+    end
+    call('HSET', run, 'last', last, 'token', events.token)
+    if saved then call('HSET', run, 'saved', last) end
+    if events.ended ~= '' then
+        local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW - ENDED_RUN_SECONDS, 'LIMIT', 0, 20)
+        for _, one in ipairs(old) do forget_run(one) end
+        call('HSET', run, 'ended', events.ended)
+        call('ZREM', P .. 'unfinished', events.run)
+        call('ZADD', P .. 'ended', events.ended, events.run)
+        call('EXPIRE', run, ENDED_RUN_SECONDS)
+        call('EXPIRE', body, ENDED_RUN_SECONDS)
+    end
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script with its prelude. `sha` names it after the server has seen it once."""
+
+    body: str
+    text: str = field(init=False)
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Put the prelude before it."""
+        text = _PRELUDE + self.body
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "sha", sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+SAVE = Script(
+    _EVENTS
+    + """
+local id, owner, revision, token, head, expires = take(), take(), tonumber(take()), take(), take(), take()
+local record, title, folded, pinned, count = take(), take(), take(), take(), tonumber(take())
+local conversation, links = key('conversation', id), key('links', id)
+local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'token', 'title', 'folded', 'pinned', 'record')
+if old[1] then
+    if old[1] ~= owner or not live(old[2]) then return {'missing'} end
+    if old[4] == token then return {'ok', old[5], old[7]} end
+    if tonumber(old[3]) ~= revision then return {'conflict'} end
+elseif revision ~= 0 then
+    return {'missing'}
+end
+local first, new = at, {}
+for number = 0, count - 1 do
+    local entry, parent = ARGV[first + 4 * number + 1], ARGV[first + 4 * number + 2]
+    if new[entry] or call('HEXISTS', links, entry) == 1 then return {'used', entry} end
+    local before = string.sub(parent, 2)
+    if parent ~= '' and not new[before] and call('HEXISTS', links, before) == 0 then return {'parent', entry} end
+    new[entry] = true
+end
+at = first + 4 * count
+local newest = string.sub(head, 2)
+if head ~= '' and not new[newest] and call('HEXISTS', links, newest) == 0 then return {'head'} end
+local events = take_events()
+if events then
+    if events.id ~= id or events.owner ~= owner or events_problem(events) then return {'run'} end
+end
+
+local place, added = call('INCR', P .. 'place'), string.len(record) - string.len(old[8] or '')
+for number = 0, count - 1 do
+    local from = first + 4 * number
+    local entry, parent, json, text = ARGV[from + 1], ARGV[from + 2], ARGV[from + 3], ARGV[from + 4]
+    call('HSET', key('entries', id), entry, json)
+    call('HSET', links, entry, parent)
+    call('RPUSH', key('order', id), entry)
+    if text ~= '' then call('HSET', key('texts', id), entry, text) end
+    added = added + string.len(json)
+end
+if old[1] then
+    pinned = old[7]
+    if old[5] ~= '' then title, folded = old[5], old[6] end
+end
+call('HSET', conversation, 'owner', owner, 'revision', revision + 1, 'token', token, 'head', head, 'expires', expires,
+    'place', place, 'record', record, 'title', title, 'folded', folded, 'pinned', pinned)
+call('ZADD', P .. 'owners', 0, owner)
+call('ZADD', key('list', owner), place, id)
+if pinned == '1' then call('ZADD', key('pinned', owner), place, id) end
+set_end(id, owner, expires)
+add_size(id, owner, added)
+if events then put_events(events, true) end
+return {'ok', title, pinned}
+"""
+)
+
+APPEND = Script(
+    _EVENTS
+    + """
+local events = take_events()
+if not owned(events.id, events.owner) then return 'missing' end
+local problem = events_problem(events)
+if problem == 'stored' then return 'ok' end
+if problem then return problem end
+put_events(events, false)
+return 'ok'
+"""
+)
+
+GET = Script("""
+local id, owner = take(), take()
+if not owned(id, owner) then return {} end
+return call('HMGET', key('conversation', id), 'record', 'title', 'pinned')
+""")
+
+CHAIN = Script("""
+local id, owner, entry, limit = take(), take(), take(), tonumber(take())
+if not owned(id, owner) then return {'missing'} end
+local links, entries, found = key('links', id), key('entries', id), {'ok'}
+if call('HEXISTS', links, entry) == 0 then return {'entry'} end
+while entry do
+    found[#found + 1] = call('HGET', entries, entry)
+    local parent = call('HGET', links, entry)
+    entry = parent and parent ~= '' and #found <= limit and string.sub(parent, 2)
+end
+return found
+""")
+
+ENTRIES = Script("""
+local id, owner, found = take(), take(), {}
+if call('HGET', key('conversation', id), 'owner') ~= owner then return found end
+for _, entry in ipairs(call('LRANGE', key('order', id), 0, -1)) do
+    found[#found + 1] = call('HGET', key('entries', id), entry)
+end
+return found
+""")
+
+LIST = Script("""
+local owner, kind, only, skip, limit = take(), take(), take(), tonumber(take()), tonumber(take())
+local start, found, ids = 0, {}, {}
+while limit > 0 and (start == 0 or #ids == 100) do
+    ids = call('ZREVRANGE', key(kind, owner), start, start + 99)
+    for _, id in ipairs(ids) do
+        local one = call('HMGET', key('conversation', id), 'record', 'title', 'pinned', 'expires')
+        if limit > 0 and one[1] and live(one[4]) and (only == '' or one[3] == only) then
+            if skip > 0 then
+                skip = skip - 1
+            else
+                found[#found + 1] = {one[1], one[2], one[3]}
+                limit = limit - 1
+            end
+        end
+    end
+    start = start + 100
+end
+return found
+""")
+
+SEARCH = Script("""
+local owner, from, half, index, limit = take(), take(), take(), tonumber(take()), tonumber(take())
+local budget, words, found = tonumber(take()), {}, {}
+while at < #ARGV do words[#words + 1] = take() end
+local function has(text)
+    for _, word in ipairs(words) do
+        if not string.find(text, word, 1, true) then return false end
+    end
+    return true
+end
+local ids = call('ZREVRANGEBYSCORE', key('list', owner), from, '-inf', 'WITHSCORES', 'LIMIT', 0, 50)
+for number = 1, #ids, 2 do
+    local id, place = ids[number], ids[number + 1]
+    local one = call('HMGET', key('conversation', id), 'record', 'title', 'pinned', 'expires', 'folded')
+    if one[1] and live(one[4]) then
+        local entries, hit = call('LRANGE', key('order', id), 0, -1), nil
+        local next = id == half and math.min(index, #entries) or #entries
+        while next > 0 and not hit do
+            if budget < 0 then return {place, id, next, found} end
+            local text = call('HGET', key('texts', id), entries[next])
+            budget = budget - 100 - string.len(text or '')
+            if text and has(text) then hit = entries[next] end
+            next = next - 1
+        end
+        if hit or has(one[5]) then
+            found[#found + 1] = {one[1], one[2], one[3], hit and call('HGET', key('entries', id), hit) or ''}
+            limit = limit - 1
+            if limit == 0 then return {'', '', 0, found} end
+        end
+    end
+    budget = budget - 1000
+    if budget < 0 then return {'(' .. place, '', 0, found} end
+end
+return {#ids == 100 and '(' .. ids[100] or '', '', 0, found}
+""")
+
+LABEL = Script("""
+local id, owner, title, folded, pinned, instead_of = take(), take(), take(), take(), take(), take()
+local conversation = key('conversation', id)
+if not owned(id, owner) then return {} end
+local old = call('HMGET', conversation, 'title', 'place')
+if title ~= '' and (instead_of == '' or instead_of == '=' .. old[1]) then
+    call('HSET', conversation, 'title', string.sub(title, 2), 'folded', folded)
+end
+if pinned ~= '' then call('HSET', conversation, 'pinned', pinned) end
+if pinned == '1' then call('ZADD', key('pinned', owner), old[2], id) end
+if pinned == '0' then call('ZREM', key('pinned', owner), id) end
+return call('HMGET', conversation, 'record', 'title', 'pinned')
+""")
+
+DELETE = Script("""
+local id, owner, revision = take(), take(), take()
+local conversation = key('conversation', id)
+local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'size')
+if old[1] ~= owner then return 0 end
+if revision == '' and not live(old[2]) or revision ~= '' and revision ~= old[3] then return 0 end
+for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
+call('UNLINK', conversation, key('entries', id), key('links', id), key('texts', id), key('order', id), key('runs', id))
+call('ZREM', key('list', owner), id)
+call('ZREM', key('pinned', owner), id)
+call('ZREM', key('ends', owner), id)
+call('ZREM', P .. 'expiring', id)
+call('HINCRBY', P .. 'sizes', owner, -tonumber(old[4]))
+if call('EXISTS', key('list', owner)) == 0 then
+    call('ZREM', P .. 'owners', owner)
+    call('HDEL', P .. 'sizes', owner)
+end
+return 1
+""")
+
+EVENTS = Script("""
+local run, owner, after = take(), take(), tonumber(take())
+local id = call('HGET', key('run', run), 'conversation')
+if not id or not owned(id, owner) then return {0} end
+return {1, call('LRANGE', key('events', run), after, -1)}
+""")
+
+UNFINISHED = Script("""
+local limit, found = tonumber(take()), {}
+for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
+    if #found >= limit then break end
+    local one = call('HMGET', key('run', run), 'conversation', 'saved')
+    local of = one[1] and call('HMGET', key('conversation', one[1]), 'owner', 'expires')
+    if of and of[1] and live(of[2]) then found[#found + 1] = {run, one[1], of[1], one[2]} end
+end
+return found
+""")
+
+REMOVE = Script("""
+local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', '(' .. take(), 'LIMIT', 0, tonumber(take()))
+for _, run in ipairs(old) do forget_run(run) end
+return #old
+""")
+
+EXPIRING = Script("""
+local by, owners, limit, skip, found, start, ids = take(), take(), tonumber(take()), {}, {}, 0, {}
+while at < #ARGV do skip[take()] = true end
+while #found < limit and (start == 0 or #ids == 100) do
+    ids = call('ZRANGEBYSCORE', P .. 'expiring', '-inf', by, 'LIMIT', start, 100)
+    for _, id in ipairs(ids) do
+        local owner = call('HGET', key('conversation', id), 'owner')
+        if #found < limit and not skip[id] and owner and string.sub(owner, 1, string.len(owners)) == owners then
+            local conversation = key('conversation', id)
+            local one = call('HMGET', conversation, 'record', 'title', 'pinned', 'revision', 'head', 'expires')
+            found[#found + 1] = {one[1], one[2], one[3], id, owner, one[4], one[5], one[6]}
+        end
+    end
+    start = start + 100
+end
+return found
+""")
+
+SIZES = Script("""
+local from, to, found = take(), take(), {}
+for _, owner in ipairs(call('ZRANGEBYLEX', P .. 'owners', from, to, 'LIMIT', 0, tonumber(take()))) do
+    local last = call('ZREVRANGE', key('ends', owner), 0, 0, 'WITHSCORES')
+    found[#found + 1] = {owner, call('HGET', P .. 'sizes', owner), last[2]}
+end
+return found
+""")
+
+ENDLESS = Script("""
+local owner, start, found = take(), tonumber(take()), {}
+for _, id in ipairs(call('ZRANGEBYSCORE', key('ends', owner), '+inf', '+inf', 'LIMIT', start, tonumber(take()))) do
+    found[#found + 1] = call('HGET', key('conversation', id), 'record')
+end
+return found
+""")
+
+STORED = Script("""
+local id, owner, revision = take(), take(), take()
+local one = call('HMGET', key('conversation', id), 'owner', 'revision', 'record')
+return one[1] == owner and one[2] == revision and one[3]
+""")
+
+SET_EXPIRY = Script("""
+local id, owner, revision, expires, record, only_missing = take(), take(), take(), take(), take(), take()
+local conversation = key('conversation', id)
+local old = call('HMGET', conversation, 'owner', 'revision', 'record', 'expires')
+if old[1] ~= owner or old[2] ~= revision or (only_missing == '1' and old[4] ~= '') then return 0 end
+add_size(id, owner, string.len(record) - string.len(old[3]))
+call('HSET', conversation, 'record', record, 'expires', expires)
+set_end(id, owner, expires)
+return 1
+""")
+
+IDS = Script("""
+return call('ZRANGE', key('list', take()), 0, -1)
+""")

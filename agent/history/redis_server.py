@@ -1,0 +1,136 @@
+"""The connections to the server of a Redis history, and the sentences about it when it is missing or refuses."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
+
+from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.history.redis_scripts import Script
+from agent.history.uninterrupted import UninterruptedWork
+from agent.i18n import N_, _
+
+MAX_CONNECTIONS = 16
+"""Connections of one process. Further calls wait for one of them."""
+REDIS_SECONDS = 20.0
+"""Seconds that a call waits for a connection or an answer."""
+PREFIX = "switchboard"
+"""The first word of all keys, unless the URL has another one as `prefix`."""
+
+log = logging.getLogger(__name__)
+
+_UNREACHABLE = N_("The Redis server {address} cannot be reached: start it, or correct SWITCHBOARD_STORE.")
+
+Argument = str | bytes | int | float
+
+
+class RedisServer:
+    """The connections to one server, until `aclose`. They are made when they are needed."""
+
+    def __init__(self, url: str, clock: Callable[[], datetime]) -> None:
+        self.clock, self.address = clock, address_of(url)
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query))
+        self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
+        try:
+            pool = BlockingConnectionPool.from_url(
+                urlunsplit(parts._replace(query=urlencode(query))),
+                max_connections=MAX_CONNECTIONS,
+                timeout=REDIS_SECONDS,
+                socket_timeout=REDIS_SECONDS,
+                socket_connect_timeout=REDIS_SECONDS / 4,
+                protocol=2,  # With 3, the pool does not check whether a connection still has an unread reply.
+                retry=Retry(NoBackoff(), 0),  # `run` tries again, and only what can be repeated.
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"SWITCHBOARD_STORE is no URL of a Redis server: {error}.") from error
+        self._client = Redis(connection_pool=pool)
+        self._work = UninterruptedWork()
+
+    async def run(self, script: Script, *arguments: Argument, again: bool = True) -> Any:
+        """Run a script and return its reply.
+
+        If the connection breaks, it runs once more, unless `again` is False: scripts recognise their own repetition. A
+        cancelled caller leaves no connection with an unread reply, because the call is always finished.
+        """
+        values = [_encode(one) for one in (self.clock().timestamp(), *arguments)]
+        return await self._work.run(self._run(script, values, again))
+
+    async def info(self) -> Mapping[str, Any]:
+        """Return what the server says about itself."""
+        return await self._work.run(self._info())
+
+    async def aclose(self) -> None:
+        """Finish the calls in progress, and close the connections."""
+        await self._work.finish()
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+    async def _run(self, script: Script, values: Sequence[bytes], again: bool) -> Any:
+        arguments = (1, self._prefix + b"place", self._prefix, *values)
+        try:
+            try:
+                return await self._client.evalsha(script.sha, *arguments)
+            except NoScriptError:  # the server has started since
+                return await self._client.eval(script.text, *arguments)
+        except (RedisError, OSError) as error:
+            broken = isinstance(error, ConnectionError | OSError) and _refusal(error) is None
+            if broken and again:
+                return await self._run(script, values, again=False)
+            raise self._failure(error) from error
+
+    async def _info(self) -> Mapping[str, Any]:
+        try:
+            return await self._client.info()
+        except (RedisError, OSError) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> HistoryError:
+        """Return the sentence for an error of the driver. It never has the password."""
+        log.debug("Redis at %s: %s", self.address, error)
+        refusal = _refusal(error)
+        if refusal is None:
+            return StoreUnavailable(_(_UNREACHABLE, address=self.address))
+        reason = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
+        return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=reason))
+
+
+def _refusal(error: BaseException | None) -> Exception | None:
+    """Return the server's own answer that led to this error, None if it gave none."""
+    while error is not None:
+        is_answer = isinstance(error, AuthenticationError | BusyLoadingError | ResponseError)
+        if is_answer and not isinstance(error, NoScriptError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def address_of(url: str) -> str:
+    """Return the host and port of a URL, or the path of its socket, without user, password and options."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path
+    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+
+
+def _encode(value: Argument) -> bytes:
+    match value:
+        case bytes():
+            return value
+        case str():
+            return value.encode("utf-8", "surrogatepass")
+        case _:
+            return repr(value).encode()

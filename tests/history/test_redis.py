@@ -1,0 +1,255 @@
+"""The faults and promises of a Redis history that other stores cannot have. It keeps the laws of all stores, too."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from agent.errors import ConfigError, HistoryError, NotFound
+from agent.history import HistoryStore, Record, now, open_store
+from agent.history import redis as redis_module
+from agent.history.conformance.samples import batch, contents
+from agent.history.redis import RedisStore
+from agent.history.redis_scripts import ENDED_RUN_SECONDS
+from agent.history.redis_server import MAX_CONNECTIONS, address_of
+from tests.support import redis_servers
+from tests.support.history_stores import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
+from tests.support.ports import free_port
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[RedisStore]:
+    async with aclosing(RedisStore(redis_servers.shared_url(tmp_path))) as opened:
+        yield opened
+
+
+async def keys(folder: Path) -> list[bytes]:
+    url, _, query = redis_servers.shared_url(folder).partition("?prefix=")
+
+    def scan() -> list[bytes]:
+        with Redis.from_url(url) as client:
+            return sorted(client.scan_iter(match=f"{{{query}}}*", count=1000))
+
+    return await asyncio.to_thread(scan)
+
+
+async def test_restarted_server_interrupts_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    durable = ("--appendonly", "yes", "--appendfsync", "always")
+    with redis_servers.running(folder, *durable) as url:
+        store = RedisStore(url)
+        record, entries = await started(store, "1")
+        await asyncio.gather(*(store.get(record.id, owner=ALICE) for _ in range(5)))
+    with pytest.raises(HistoryError, match="cannot be reached: start it"):
+        await store.get(record.id, owner=ALICE)
+    with redis_servers.running(folder, *durable):
+        assert await store.history(record) == entries
+    with redis_servers.running(folder, *durable):
+        more = chain(prompt("2"), after=record.head_id)
+        record = await grown(store, record, more)
+        assert prompts(await store.history(record)) == ["1", "2"]
+    await store.aclose()
+
+
+async def test_save_with_lost_reply_is_stored_once(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, _ = await started(store, "1")
+    await store.save(Record(owner=MALLORY))  # so that the server has seen the scripts
+    other, _ = await started(store, owner=MALLORY)
+    await store.runs.append(batch(other, 1, "other", run="other"))
+    await store.label(other.id, owner=MALLORY)
+    client: Any = store.server._client
+    original, lost = client.evalsha, []
+
+    async def lose_reply(*arguments: Any) -> Any:
+        reply = await original(*arguments)
+        if not lost:
+            lost.append(reply)
+            raise ConnectionResetError
+        return reply
+
+    for call in ("save", "append", "label"):
+        lost.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "evalsha", lose_reply)
+            match call:
+                case "save":
+                    more = chain(prompt("2"), after=record.head_id)
+                    record = await store.save(replace(record, head_id=more[0].id), more, batch(record, 1, "a"))
+                case "append":
+                    await store.runs.append(batch(record, 2, "b"))
+                case _:
+                    await store.label(record.id, owner=ALICE, title="New", instead_of="")
+        assert lost
+    assert record.revision == 2
+    assert prompts(await store.history(record)) == ["1", "2"]
+    assert contents(await store.runs.events("run", owner=ALICE)) == [(1, "a"), (2, "b")]
+    assert (await store.get(record.id, owner=ALICE)).title == "New"
+
+
+async def test_cancelled_calls_leave_no_reply_to_others(store: RedisStore) -> None:
+    records = [(await started(store, f"{number}", owner=f"visitor:{number}"))[0] for number in range(4)]
+    for ticks in range(30):
+        calls = [asyncio.create_task(store.get(one.id, owner=one.owner)) for one in records * 6]
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        for call in calls[::2]:
+            call.cancel()
+        read = await asyncio.gather(*calls, return_exceptions=True)
+        for one, found in zip(records * 6, read, strict=True):
+            assert found == one or isinstance(found, asyncio.CancelledError)
+    assert [await store.get(one.id, owner=one.owner) for one in records] == records
+
+
+async def test_many_calls_share_few_connections(store: RedisStore) -> None:
+    record, _ = await started(store)
+    found = await asyncio.gather(*(store.get(record.id, owner=ALICE) for _ in range(300)))
+    assert found == [record] * 300
+    pool: Any = store.server._client.connection_pool
+    assert len(pool._available_connections) <= MAX_CONNECTIONS
+
+
+async def test_deleted_conversation_leaves_no_keys(store: RedisStore, tmp_path: Path) -> None:
+    for way in ("delete", "erase"):
+        record = await titled(store, "title", "1", "2")
+        record = await store.label(record.id, owner=ALICE, pinned=True)
+        await store.runs.append(batch(record, 1, "a", run="going on"))
+        record = await store.save(
+            replace(record, expires_at=now() + timedelta(hours=1)), [], batch(record, 1, "b", run="over", ended=True)
+        )
+        assert len(await keys(tmp_path)) > 9
+        if way == "delete":
+            await store.delete(record.id, owner=ALICE)
+        else:
+            assert await store.retention.erase(record)
+        assert [key.rpartition(b":")[2] for key in await keys(tmp_path)] == [b"place"]
+
+
+async def test_forgotten_runs_end_by_themselves(tmp_path: Path) -> None:
+    ahead = timedelta()
+    async with aclosing(RedisStore(redis_servers.shared_url(tmp_path), clock=lambda: now() + ahead)) as store:
+        record, _ = await started(store)
+        await store.runs.append(batch(record, 1, "a", run="forgotten", ended=True))
+        url, _, prefix = redis_servers.shared_url(tmp_path).partition("?prefix=")
+        with Redis.from_url(url) as client:
+            for kind in ("run", "events"):
+                left: Any = client.ttl(f"{{{prefix}}}:{kind}:forgotten")
+                assert ENDED_RUN_SECONDS - 60 < left <= ENDED_RUN_SECONDS
+        ahead = timedelta(seconds=ENDED_RUN_SECONDS + 1)
+        await store.runs.append(batch(record, 1, "b", run="new", ended=True))
+        with pytest.raises(NotFound):
+            await store.runs.events("forgotten", owner=ALICE)
+        assert b"forgotten" not in await redis_servers.everything(tmp_path)
+
+
+async def test_keys_share_one_hash_tag(store: RedisStore, tmp_path: Path) -> None:
+    await started(store, owner="{other}")
+    record, _ = await started(store, owner=MALLORY)
+    await store.runs.append(batch(record, 1, "a"))
+    tags = {key.partition(b"{")[2].partition(b"}")[0] for key in await keys(tmp_path)}
+    assert len(tags) == 1
+
+
+CALLS: dict[str, Callable[[HistoryStore, Record], Any]] = {
+    "save": lambda store, record: store.save(record),
+    "get": lambda store, record: store.get(record.id, owner=record.owner),
+    "history": lambda store, record: store.history(record),
+    "entries": lambda store, record: store.entries(record),
+    "list": lambda store, record: store.list(record.owner),
+    "label": lambda store, record: store.label(record.id, owner=record.owner, title="x"),
+    "search": lambda store, record: store.search(record.owner, "text"),
+    "sizes": lambda store, _: store.retention.sizes(),
+    "expiring": lambda store, _: store.retention.expiring(now()),
+    "events": lambda store, _: store.runs.events("run", owner=ALICE),
+    "unfinished": lambda store, _: store.runs.unfinished(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_length_of_a_conversation_costs_no_round_trips(store: RedisStore, call: Callable[..., Any]) -> None:
+    counts: list[int] = []
+    for length in (1, 2, 400):  # the server sees each script in the first round
+        record, _ = await started(store, *(f"text {number}" for number in range(length)), owner=f"visitor:{length}")
+        await store.save(record, [], batch(record, 1, "a", run=f"run {length}"))
+        record = await store.get(record.id, owner=record.owner)
+        async with redis_servers.traced(store) as commands:
+            try:
+                await call(store, record)
+            except NotFound:
+                assert call is CALLS["events"]
+        counts.append(len(commands))
+    assert counts[1:] == [1, 1]
+
+
+async def test_search_goes_on_in_portions(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_module, "SEARCH_BYTES", 2000)
+    long, _ = await started(store, "the first needle", *(f"hay {number} " * 20 for number in range(80)))
+    others = [await titled(store, f"needle {number}") for number in range(120)]
+    async with redis_servers.traced(store) as commands:
+        hits = await store.search(ALICE, "needle", limit=500)
+    assert [hit.record.id for hit in hits] == [*(record.id for record in others[::-1]), long.id]
+    assert hits[-1].excerpt == "the first needle"
+    assert len(commands) > 20
+    assert len(await store.search(ALICE, "needle", limit=7)) == 7
+
+
+async def test_unreachable_server_is_named_without_password(tmp_path: Path) -> None:
+    port = free_port()
+    store = await open_store(f"redis://user:hunter2@127.0.0.1:{port}/3", folder=tmp_path)
+    async with aclosing(store):
+        for call in (store.list(ALICE), store.save(Record(owner=ALICE)), store.delete("x", owner=ALICE)):
+            with pytest.raises(HistoryError, match=f"127.0.0.1:{port} cannot be reached: start it") as caught:
+                await call
+            assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://", "localhost:6379"),
+        ("rediss://user:secret@cache.example.org:6380/1?prefix=a", "cache.example.org:6380"),
+        ("unix:///run/redis.sock?db=1&password=secret", "/run/redis.sock"),
+    ],
+)
+def test_address_has_no_secret(url: str, address: str) -> None:
+    assert address_of(url) == address
+
+
+async def test_refusals_of_the_server_are_told(tmp_path: Path) -> None:
+    with redis_servers.running(tmp_path / "s", "--requirepass", "hunter2", "--maxmemory", "3mb") as url:
+        async with aclosing(RedisStore(url)) as store:
+            with pytest.raises(HistoryError, match="refuses: Authentication required"):
+                await store.list(ALICE)
+        async with aclosing(RedisStore(f"{url}?password=hunter2")) as store:
+            record, entries = await started(store, "1")
+            await started(store, "x" * 2_500_000)
+            with pytest.raises(HistoryError, match=r"refuses: .*maxmemory"):
+                await grown(store, record, chain(prompt("lost"), after=record.head_id))
+            assert await store.get(record.id, owner=ALICE) == record
+            assert await store.history(record) == entries
+
+
+async def test_missing_driver_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "redis"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    for name in ("agent.history.redis", "agent.history.redis_server"):
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigError, match=r"requirements-stores.txt, or pip install 'switchboard\[redis\]'"):
+        await open_store("redis://localhost", folder=tmp_path)
+
+
+async def test_weak_settings_of_the_server_are_found(tmp_path: Path) -> None:
+    with redis_servers.running(tmp_path / "weak", "--appendonly", "no", "--maxmemory-policy", "allkeys-lru") as url:
+        async with aclosing(RedisStore(url)) as store:
+            fixes = [fix for _, fix in await store.find_weaknesses()]
+    assert fixes == ["Set appendonly to yes.", "Set maxmemory-policy to noeviction."]
+    with redis_servers.running(tmp_path / "strong", "--appendonly", "yes") as url:
+        async with aclosing(RedisStore(url)) as store:
+            assert await store.find_weaknesses() == []
