@@ -11,7 +11,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
-    BusyLoadingError,
     ConnectionError,
     NoScriptError,
     RedisError,
@@ -41,12 +40,14 @@ class RedisServer:
     """The connections to one server, until `aclose`. They are made when they are needed."""
 
     def __init__(self, url: str, clock: Callable[[], datetime]) -> None:
-        self.clock, self.address = clock, address_of(url)
+        self.clock = clock
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
+        pool_class: Any = BlockingConnectionPool  # its types are incomplete
         try:
-            pool = BlockingConnectionPool.from_url(
+            self.address = address_of(url)
+            pool = pool_class.from_url(
                 urlunsplit(parts._replace(query=urlencode(query))),
                 max_connections=MAX_CONNECTIONS,
                 timeout=REDIS_SECONDS,
@@ -55,9 +56,12 @@ class RedisServer:
                 protocol=2,  # With 3, the pool does not check whether a connection still has an unread reply.
                 retry=Retry(NoBackoff(), 0),  # `run` tries again, and only what can be repeated.
             )
-        except (ValueError, TypeError) as error:
-            raise ConfigError(f"SWITCHBOARD_STORE is no URL of a Redis server: {error}.") from error
-        self._client = Redis(connection_pool=pool)
+        except (ValueError, TypeError):  # whose text can have the password
+            raise ConfigError(
+                "SWITCHBOARD_STORE is no URL of a Redis server, such as redis://user:password@host:6379/0. Write special "
+                "characters of the password as %2F."
+            ) from None
+        self._client: Any = Redis(connection_pool=pool)
         self._work = UninterruptedWork()
 
     async def run(self, script: Script, *arguments: Argument, again: bool = True) -> Any:
@@ -108,10 +112,10 @@ class RedisServer:
         return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=reason))
 
 
-def _refusal(error: BaseException | None) -> Exception | None:
+def _refusal(error: BaseException | None) -> BaseException | None:
     """Return the server's own answer that led to this error, None if it gave none."""
     while error is not None:
-        is_answer = isinstance(error, AuthenticationError | BusyLoadingError | ResponseError)
+        is_answer = isinstance(error, AuthenticationError | ResponseError)
         if is_answer and not isinstance(error, NoScriptError):
             return error
         error = error.__cause__ or error.__context__

@@ -209,6 +209,12 @@ async def test_unreachable_server_is_named_without_password(tmp_path: Path) -> N
             assert "hunter2" not in str(caught.value)
 
 
+async def test_wrong_url_is_told_without_password(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no URL of a Redis server") as caught:
+        await open_store("redis://user:hunter2/x@host:6379", folder=tmp_path)
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("url", "address"),
     [
@@ -222,17 +228,21 @@ def test_address_has_no_secret(url: str, address: str) -> None:
 
 
 async def test_refusals_of_the_server_are_told(tmp_path: Path) -> None:
-    with redis_servers.running(tmp_path / "s", "--requirepass", "hunter2", "--maxmemory", "3mb") as url:
+    with redis_servers.running(tmp_path / "s", "--requirepass", "hunter2", "--maxmemory", "4mb") as url:
         async with aclosing(RedisStore(url)) as store:
             with pytest.raises(HistoryError, match="refuses: Authentication required"):
                 await store.list(ALICE)
         async with aclosing(RedisStore(f"{url}?password=hunter2")) as store:
-            record, entries = await started(store, "1")
-            await started(store, "x" * 2_500_000)
-            with pytest.raises(HistoryError, match=r"refuses: .*maxmemory"):
-                await grown(store, record, chain(prompt("lost"), after=record.head_id))
-            assert await store.get(record.id, owner=ALICE) == record
-            assert await store.history(record) == entries
+            kept: list[Record] = []
+
+            async def fill() -> None:
+                for _ in range(60):
+                    kept.append((await started(store, "x" * 100_000))[0])
+
+            with pytest.raises(HistoryError, match="refuses: OOM command not allowed"):
+                await fill()
+            assert await store.list(ALICE) == kept[::-1] != []
+            assert [len(await store.history(record)) for record in kept] == [1] * len(kept)
 
 
 async def test_missing_driver_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
