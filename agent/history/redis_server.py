@@ -58,8 +58,8 @@ class RedisServer:
             )
         except (ValueError, TypeError):  # whose text can have the password
             raise ConfigError(
-                "SWITCHBOARD_STORE is no URL of a Redis server, such as redis://user:password@host:6379/0. Write special "
-                "characters of the password as %2F."
+                "SWITCHBOARD_STORE is no URL of a Redis server, such as redis://user:password@host:6379/0. Write "
+                "special characters of the password as in %2F."
             ) from None
         self._client: Any = Redis(connection_pool=pool)
         self._work = UninterruptedWork()
