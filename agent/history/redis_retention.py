@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.history import redis_scripts as scripts
+from agent.history import redis_retention_scripts as scripts
 from agent.history.codec import dump_record, load_undamaged
 from agent.history.records import Record
+from agent.history.redis_scripts import DELETE, ENTRIES
 from agent.history.redis_server import RedisServer
 
 PORTION = 200
@@ -65,12 +66,12 @@ class RedisRetention:
     async def texts(self, owner: str) -> AsyncIterator[str]:
         """Implement `RetentionStore.texts`. Reads one conversation at a time."""
         for id_ in await self._server.run(scripts.IDS, owner):
-            for text in await self._server.run(scripts.ENTRIES, id_, owner):
+            for text in await self._server.run(ENTRIES, id_, owner):
                 yield text.decode()
 
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
-        return bool(await self._server.run(scripts.DELETE, record.id, record.owner, record.revision, again=False))
+        return bool(await self._server.run(DELETE, record.id, record.owner, record.revision, again=False))
 
     async def _set_expiry(self, record: Record, expires_at: datetime | None, *, only_missing: bool = False) -> bool:
         ends = expires_at.timestamp() if expires_at else ""
