@@ -36,6 +36,10 @@ StoreUrl = Annotated[
         r"(sqlite|memory|json):?|sqlite:///.+|json:.+|(postgres(ql)?|rediss?|unix)://.+",
     ),
 ]
+MediaUrl = Annotated[
+    str,
+    must("be a place such as file:folder, memory: or s3://bucket/folder", r"|file:.+|memory:.*|[a-z][a-z0-9+.-]*://.+"),
+]
 Names = tuple[str, ...]
 ProjectPath = Annotated[Path, AfterValidator(lambda path: ROOT / path.expanduser())]
 # Each origin becomes one word of a header. A space or a semicolon in it would begin another word.
@@ -164,6 +168,7 @@ class _HistorySection:
 
     store: StoreUrl = field(default="sqlite", repr=False)
     data_dir: ProjectPath = ROOT / "data"
+    media: MediaUrl = field(default="", repr=False)
     guest_hours: Period = 24.0
     keep_days: Amount = 0.0
     housekeeping_minutes: Period = 10.0
@@ -192,7 +197,8 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     hosts such as "wiki.intranet:8080" that pictures can be fetched from although they are not on the public internet;
     it has no effect if `public` is set. `upload_dir` holds files until they are sent, None for a folder in `data_dir`.
 
-    `store` is the URL of the history store, see `agent.history.open_store`. It can hold a password.
+    `store` is the URL of the history store, see `agent.history.open_store`, and `media` that of the place of attached
+    files, see `agent.media.places`; "" is a folder in `data_dir`. Both can hold a password.
 
     `system_prompt` can contain `{model}` and `{date}`. None: a default with both. "": no system prompt.
 
@@ -222,6 +228,14 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
             return False
         storage = self.space.storage
         return self.is_in_memory or storage is None or not self.data_dir.is_relative_to(storage)
+
+    @property
+    def media_url(self) -> str:
+        """The URL of the place of attached files. The path of a folder is absolute."""
+        if not self.media:
+            return f"file:{self.data_dir / 'media'}"
+        protocol, _, rest = self.media.partition(":")
+        return f"file:{ROOT / Path(rest.removeprefix('//')).expanduser()}" if protocol == "file" else self.media
 
     @property
     def is_in_memory(self) -> bool:
@@ -265,6 +279,7 @@ class _Variables(_LocalVariables):
     data_dir: ProjectPath | None = Field(None, alias="SWITCHBOARD_DATA")
     upload_dir: ProjectPath | None = Field(None, alias="GRADIO_TEMP_DIR")
     store: StoreUrl | None = Field(None, alias="SWITCHBOARD_STORE", repr=False)
+    media: MediaUrl | None = Field(None, alias="SWITCHBOARD_MEDIA", repr=False)
     share: bool | None = Field(None, alias="SHARE")
 
 

@@ -20,39 +20,57 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import NotFound
-from agent.media.store import ROUTE, UNKNOWN, MediaStore, is_id
+from agent.history import Entry
+from agent.media.store import ROUTE, UNKNOWN, MediaStore, id_of, is_id
 from agent.responses import Response
 
 DELETED = "(An attachment that was deleted.)"
 Url = ImageUrl | AudioUrl | DocumentUrl
 
 
-async def with_references(media: MediaStore, owner: str, conversation: str, message: ModelMessage) -> ModelMessage:
-    """Return the message with references instead of bytes. Bytes that are not stored yet are stored first."""
+async def with_references(media: MediaStore, owner: str, message: ModelMessage, reference: str) -> ModelMessage:
+    """Return the message with references instead of bytes, which are stored first. See `MediaStore.add`."""
     if isinstance(message, ModelResponse):
-        new_parts = [await _with_file_reference(media, owner, conversation, part) for part in message.parts]
+        new_parts = [await _with_file_reference(media, owner, part, reference) for part in message.parts]
         return message if new_parts == list(message.parts) else replace(message, parts=new_parts)
     parts: list[ModelRequestPart] = []
     for part in message.parts:
         items = _items(part)
-        new = [await _reference(media, owner, conversation, item) for item in items]
+        new = [await _reference(media, owner, item, reference) for item in items]
         parts.append(_with_items(part, new) if new != items else part)
     return message if parts == list(message.parts) else replace(message, parts=parts)
 
 
-async def with_urls(media: MediaStore, owner: str, conversation: str, response: Response) -> Response:
+async def with_urls(media: MediaStore, owner: str, response: Response, reference: str) -> Response:
     """Return the response with references instead of the bytes of its files, which are stored first."""
     content: Any = response.content
     if not isinstance(content, Mapping) or "files" not in content:
         return response
     given = cast(Mapping[str, Any], content)
-    files = [await _reference(media, owner, conversation, item) for item in given["files"]]
+    files = [await _reference(media, owner, item, reference) for item in given["files"]]
     return replace(response, content={**given, "files": files})
 
 
 async def with_data(media: MediaStore, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages with bytes instead of references. A sentence replaces each deleted file."""
     return [await _with_data(media, owner, message) for message in messages]
+
+
+def reference_of(conversation: str, entry: str = "") -> str:
+    """Return the name of the reference of an entry, or that of the conversation's event log.
+
+    A copied conversation has the same entries. Its references must differ, because it is deleted for itself.
+    """
+    return f"{conversation}/{entry}"
+
+
+def references_in(conversation: str, entries: Iterable[Entry]) -> dict[str, set[str]]:
+    """Return the references of these entries to each file."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        for id_ in files_named_in([entry.message]):
+            found.setdefault(id_, set()).add(reference_of(conversation, entry.id))
+    return found
 
 
 def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
@@ -65,6 +83,15 @@ def files_named_in(messages: Iterable[ModelMessage]) -> set[str]:
         items = [item for part in message.parts for item in _items(part)]
         ids |= {item.url.removeprefix(ROUTE) for item in items if isinstance(item, Url)}
     return {id_ for id_ in ids if is_id(id_)}
+
+
+def new_files(owner: str, message: ModelMessage) -> set[str]:
+    """Return the ids that `with_references` gives to the bytes in this message."""
+    if isinstance(message, ModelResponse):
+        contents = [part.content for part in message.parts if isinstance(part, FilePart) and part.content.data]
+    else:
+        contents = [item for part in message.parts for item in _items(part) if isinstance(item, BinaryContent)]
+    return {id_of(owner, content) for content in contents}
 
 
 async def _with_data(media: MediaStore, owner: str, message: ModelMessage) -> ModelMessage:
@@ -103,21 +130,21 @@ async def _with_file_data(media: MediaStore, owner: str, part: ModelResponsePart
     return replace(part, content=BinaryContent.narrow_type(content))
 
 
-async def _reference(media: MediaStore, owner: str, conversation: str, item: Any) -> Any:
+async def _reference(media: MediaStore, owner: str, item: Any, reference: str) -> Any:
     if not isinstance(item, BinaryContent):
         return item
-    id_ = await media.keep(owner, conversation, item)
+    id_ = await media.add(owner, item, reference)
     known = not id_.endswith(UNKNOWN)
     kind = ImageUrl if known and item.is_image else AudioUrl if known and item.is_audio else DocumentUrl
     return kind(ROUTE + id_, media_type=item.media_type, identifier=item.identifier)
 
 
 async def _with_file_reference(
-    media: MediaStore, owner: str, conversation: str, part: ModelResponsePart
+    media: MediaStore, owner: str, part: ModelResponsePart, reference: str
 ) -> ModelResponsePart:
     if not isinstance(part, FilePart) or not part.content.data:
         return part
-    id_ = await media.keep(owner, conversation, part.content)
+    id_ = await media.add(owner, part.content, reference)
     return replace(part, content=BinaryContent(b"", media_type=part.content.media_type, identifier=id_))
 
 

@@ -1,101 +1,159 @@
-"""Storage of files that people attach and that models and tools make: one folder per owner, ids in histories."""
+"""Storage of files that people attach and that models and tools make. Their ids are made from their bytes."""
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from mimetypes import guess_extension
 from pathlib import Path
-from urllib.parse import quote
 
 from pydantic_ai.messages import BinaryContent
 
-from agent.errors import NotFound
+from agent.errors import HistoryError, NotFound
 from agent.history import new_id
+from agent.i18n import _
 from agent.media.mime import SUFFIXES
-from agent.media.owner_folders import OwnerFolders
+from agent.media.owner_files import OwnerFiles
+from agent.media.places import LocalFolder, Place
 from agent.runtime.shield import run_to_completion
 
 ROUTE = "/media/"
-INLINE_TYPES = ("image/", "audio/")
-"""The media types that a browser can show in the page. It can only save other types, so that they cannot do harm."""
 UNKNOWN = "bin"
 LONGEST_NAME = 100
 
 _TYPES = {suffix: kind for kind, suffix in SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
-_STEM = re.compile(r"[0-9a-f]{32}")
-_ID = re.compile(rf"{_STEM.pattern}\.(?:{'|'.join(_TYPES)})")
+_SUFFIX = rf"\.(?:{'|'.join(_TYPES)})"
+_OLD_ID = re.compile(rf"[0-9a-f]{{32}}{_SUFFIX}")
+"""The ids of older versions were random, or made from the conversation and the bytes."""
+_ID = re.compile(rf"(?:[0-9a-f]{{32}}){{1,2}}{_SUFFIX}")
 _OWNER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
-class MediaStore:
-    """Files under `folder/<owner>/<id>`. A visitor cannot tell another owner's file from a missing one."""
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A stored file that is not read yet."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._files = folder, OwnerFolders(folder)
+    id: str
+    size: int
+    _name: str
+    _place: Place
 
-    async def add(self, owner: str, data: bytes, media_type: str, *, id_: str = "") -> BinaryContent:
-        """Store the bytes. The `identifier` of the returned content is the id of the file: `id_` or a new one.
+    @property
+    def media_type(self) -> str:
+        """The media type of the file."""
+        return type_of_id(self.id)
 
-        If the caller is cancelled, nothing is stored.
-        """
-        id_ = id_ or new_file_id(media_type)
+    @property
+    def path(self) -> Path | None:
+        """The path of the file on this machine, or None if it is elsewhere."""
+        return self._place.path(self._name)
+
+    async def read(self, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes from `start` to `end`. Raises `NotFound`."""
         try:
-            # A thread cannot be cancelled: without waiting for it, the file would appear after its removal.
-            await run_to_completion(asyncio.to_thread(self._files.write, self._path(owner, id_), data))
-        except asyncio.CancelledError:
-            await run_to_completion(self.remove(owner, [id_]))
-            raise
-        return BinaryContent(data, media_type=media_type, identifier=id_)
+            return await asyncio.to_thread(self._place.read, self._name, start, end)
+        except OSError as error:
+            raise NotFound("there is no such attachment") from error
+
+
+class MediaStore:
+    """The files of each owner in a place. A visitor cannot tell another owner's file from a missing one.
+
+    A file is stored once for each owner, with a reference for each message that names it, and is removed with the last
+    reference. References are stored before their messages, and removed after them. `agent.media.references` names them.
+    """
+
+    def __init__(self, place: Place | Path) -> None:
+        self._place = LocalFolder(place) if isinstance(place, Path) else place
+        self._files = OwnerFiles(self._place)
+
+    async def add(self, owner: str, content: BinaryContent, reference: str) -> str:
+        """Store the bytes unless they are stored already, add a reference to them, and return their id.
+
+        Call it before the message that names them is stored. Raises `HistoryError` if they cannot be stored.
+        """
+        id_ = await asyncio.to_thread(id_of, owner, content)
+        _check(owner, id_)
+        try:
+            # A thread cannot be cancelled: without waiting for it, the reference would appear after its removal.
+            await run_to_completion(asyncio.to_thread(self._files.add, owner, id_, content.data, reference))
+        except OSError as error:
+            raise HistoryError(_("The files of this message could not be stored.")) from error
+        return id_
 
     async def read(self, owner: str, id_: str) -> BinaryContent:
         """Return the content of one file. Raises `NotFound`."""
-        path = self._path(owner, id_)
+        data = await StoredFile(id_, 0, _check(owner, id_), self._place).read()
+        return BinaryContent(data, media_type=type_of_id(id_), identifier=id_)
+
+    async def find(self, owner: str, id_: str) -> StoredFile:
+        """Return one file without reading it. Raises `NotFound`."""
+        name = _check(owner, id_)
         try:
-            data = await asyncio.to_thread(path.read_bytes)
+            size = await asyncio.to_thread(self._place.size, name)
         except OSError as error:
             raise NotFound("there is no such attachment") from error
-        return BinaryContent(data, media_type=_TYPES[path.suffix[1:]], identifier=id_)
+        if size is None:
+            raise NotFound("there is no such attachment")
+        return StoredFile(id_, size, name, self._place)
 
-    async def remove(self, owner: str, ids: Iterable[str]) -> None:
-        """Delete these files of the owner. Missing files are ignored."""
-        await asyncio.to_thread(self._files.remove, [self._path(owner, id_) for id_ in ids])
+    async def add_references(self, owner: str, references: Mapping[str, Iterable[str]]) -> None:
+        """Add these references to files that are stored. Raises `HistoryError` if they cannot be stored."""
+        given = {id_: names for id_, names in references.items() if _check(owner, id_)}
+        try:
+            await run_to_completion(asyncio.to_thread(self._files.add_references, owner, given))
+        except OSError as error:
+            raise HistoryError(_("The files of this message could not be stored.")) from error
+
+    async def remove_references(self, owner: str, references: Mapping[str, Iterable[str]]) -> int:
+        """Remove these references to each file, and the files that lose their last one. Return their number.
+
+        Call it after the messages are deleted. Only messages of one conversation name a
+        file of an older version that has no references. Raises `OSError` after all were tried.
+        """
+        given = {id_: names for id_, names in references.items() if _check(owner, id_)}
+        old = {id_ for id_ in given if _OLD_ID.fullmatch(id_)}
+        return await asyncio.to_thread(self._files.remove_references, owner, given, always=old)
+
+    async def remove_unused(self, owner: str, ids: Collection[str], before: float) -> int:
+        """Remove these files, which no stored message names, and return their number. Raises `OSError`.
+
+        A file stays if a message that refers to it was begun since the Unix time `before`.
+        """
+        given = [id_ for id_ in ids if _check(owner, id_)]
+        return await asyncio.to_thread(self._files.remove_unused, owner, given, before)
 
     async def remove_all(self, owner: str) -> None:
-        """Delete all files of the owner."""
-        await asyncio.to_thread(self._files.remove_folder, self._path(owner).name)
+        """Remove all files of an owner that has no messages. Raises `OSError`."""
+        _check(owner)
+        await asyncio.to_thread(self._files.remove_owner, owner)
 
     async def sizes(self) -> Mapping[str, int]:
         """Return the size of each owner's files in bytes. It is kept up to date without reading the disk."""
         return await asyncio.to_thread(self._files.sizes)
 
     async def recount(self) -> None:
-        """Read the sizes from the disk again, in case another process has changed the files."""
+        """Read the sizes from the place again, in case another process has changed the files."""
         await asyncio.to_thread(self._files.recount)
 
-    async def owners(self) -> list[str]:
-        """Return the owners that have files."""
-        return [owner for owner in await asyncio.to_thread(self._files.owners) if _OWNER.fullmatch(owner)]
+    async def stored_before(self, time: float) -> Mapping[str, set[str]]:
+        """Return the ids of the files that were stored before this Unix time, by owner."""
+        return await asyncio.to_thread(self._stored_before, time)
 
-    async def stored_before(self, owner: str, time: float) -> set[str]:
-        """Return the ids of the owner's files that were stored before this Unix time."""
-        names = await asyncio.to_thread(self._files.written_before, self._path(owner).name, time)
-        return {name for name in names if _ID.fullmatch(name)}
+    def _stored_before(self, time: float) -> Mapping[str, set[str]]:
+        owners = [owner for owner in self._place.folders() if _OWNER.fullmatch(owner)]
+        return {owner: {id_ for id_ in self._files.written_before(owner, time) if is_id(id_)} for owner in owners}
 
-    async def keep(self, owner: str, conversation: str, item: BinaryContent) -> str:
-        """Store the bytes of a conversation unless they are stored already, and return their id."""
-        for id_ in (item.identifier, media_id(conversation, item)):
-            if _ID.fullmatch(id_) and await asyncio.to_thread(self._path(owner, id_).exists):
-                return id_
-        id_ = media_id(conversation, item)
-        await asyncio.to_thread(self._files.write, self._path(owner, id_), item.data)
-        return id_
 
-    def _path(self, owner: str, id_: str | None = None) -> Path:
-        """Return the path of a file, or of the owner's folder. Raises `NotFound` for a name that cannot be theirs."""
-        if not _OWNER.fullmatch(owner) or (id_ is not None and not _ID.fullmatch(id_)):
-            raise NotFound("there is no such attachment")
-        return self._folder / owner / (id_ or "")
+def id_of(owner: str, content: BinaryContent) -> str:
+    """Return the id under which these bytes are stored for an owner.
+
+    The owner is part of it, so that an id tells nobody whether another owner has the same file.
+    """
+    digest = sha256(owner.encode() + b"\0")
+    digest.update(content.data)
+    return f"{digest.hexdigest()}.{SUFFIXES.get(content.media_type, UNKNOWN)}"
 
 
 def new_file_id(media_type: str) -> str:
@@ -108,20 +166,14 @@ def type_of_id(id_: str) -> str:
     return _TYPES[id_.rpartition(".")[2]]
 
 
-def ids_in(text: str) -> set[str]:
-    """Return what could be the id of a stored file in this text, without its suffix."""
-    return set(_STEM.findall(text))
-
-
 def is_id(text: str) -> bool:
     """Return True if this could be the id of a stored file."""
     return bool(_ID.fullmatch(text))
 
 
-def media_id(conversation: str, item: BinaryContent) -> str:
-    """Return the id of a file that a model or tool made in this conversation; the same for storing and showing."""
-    digest = sha256(conversation.encode() + b"\0" + item.data).hexdigest()[:32]
-    return f"{digest}.{SUFFIXES.get(item.media_type, UNKNOWN)}"
+def ids_in(text: str) -> set[str]:
+    """Return what could be ids of stored files in this text."""
+    return set(_ID.findall(text))
 
 
 def display_name(identifier: str, media_type: str) -> str:
@@ -130,9 +182,8 @@ def display_name(identifier: str, media_type: str) -> str:
     return name if "." in name else f"{name}{guess_extension(media_type) or f'.{UNKNOWN}'}"
 
 
-def headers_of(content: BinaryContent, name: str = "") -> dict[str, str]:
-    """Return the HTTP headers of a file except its type. `name` is the file name for saving."""
-    is_inline = content.media_type.startswith(INLINE_TYPES)
-    file_name = quote(display_name(name or content.identifier, content.media_type))
-    disposition = "inline" if is_inline else f"attachment; filename*=UTF-8''{file_name}"
-    return {"cache-control": "private, max-age=86400", "content-disposition": disposition}
+def _check(owner: str, id_: str | None = None) -> str:
+    """Return the name of a file, or of the owner's folder. Raises `NotFound` for a name that cannot be theirs."""
+    if not _OWNER.fullmatch(owner) or (id_ is not None and not is_id(id_)):
+        raise NotFound("there is no such attachment")
+    return owner if id_ is None else f"{owner}/{id_}"

@@ -15,16 +15,20 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 
+from agent.history import Entry
 from agent.media.store import ROUTE, is_id, new_file_id, type_of_id
 from agent.transfer import FOREIGN_LINK, MISSING_FILE, UNKNOWN_PART, FileSource, FindFile, LeftOut
 
 
 class FileLinks:
-    """The links of one conversation. `files` are the files that were found, by their new ids."""
+    """The links of one conversation. `files` are the files that were found, by their new ids.
 
-    def __init__(self, find: FindFile) -> None:
+    `ids` are new ids that are known. They are final when a file is stored, because they are made from its bytes.
+    """
+
+    def __init__(self, find: FindFile, ids: Mapping[str, str] | None = None) -> None:
         self._find = find
-        self._ids = dict[str, str]()
+        self._ids = dict(ids or {})
         self.files, self.left_out = dict[str, FileSource](), LeftOut()
 
     def renewed(self, message: ModelMessage) -> ModelMessage:
@@ -41,6 +45,11 @@ class FileLinks:
                 new = self._value(content)
                 parts.append(replace(cast(Any, part), content=new) if new != content else part)
         return cast(ModelMessage, replace(cast(Any, message), parts=parts))
+
+    def renewed_entry(self, entry: Entry) -> Entry:
+        """Return the entry with new ids of files in its message and note."""
+        attachments = tuple(self.new_id(id_) for id_ in entry.note.attachments if is_id(id_))
+        return replace(entry, message=self.renewed(entry.message), note=replace(entry.note, attachments=attachments))
 
     def new_id(self, id_: str) -> str:
         """Return the new id of a file. Without the file it is an id that no file has, and the link is dead."""

@@ -14,7 +14,7 @@ from agent.errors import NotFound
 from agent.history import Entry, HistoryStore, Record, new_id, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
 from agent.media.references import files_named_in
-from agent.media.store import MediaStore, is_id
+from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
 from agent.transfer.file_links import FileLinks
 from agent.transfer.tree import parents_first
@@ -127,10 +127,9 @@ def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:
     note = replace(
         note,
         run_id=runs.setdefault(note.run_id, new_id()) if note.run_id else "",
-        attachments=tuple(links.new_id(id_) for id_ in note.attachments if is_id(id_)),
         cost=None if note.cost is not None and note.cost < 0 else note.cost,
     )
-    return replace(entry, message=links.renewed(entry.message), note=note)
+    return links.renewed_entry(replace(entry, note=note))
 
 
 def _text(entry: Any, name: str) -> str:

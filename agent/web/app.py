@@ -19,6 +19,7 @@ from agent.history import Entry, HistoryStore, now, open_store
 from agent.history.open_store import other_histories
 from agent.i18n.translator import negotiate
 from agent.local.manager import LocalModels
+from agent.media.places import open_place
 from agent.media.store import MediaStore
 from agent.providers import preload
 from agent.providers.discovery import discover
@@ -38,6 +39,7 @@ from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_que
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.health import Health
 from agent.web.housekeeping import run_housekeeping
+from agent.web.media_route import add_media_route
 from agent.web.middleware.event_stream import EventStreamMiddleware
 from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
 from agent.web.middleware.origins import Origins, is_loopback
@@ -47,7 +49,7 @@ from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
-from agent.web.routes import add_health_routes, add_media_route, add_page_routes
+from agent.web.routes import add_health_routes, add_page_routes
 from agent.web.run_event_routes import RunEventRoutes
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
@@ -141,8 +143,9 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
     os.environ["GRADIO_TEMP_DIR"] = str(unsent_files.folder)  # Gradio takes files that a visitor names from here
     models = LocalModels(settings.local, say=say)
-    media = MediaStore(settings.data_dir / "media")
-    quota = StorageQuota(settings.public, store, media, settings.data_dir / "media")
+    place = open_place(settings.media_url)
+    media = MediaStore(place)
+    quota = StorageQuota(settings.public, store, media, place.path("") or settings.data_dir)
     conversations = Conversations(settings, store, media, models, _tools(settings), quota)
     visitors = VisitorCookies.in_folder(settings.data_dir)
     return _Services(settings, store, media, models, unsent_files, quota, conversations, visitors)
@@ -167,8 +170,7 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     recovery = await recover(services.store, services.conversations.live_runs.is_busy)
     services.models.start()
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
-    # A store does not know the files that another history in the same folder names.
-    if not other_histories(services.settings.store, services.settings.data_dir):
+    if _knows_all_messages(services.settings):
         chores.append(OrphanedFiles(services.store, services.media).remove)
     tasks = [
         *([recovery] if recovery else ()),
@@ -187,6 +189,12 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
             task.cancel()
         await asyncio.wait(tasks)
         await services.aclose()
+
+
+def _knows_all_messages(settings: Settings) -> bool:
+    """Return False if another history, which the store does not know, may name stored files."""
+    others = other_histories(settings.store, settings.data_dir)
+    return not others and not (settings.is_in_memory and settings.media)
 
 
 class _ConversationExpiry:

@@ -1,17 +1,14 @@
-"""Our own routes beside the page: health, manifest, icons, and the files of conversations."""
+"""Our own routes beside the page: health, manifest and icons."""
 
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from agent.errors import NotFound
-from agent.media.store import ROUTE, MediaStore, headers_of
 from agent.providers import Models
 from agent.web.chat.live_runs import LiveRuns
 from agent.web.gradio_compat.application import root_url
 from agent.web.health import Health
-from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -41,20 +38,6 @@ def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
     for path, (name, kind) in ICONS.items():
         headers = {"cache-control": "public, max-age=86400"}
         app.add_route(path, _always(Response((STATIC / name).read_bytes(), media_type=kind, headers=headers)))
-
-
-def add_media_route(app: FastAPI, media: MediaStore) -> None:
-    """Add the route of the files of conversations. A visitor gets their own files and no others."""
-
-    async def attachment(request: Request) -> Response:
-        try:
-            content = await media.read(visitor_id_of(request.scope) or "", request.path_params["id_"])
-        except NotFound:
-            return Response("Not found.", status_code=404)
-        headers = headers_of(content, request.query_params.get("name", ""))
-        return Response(content.data, media_type=content.media_type, headers=headers)
-
-    app.add_api_route(ROUTE + "{id_}", attachment)
 
 
 def _always(answer: Response) -> Handler:

@@ -26,7 +26,6 @@ from agent.history.codec import dump_entries, load_entries
 from agent.i18n import N_, _, alternatives, catalogues, first_sentence, joined, listed, ngettext
 from agent.i18n.stored_text import StoredText
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
-from agent.media.store import MediaStore
 from agent.models.catalog import load_catalog
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.ui.components import TOOL_SUPPORT, render_attachments
@@ -229,7 +228,7 @@ async def test_too_many_files_is_in_german(tmp_path: Path) -> None:
     assert [said.format(file.name) in panel for file in files] == [False] * 8 + [True] * 2
     value = {"text": "See", "files": list(map(str, files))}
     with pytest.raises(InputError) as refused:
-        await message_parts(value, spec=SPEC, media=MediaStore(tmp_path / "media"), owner="ann", max_bytes=10**7)
+        await message_parts(value, spec=SPEC, owner="ann", max_bytes=10**7)
     assert GERMAN(refused.value.text) == f"{said.format('8.png')} {said.format('9.png')}"
     assert str(refused.value) == refused.value.text != GERMAN(refused.value.text)
 

@@ -22,7 +22,7 @@ from agent.history.memory import MemoryStore
 from agent.media.convert import convert_messages, image_limits, sound_limits
 from agent.media.mime import detect_mime
 from agent.media.references import with_data, with_references
-from agent.media.store import MediaStore, headers_of
+from agent.media.store import MediaStore
 from agent.models.catalog import load_catalog
 from agent.providers import ServedModel
 from agent.settings import LocalSettings, Settings
@@ -30,6 +30,7 @@ from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
+from agent.web.media_route import headers_of
 from agent.web.ui.api import stream_answer
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
@@ -282,12 +283,12 @@ async def test_files_are_stored_once_and_restored(tmp_path: Path, data: bytes, m
         ModelResponse([FilePart(BinaryContent.narrow_type(content))]),
         ModelRequest([ToolReturnPart("one", named, "a"), ToolReturnPart("two", ["Two:", named], "b")]),
     ]
-    kept = [await with_references(store, OWNER, "talk", message) for message in messages]
+    kept = [await with_references(store, OWNER, message, "entry") for message in messages]
     assert data not in repr(kept).encode()
-    [file] = (tmp_path / OWNER).iterdir()
+    [file] = (tmp_path / OWNER).glob("[!.]*")
     assert (file.suffix, file.read_bytes()) == (f".{suffix}", data)
     assert file.stat().st_mode & 0o077 == 0
-    assert [await with_references(store, OWNER, "talk", message) for message in kept] == kept
+    assert [await with_references(store, OWNER, message, "entry") for message in kept] == kept
     back = await with_data(store, OWNER, kept)
     assert back[1] == messages[1]
     assert back[2] == messages[2]
@@ -298,7 +299,7 @@ async def test_files_are_stored_once_and_restored(tmp_path: Path, data: bytes, m
         assert "(An attachment that was deleted.)" in str(part.content)  # type: ignore[union-attr]
     with pytest.raises(NotFound):
         await store.read(OTHER, file.name)
-    served = await store.read(OWNER, file.name)
+    served = await store.find(OWNER, file.name)
     inline = suffix in ("png", "wav", "mp3")
     assert headers_of(served)["content-disposition"].startswith("inline" if inline else "attachment")
     if suffix == "bin":
@@ -407,7 +408,7 @@ async def test_tool_media_match_reload_and_are_served(page: Conversations, scrip
 
 
 def _ids(text: str) -> list[str]:
-    return re.findall(r"media/([0-9a-f]{32}\.\w+)", text)
+    return re.findall(r"media/([0-9a-f]{64}\.\w+)", text)
 
 
 # --- what people are told ---------------------------------------------------------------------------------------------
@@ -464,10 +465,9 @@ async def test_refused_file_stores_nothing(
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.png"
     good.write_bytes(JPEG_SIDEWAYS)
     bad.write_bytes(PNG[:50])
-    store: Any = {"spec": CLAUDE, "media": MediaStore(tmp_path / "media"), "owner": OWNER, "max_bytes": 10**7}
+    store: Any = {"spec": CLAUDE, "owner": OWNER, "max_bytes": 10**7}
     with pytest.raises(InputError, match=r"^bad\.png is a PNG that is broken or cut off\.$"):
         await message_parts({"text": "See", "files": [str(good), str(bad)]}, **store)
-    assert not (tmp_path / "media").exists()
     text, kept = await message_parts({"text": "See", "files": [str(good)]}, **store)
     assert text == "See"
     assert isinstance(kept, BinaryContent)

@@ -247,7 +247,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, *, sha256: str = "") -> Iterator[Hub]:
 async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(picture_of_text(*INVOICE))
-    store: Any = {"spec": QWEN, "media": MediaStore(tmp_path / "media"), "owner": "ann", "max_bytes": 10**7}
+    store: Any = {"spec": QWEN, "owner": "ann", "max_bytes": 10**7}
     with (
         hub(monkeypatch, sha256="0" * 64),
         pytest.raises(
@@ -255,7 +255,6 @@ async def test_unpinned_file_transcribes_nothing(tmp_path: Path, monkeypatch: py
         ),
     ):
         await message_parts({"text": "See", "files": [str(path)]}, transcriber=Transcriber(tmp_path / "cache"), **store)
-    assert not (tmp_path / "media").exists()
     assert not list((tmp_path / "cache").rglob("*.part"))
 
 
@@ -390,7 +389,6 @@ async def test_message_keeps_picture_and_text(here: Transcriber, tmp_path: Path)
     text, kept, found = await message_parts(
         {"text": "How much?", "files": [str(path)]},
         spec=QWEN,
-        media=MediaStore(tmp_path / "media"),
         owner="ann",
         max_bytes=10**7,
         transcriber=here,

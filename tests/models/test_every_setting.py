@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from glob import glob
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ import gradio as gr
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic_ai.messages import BinaryContent
 from starlette.requests import Request
 
 from agent import Agent, Limits, Seals, Telemetry
@@ -333,6 +335,27 @@ async def test_history_is_stored_where_it_should_be(
     if "other" in text + str(env):
         data, unused = unused, data
     assert ((data / "history.sqlite").exists(), data.exists(), unused.exists()) == (stored, True, False)
+
+
+@shows("history.media", "SWITCHBOARD_MEDIA")
+@pytest.mark.parametrize(
+    ("text", "env", "folder"),
+    [
+        ("", {}, "data/media"),
+        ('[history]\nmedia = "file:FOLDER/other"', {}, "other"),
+        ('[history]\nmedia = "file:FOLDER/other"', {"SWITCHBOARD_MEDIA": "memory:"}, None),
+    ],
+    ids=["usual", "folder", "memory by environment"],
+)
+async def test_files_are_stored_where_they_should_be(
+    write: Write, tmp_path: Path, text: str, env: dict[str, str], folder: str | None
+) -> None:
+    picture = BinaryContent(b"data", media_type="image/png")
+    async with opened(write(text.replace("FOLDER", str(tmp_path)), **env)) as page:
+        id_ = await page.conversations.media.add("ann", picture, "message")
+        assert (await page.conversations.media.read("ann", id_)).data == picture.data
+    found = glob(f"{tmp_path}/**/{id_}", recursive=True)
+    assert found == ([f"{tmp_path}/{folder}/ann/{id_}"] if folder else [])
 
 
 @shows("history.keep_days", "history.guest_hours", "public.keep_days")

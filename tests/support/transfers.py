@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelRequest, TextPart, ToolReturnPart, UserPromptPart
 
 from agent.history import Entry, HistoryStore, Note, Record, new_id
-from agent.media.references import files_named_in, with_references
+from agent.media.references import files_named_in, reference_of, with_references
 from agent.media.store import MediaStore
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.portable import export_json
@@ -78,7 +78,9 @@ def _messages() -> st.SearchStrategy[ModelMessage]:
 async def stored(store: HistoryStore, media: MediaStore, record: Record, entries: Sequence[Entry]) -> Record:
     """Store a conversation, with its files in the media store."""
     kept = [
-        replace(entry, message=await with_references(media, record.owner, record.id, entry.message))
+        replace(
+            entry, message=await with_references(media, record.owner, entry.message, reference_of(record.id, entry.id))
+        )
         for entry in entries
     ]
     return await store.save(record, kept)

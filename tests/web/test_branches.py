@@ -29,8 +29,9 @@ class House:
 
     def __init__(self, folder: Path, limits: PublicSettings | None = None) -> None:
         self.store, self.busy = MemoryStore(), set[str]()
-        quota = StorageQuota(limits, self.store, MediaStore(folder), folder)
-        self.branches = Branches(self.store, quota, FOR_EVER, self.busy.__contains__)
+        self.media = MediaStore(folder)
+        quota = StorageQuota(limits, self.store, self.media, folder)
+        self.branches = Branches(self.store, self.media, quota, FOR_EVER, self.busy.__contains__)
         self.record = Record(owner="ann", title="Numbers")
 
     async def turn(self, text: str, after: str | None = None) -> str:

@@ -60,7 +60,7 @@ class House:
     async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Record:
         """Store a conversation with a picture from the visitor and one from the model."""
         journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), lifetimes)
-        mine = await self.media.add(owner, random_png(), "image/png")
+        mine = BinaryContent(random_png(), media_type="image/png")
         made = BinaryContent.narrow_type(BinaryContent(random_png(), media_type="image/png"))
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
         await journal.write(ModelResponse([FilePart(made)]), Note(ended=ended))
@@ -71,7 +71,7 @@ class House:
         return await self.expired.delete(at=now() + self.ahead, limit=limit)
 
     def files(self, owner: str) -> int:
-        return len(list(self.folder.glob(f"{owner}/*")))
+        return len(list(self.folder.glob(f"{owner}/[!.]*")))
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ async def test_round_has_a_limit(house: House) -> None:
 async def test_conversation_without_files_is_deleted(house: House) -> None:
     record = await house.talk(ANON, SHORT)
     house.ahead = DAY
-    for file in house.folder.glob(f"{ANON}/*"):
+    for file in house.folder.glob(f"{ANON}/[!.]*"):
         file.unlink()
     assert await house.delete() == 1
     assert not await house.store.retention.erase(record)
@@ -185,7 +185,7 @@ async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, save
 
 async def test_files_go_after_the_conversation(house: House, caplog: pytest.LogCaptureFixture) -> None:
     record = await house.talk(ANON, SHORT)
-    [file, *_] = house.folder.glob(f"{ANON}/*")
+    [file, *_] = house.folder.glob(f"{ANON}/[!.]*")
     file.unlink()
     file.mkdir()  # cannot be unlinked
     house.ahead = DAY

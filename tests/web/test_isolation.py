@@ -26,6 +26,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from playwright.sync_api import Browser, Request, Response, expect
+from pydantic_ai.messages import BinaryContent
 
 from agent.errors import NotFound
 from agent.media.store import MediaStore
@@ -820,10 +821,12 @@ async def test_no_name_escapes_the_owner_folder(tmp_path: Any, owner: str, id_: 
 
 async def test_only_its_owner_reads_a_picture(tmp_path: Any) -> None:
     store = MediaStore(tmp_path)
-    kept = await store.add(A, random_png(), "image/png")
-    assert (await store.read(A, kept.identifier)).data == kept.data
+    picture = BinaryContent(random_png(), media_type="image/png")
+    kept = await store.add(A, picture, "message")
+    assert (await store.read(A, kept)).data == picture.data
+    assert await store.add(B, picture, "message") != kept, "an id tells that another owner has the same file"
     with pytest.raises(NotFound):
-        await store.read(B, kept.identifier)
+        await store.read(B, kept)
     assert (tmp_path / A).stat().st_mode & 0o077 == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent.errors import HistoryError, Limited
 from agent.history import Note, Record
@@ -48,6 +48,10 @@ class StickyRetention(MemoryRetention):
         return await super().erase(record)
 
 
+def large_file(size: int) -> BinaryContent:
+    return BinaryContent(os.urandom(size), media_type="image/png")
+
+
 class Room:
     """A store with files of 0.4 MB, and its quota."""
 
@@ -60,7 +64,7 @@ class Room:
     async def talk(self, owner: str) -> Record:
         """Store a conversation with a file."""
         journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), LIFETIMES)
-        mine = await self.media.add(owner, os.urandom(400_000), "image/png")
+        mine = large_file(400_000)
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note(ended="stop"))
         return journal.record
 
@@ -173,18 +177,18 @@ async def test_guest_that_cannot_be_deleted_stops_no_others(tmp_path: Path) -> N
 async def test_files_that_nobody_names_make_room_too(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_of_guests=1)
     await room.talk(f"{GUEST_PREFIX}1")
-    await room.media.add(f"{GUEST_PREFIX}1", os.urandom(400_000), "image/png")
+    await room.media.add(f"{GUEST_PREFIX}1", large_file(400_000), "message")
     await room.reserve(GUESTS, 900_000)
     assert await room.owners() == set()
 
 
 async def test_quota_counts_after_deletion_and_restart(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_per_visitor=1)
-    file = await room.media.add("ann", os.urandom(900_000), "image/png")
+    file = await room.media.add("ann", large_file(900_000), "message")
     for current in (room, Room(tmp_path, stored_mb_per_visitor=1)):
         with pytest.raises(Limited):
             await current.reserve(ANN, 200_000)
-    await room.media.remove("ann", [file.identifier])
+    await room.media.remove_references("ann", {file: ["message"]})
     await room.reserve(ANN, 200_000)
 
 
@@ -248,7 +252,7 @@ def app(start_app: Callable[..., App], server: Running) -> App:
 
 def files(app: App) -> dict[str, int]:
     """Return the number of files of each owner."""
-    return {folder.name: len(list(folder.iterdir())) for folder in (app.folder / "data" / "media").glob("*")}
+    return {folder.name: len(list(folder.glob("[!.]*"))) for folder in (app.folder / "data" / "media").glob("*")}
 
 
 def test_message_over_the_limit_stores_and_asks_nothing(app: App, server: Running) -> None:

@@ -15,12 +15,11 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelRes
 from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
-from agent.media.owner_folders import FILE_BYTES, OwnerFolders
+from agent.media.owner_files import FILE_BYTES
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.web.chat.attachments import message_parts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal, branch
 from agent.web.chat.orphaned_files import KEPT_SECONDS, OrphanedFiles
@@ -28,24 +27,31 @@ from agent.web.chat.run_setup import Choices
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
-from tests.support.media_files import PNG
+from tests.support.media_files import PNG, random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
 
 ANN = Visitor(owner="ann")
+
+
+def file_of(size: int, number: int = 0) -> BinaryContent:
+    """Return a file of this size."""
+    return BinaryContent(bytes([number]) * size, media_type="image/png")
+
+
 SEEING = ModelSpec(id="local:one", name="Qwen/Qwen3-8B", label="One", provider="vllm", image=True)
 
 
-def pictures(folder: Path, count: int) -> list[str]:
-    paths = [folder / f"{number}.png" for number in range(count)]
+def pictures(folder: Path, count: int, data: bytes = PNG) -> list[str]:
+    paths = [folder / f"{number}-{len(data)}.png" for number in range(count)]
     for path in paths:
-        path.write_bytes(PNG)
+        path.write_bytes(data)
     return [str(path) for path in paths]
 
 
 def stored(folder: Path, owner: str = "ann") -> list[Path]:
     """Return the complete files of an owner."""
-    return sorted(path for path in (folder / owner).glob("*") if not path.name.startswith("."))
+    return sorted((folder / owner).glob("[!.]*"))
 
 
 class PausingStore(MemoryStore):
@@ -73,19 +79,6 @@ class PausingStore(MemoryStore):
 # Cancelled messages
 
 
-async def test_cancelled_parts_leave_no_file(tmp_path: Path) -> None:
-    media, folder = MediaStore(tmp_path / "media"), tmp_path / "media"
-    value = {"text": "See", "files": pictures(tmp_path, 8)}
-    task = asyncio.create_task(message_parts(value, spec=SEEING, media=media, owner="ann", max_bytes=10**7))
-    while len(stored(folder)) < 2:  # noqa: ASYNC110 - files are written by a thread
-        await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not (folder / "ann").exists()
-    assert await media.sizes() == {}
-
-
 @pytest.mark.parametrize(("method", "kept"), [("get", 0), ("save", 2)])
 async def test_cancelled_send_keeps_named_files_only(
     tmp_path: Path, model_server: Running, method: str, kept: int
@@ -95,10 +88,9 @@ async def test_cancelled_send_keeps_named_files_only(
     models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     page = Conversations(settings, store, MediaStore(tmp_path / "media"), models, tools=())
-    value = {"text": "!text Hi.", "files": pictures(tmp_path, 2)}
+    value = {"text": "!text Hi.", "files": [*pictures(tmp_path, 1), *pictures(tmp_path, 1, random_png())]}
     send = asyncio.create_task(page.send(ANN, "gone" if method == "get" else None, value, Choices()))
     await store.reached.wait()
-    assert len(stored(tmp_path / "media")) == 2
     send.cancel()
     await asyncio.sleep(0)
     store.proceed.set()
@@ -116,25 +108,28 @@ async def test_cancelled_send_keeps_named_files_only(
 async def test_total_follows_each_change(tmp_path: Path) -> None:
     media = MediaStore(tmp_path)
     assert await media.sizes() == {}
-    large = await media.add("ann", bytes(10_000), "image/png")
-    small = await media.add("ann", b"x", "image/png")
-    await media.add("bob", bytes(5000), "image/png")
+    large = await media.add("ann", file_of(10_000), "one")
+    assert await media.add("ann", file_of(10_000), "two") == large, "the same file was stored twice"
+    small = await media.add("ann", file_of(1), "one")
+    await media.add("bob", file_of(5000), "one")
     assert await media.sizes() == {"ann": 10_000 + FILE_BYTES, "bob": 5000}
     assert await MediaStore(tmp_path).sizes() == await media.sizes(), "a restart counts differently"
-    await media.remove("ann", [large.identifier, large.identifier])
+    assert await media.remove_references("ann", {large: ["one", "three"]}) == 0
+    assert (await media.sizes())["ann"] == 10_000 + FILE_BYTES
+    assert await media.remove_references("ann", {large: ["two"], small: ["two"]}) == 1
     assert await media.sizes() == {"ann": FILE_BYTES, "bob": 5000}
-    await media.remove("ann", [small.identifier])
+    await media.remove_references("ann", {small: ["one"]})
     await media.remove_all("bob")
     assert await media.sizes() == {}
-    assert await media.owners() == []
+    assert not (tmp_path / "ann").exists()
 
 
 async def test_recount_finds_changes_of_others(tmp_path: Path) -> None:
     media, other = MediaStore(tmp_path), MediaStore(tmp_path)
-    theirs = await media.add("ann", bytes(5000), "image/png")
+    theirs = await media.add("ann", file_of(5000), "one")
     assert await media.sizes() == {"ann": 5000}
-    await other.remove("ann", [theirs.identifier])
-    await other.add("bob", bytes(7000), "image/png")
+    await other.remove_references("ann", {theirs: ["one"]})
+    await other.add("bob", file_of(7000), "one")
     assert await media.sizes() == {"ann": 5000}
     await media.recount()
     assert await media.sizes() == {"bob": 7000}
@@ -144,25 +139,22 @@ async def test_recount_amid_writes_is_exact(tmp_path: Path) -> None:
     media = MediaStore(tmp_path)
 
     async def work(owner: str) -> None:
-        for _ in range(20):
-            content = await media.add(owner, bytes(5000), "image/png")
-            await media.add(owner, bytes(5000), "image/png")
-            await media.remove(owner, [content.identifier])
+        for number in range(20):
+            first, _ = [await media.add(owner, file_of(5000, 2 * number + place), "one") for place in range(2)]
+            await media.remove_references(owner, {first: ["one"]})
 
     await asyncio.gather(*(work(f"v{number}") for number in range(5)), *(media.recount() for _ in range(20)))
     assert await media.sizes() == {f"v{number}": 100_000 for number in range(5)}
 
 
-def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    folders = OwnerFolders(tmp_path)
-    with pytest.raises(TypeError):
-        folders.write(tmp_path / "ann" / "a", None)  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "ann" / "folder").mkdir(parents=True)  # cannot be unlinked
-    folders.write(tmp_path / "ann" / "b", b"x")
-    with pytest.raises(OSError, match="folder"):
-        folders.remove([tmp_path / "ann" / "folder", tmp_path / "ann" / "b"])
-    assert [path.name for path in (tmp_path / "ann").iterdir()] == ["folder"], "the others were not removed"
+async def test_failed_removal_removes_the_others(tmp_path: Path) -> None:
+    media = MediaStore(tmp_path)
+    stuck, other = [await media.add("ann", file_of(5000, number), "one") for number in range(2)]
+    (tmp_path / "ann" / stuck).unlink()
+    (tmp_path / "ann" / stuck / "folder").mkdir(parents=True)  # cannot be unlinked
+    with pytest.raises(OSError, match=stuck):
+        await media.remove_references("ann", {stuck: ["one"], other: ["one"]})
+    assert [path.name for path in stored(tmp_path)] == [stuck], "the others were not removed"
 
 
 async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +164,7 @@ async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monke
     quota = StorageQuota(settings.public, store, media, tmp_path / "media")
     page = Conversations(settings, store, media, models, (), quota)
     for number in range(30):
-        await media.add(f"other{number}", PNG, "image/png")
+        await media.add(f"other{number}", file_of(100), "one")
     await media.sizes()  # the first message after a start reads the folders
     scanned, scandir = list[str](), os.scandir
 
@@ -186,7 +178,7 @@ async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monke
         assert live is not None
         await live.run
     assert [path for path in scanned if path.startswith(str(tmp_path / "media"))] == []
-    assert (await media.sizes())["ann"] == 6 * FILE_BYTES
+    assert (await media.sizes())["ann"] == FILE_BYTES, "the same picture was stored more than once"
     await page.aclose()
 
 
@@ -200,17 +192,17 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await made.aclose()
 
 
-async def talk(store: MemoryStore | SqliteStore, media: MediaStore, owner: str) -> list[str]:
+async def talk(store: MemoryStore | SqliteStore, media: MediaStore, folder: Path, owner: str) -> list[str]:
     """Store a conversation with an abandoned branch. Return the ids of a visitor's and a model's file in each."""
     journal = StoreJournal(store, media, Record(owner=owner), Omitted())
     ids = list[str]()
     for _ in range(2):
-        mine = await media.add(owner, os.urandom(100), "image/png")
+        mine = BinaryContent(os.urandom(100), media_type="image/png")
         made = BinaryContent.narrow_type(BinaryContent(os.urandom(100), media_type="image/png"))
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
         await journal.write(ModelResponse([FilePart(made)]), Note(ended="stop"))
         journal.record = branch(journal.record, None)
-    ids += [path.name for path in stored(media._folder, owner)]
+    ids += [path.name for path in stored(folder, owner)]
     await store.save(journal.record)
     assert len(ids) == 4
     return ids
@@ -218,35 +210,37 @@ async def talk(store: MemoryStore | SqliteStore, media: MediaStore, owner: str) 
 
 async def test_orphaned_files_go_after_a_day(store: MemoryStore | SqliteStore, tmp_path: Path) -> None:
     media, now = MediaStore(tmp_path / "media"), time()
-    named = await talk(store, media, "ann")
+    named = await talk(store, media, tmp_path / "media", "ann")
     for owner in ("ann", "bob"):
-        for _ in range(2):
-            await media.add(owner, PNG, "image/png")
-    young = await media.add("ann", PNG, "image/png")
+        for number in range(2):
+            await media.add(owner, file_of(100, number), "gone")
+    young = await media.add("ann", file_of(100, 2), "gone")
+    begun = await media.add("ann", file_of(100, 3), "one")
     draft, notes = tmp_path / "media" / "ann" / ".draft", tmp_path / "media" / "ann" / "notes.txt"
     for path in (draft, notes):
         path.write_bytes(b"x")
-    for path in (tmp_path / "media").glob("*/*"):
-        if path.name != young.identifier:
+    for path in (tmp_path / "media").rglob("*"):
+        if path.is_file() and young not in path.parts:
             os.utime(path, (now - KEPT_SECONDS - 60, now - KEPT_SECONDS - 60))
+    await media.add("ann", file_of(100, 3), "two")  # a message that is not stored yet
     ahead = 0.0
     chore = OrphanedFiles(store, media, clock=lambda: now + ahead)
     assert await chore.remove() == 4
-    assert {path.name for path in stored(tmp_path / "media")} == {*named, young.identifier, notes.name}
+    assert {path.name for path in stored(tmp_path / "media")} == {*named, young, begun, notes.name}
     assert not draft.exists()
     assert not (tmp_path / "media" / "bob").exists()
-    assert await media.sizes() == {"ann": 6 * FILE_BYTES}
+    assert await media.sizes() == {"ann": 7 * FILE_BYTES}
     ahead = KEPT_SECONDS - 1
     assert await chore.remove() == 0, "all messages were read again on the same day"
     ahead = KEPT_SECONDS + 60
-    assert await chore.remove() == 1
+    assert await chore.remove() == 2
     assert {path.name for path in stored(tmp_path / "media")} == {*named, notes.name}
 
 
 async def test_damaged_message_keeps_its_files(tmp_path: Path) -> None:
     media, now = MediaStore(tmp_path / "media"), time()
     store = await SqliteStore.open(tmp_path / "history.sqlite")
-    named = await talk(store, media, "ann")
+    named = await talk(store, media, tmp_path / "media", "ann")
     await store._database._writer.execute_fetchall("UPDATE entries SET entry = '{' || entry")
     assert await OrphanedFiles(store, media, clock=lambda: now + 2 * KEPT_SECONDS).remove() == 0
     assert [path.name for path in stored(tmp_path / "media")] == named

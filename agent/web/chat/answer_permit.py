@@ -17,7 +17,7 @@ from agent.web.chat.visitor import Visitor
 class AnswerPermit:
     """The permit for one answer. With `owns_connection`, the connection serves only this answer and is closed with it.
 
-    Call `reserve` with the size of a message in bytes before the message is stored. `is_stored` is True once it is.
+    Call `reserve` with the size of a message in bytes before the message is stored.
     """
 
     connection: Connection
@@ -27,7 +27,6 @@ class AnswerPermit:
     owner: str
     reserve: Reserve
     handed_over: bool = False
-    is_stored: bool = False
 
     def hand_over(self) -> None:
         """Hand the permit over to a run. The end of the run calls `aclose`."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,14 +12,13 @@ from agent.errors import InputError
 from agent.i18n import N_, LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import ConvertedMedia, detect_mime
-from agent.media.owner_folders import FILE_BYTES
-from agent.media.store import MediaStore
+from agent.media.owner_files import FILE_BYTES
+from agent.media.store import id_of
 from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import extracted_text, fence
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
-from agent.runtime.shield import run_to_completion
 from agent.web.chat.storage_quota import Reserve, size_of
 
 WRITE_FIRST = _("Write something first.")
@@ -92,7 +91,6 @@ async def message_parts(
     value: dict[str, Any] | None,
     *,
     spec: ModelSpec,
-    media: MediaStore,
     owner: str,
     max_bytes: int,
     transcriber: Transcriber | None = None,
@@ -100,9 +98,9 @@ async def message_parts(
     reserve: Reserve | None = None,
     limits: AttachmentLimits = AttachmentLimits(),
 ) -> list[UserContent]:
-    """Return the parts of a submitted message. Raises `InputError` with a message; then nothing was stored.
+    """Return the parts of a submitted message. Stores nothing. Raises `InputError` with a message.
 
-    `reserve` is called with the total size before anything is stored, and can raise `Limited`. Each transcribed image
+    `reserve` is called with the total size of what is to be stored, and can raise `Limited`. Each transcribed image
     or audio file is followed by its text. `report` is called during transcription, and with None after it.
     """
     text = str((value or {}).get("text") or "")
@@ -134,24 +132,16 @@ async def message_parts(
         )
         await reserve(size_of([text, *quoted, *texts.values()]) + files_size)
     parts: list[UserContent] = [text] if text.strip() else []
-    try:
-        for number, plan in enumerate(planned):
-            if isinstance(plan.sent, ConvertedMedia):
-                parts.append(await media.add(owner, plan.sent.data, plan.sent.media_type))
-                if number in texts:
-                    kind = plan.sent.media_type.partition("/")[0]
-                    parts.append(extracted_text(texts[number], plan.name, kind))
-            elif plan.sent is not None:
-                parts.append(plan.sent)
-    except BaseException:  # a cancelled message must not leave its first files behind
-        await run_to_completion(media.remove(owner, ids_of(parts)))
-        raise
+    for number, plan in enumerate(planned):
+        if isinstance(plan.sent, ConvertedMedia):
+            content = BinaryContent(plan.sent.data, media_type=plan.sent.media_type)
+            parts.append(replace(content, identifier=await asyncio.to_thread(id_of, owner, content)))
+            if number in texts:
+                kind = plan.sent.media_type.partition("/")[0]
+                parts.append(extracted_text(texts[number], plan.name, kind))
+        elif plan.sent is not None:
+            parts.append(plan.sent)
     return parts
-
-
-def ids_of(parts: Sequence[UserContent]) -> list[str]:
-    """Return the ids of the files that were stored for these parts."""
-    return [part.identifier for part in parts if isinstance(part, BinaryContent)]
 
 
 def check_length(*texts: str) -> None:

@@ -6,9 +6,12 @@ Retry and edit store a new message beside the old one, after the same message. T
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from agent.errors import Conflict
+from agent.errors import AgentError, Conflict
 from agent.history import Entry, HistoryStore, Record
+from agent.media.references import references_in
+from agent.media.store import MediaStore
 from agent.messages.repair import count_bytes
+from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import IsBusy, RetentionPeriods
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING
@@ -21,8 +24,11 @@ from agent.web.chat.visitor import Visitor
 class Branches:
     """Changes which branch of a conversation is shown, and copies a branch. `periods` are the retention periods."""
 
-    def __init__(self, store: HistoryStore, quota: StorageQuota, periods: RetentionPeriods, is_busy: IsBusy) -> None:
-        self._store, self._quota, self._periods, self._is_busy = store, quota, periods, is_busy
+    def __init__(
+        self, store: HistoryStore, media: MediaStore, quota: StorageQuota, periods: RetentionPeriods, is_busy: IsBusy
+    ) -> None:
+        self._store, self._media, self._quota = store, media, quota
+        self._periods, self._is_busy = periods, is_busy
 
     async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
@@ -43,7 +49,20 @@ class Branches:
         copied = Record(owner=visitor.owner, title=record.title, head_id=entries[-1].id, expires_at=expires_at)
         async with self._quota.reservation(visitor, self._is_busy) as reserve:
             await reserve(sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in entries))
-            return (await self._store.save(copied, entries)).id
+            await run_to_completion(self._save_copy(record, copied, entries))
+        return copied.id
+
+    async def _save_copy(self, record: Record, copied: Record, entries: Sequence[Entry]) -> None:
+        """Add the copy's references to files, then store it, unless the original was deleted meanwhile."""
+        references = references_in(copied.id, entries)
+        originals = references_in(record.id, entries)  # files of older versions have no references yet
+        await self._media.add_references(copied.owner, {id_: [*references[id_], *originals[id_]] for id_ in references})
+        try:
+            await self._store.get(record.id, owner=record.owner)
+            await self._store.save(copied, entries)
+        except AgentError:
+            await self._media.remove_references(copied.owner, references)
+            raise
 
     async def _read(self, owner: str, conversation: str | None) -> Record:
         if conversation is None:

@@ -44,7 +44,7 @@ class RunningTurn:
             note=with_earlier_figures(live.omitted.on(run.result.note), earlier) if run.result else None,
             reasoning=(*stored.reasoning, *run.reasoning),
             replies={} if run.result and run.result.finish_reason == "suspended" else None,
-            files=generated_files(run.result.context.messages, live.conversation) if run.result else stored.files,
+            files=generated_files(run.result.context.messages, live.owner) if run.result else stored.files,
             watched_since=watched_since,
             quiet_since=max(live.started_at, run.emitted_at[-1] if run.emitted_at else 0.0),
         )

@@ -27,7 +27,7 @@ from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit, permit_answer
-from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, ids_of, message_parts
+from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, message_parts
 from agent.web.chat.branches import Branches
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
@@ -80,7 +80,7 @@ class Conversations:
         self.remembered, self.replies = RememberedSettings(), Replies()
         self.list = ConversationList(store, media, self.live_runs, self.replies)
         self.views = ChatViews(store, self.live_runs, self.replies)
-        self.branches = Branches(store, self._quota, RetentionPeriods.of(settings), self.list.is_in_use)
+        self.branches = Branches(store, media, self._quota, RetentionPeriods.of(settings), self.list.is_in_use)
 
     # Queries
 
@@ -135,7 +135,6 @@ class Conversations:
             parts = await message_parts(
                 value,
                 spec=permit.connection.spec,
-                media=self.media,
                 owner=owner,
                 max_bytes=self.settings.max_upload_bytes,
                 transcriber=self.transcriber if choices.extract_text else None,
@@ -143,12 +142,7 @@ class Conversations:
                 reserve=permit.reserve,
                 limits=self.attachment_limits,
             )
-            try:
-                return await self._start(await record_of(self._store, conversation, owner), parts, choices, permit)
-            except BaseException:  # also if the visitor has gone
-                if not permit.is_stored:  # no message will ever name these files
-                    await run_to_completion(self.media.remove(owner, ids_of(parts)))
-                raise
+            return await self._start(await record_of(self._store, conversation, owner), parts, choices, permit)
 
     async def answer(
         self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, pressed: QuestionId | None = None
@@ -296,11 +290,8 @@ class Conversations:
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
         live = self._begin(run, setup, permit)
-        try:
-            # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
-            await run_to_completion(setup.journal.wait_for_first_write(run))
-        finally:
-            permit.is_stored = setup.journal.has_written
+        # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
+        await run_to_completion(setup.journal.wait_for_first_write(run))
         self.replies.forget(record.id)
         return live
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from agent.errors import HistoryError
 from agent.history import HistoryStore, Record, now
-from agent.media.references import files_named_in
+from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
@@ -106,13 +106,16 @@ class ExpiredConversations:
 async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record, is_busy: IsBusy) -> bool:
     """Delete a conversation with its files, unless it is busy. Return True if it was deleted.
 
-    It is kept if it was saved after `record` was loaded. The files go last, so that no stored conversation lacks its
-    files. If the process is killed in between, `OrphanedFiles` removes them. Raises `HistoryError`.
+    It is kept if it was saved after `record` was loaded. Files that other messages name stay. The files go last, so
+    that no stored conversation lacks its files. If the process is killed in between, `OrphanedFiles` removes them.
+    Raises `HistoryError`.
     """
     try:
-        files = files_named_in([entry.message for entry in await store.entries(record)])
+        references = references_in(record.id, await store.entries(record))
     except HistoryError:  # a damaged conversation is deleted all the same
-        files = set[str]()
+        references = dict[str, set[str]]()
+    for names in references.values():
+        names.add(reference_of(record.id))
     deleted = False
 
     async def delete() -> None:
@@ -120,7 +123,7 @@ async def delete_conversation(store: HistoryStore, media: MediaStore, record: Re
         deleted = await store.retention.erase(record)
         if deleted:
             try:
-                await media.remove(record.owner, files)
+                await media.remove_references(record.owner, references)
             except OSError:  # `OrphanedFiles` tries again
                 log.exception("the files of a deleted conversation could not be removed")
 

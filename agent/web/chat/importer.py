@@ -5,23 +5,27 @@ The file is read twice: once to find everything that is wrong and the room that 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import BinaryIO, TypeVar
 
+from pydantic_ai.messages import BinaryContent
+
 from agent.errors import AgentError, Busy, InputError, Limited
 from agent.history import HistoryStore, Record
 from agent.i18n import LocalizedText, _, joined, listed, ngettext
 from agent.media.mime import detect_mime
+from agent.media.references import reference_of
 from agent.media.sandbox import open_image
 from agent.media.store import MediaStore, type_of_id
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 from agent.transfer import UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
+from agent.transfer.file_links import FileLinks
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, delete_conversation
 from agent.web.chat.storage_quota import StorageQuota
@@ -160,7 +164,7 @@ class Importer:
         record = replace(
             conversation.record, owner=owner, expires_at=self._periods.until(owner, running=False), revision=0
         )
-        kept = list[str]()
+        ids, log_reference = dict[str, str](), reference_of(record.id)
 
         async def store() -> None:
             for id_, source in conversation.files.items():
@@ -168,15 +172,24 @@ class Importer:
                 if data is None:
                     left_out[UNUSABLE_FILE] += 1
                     continue
-                kept.append(id_)
-                await self._media.add(owner, data, type_of_id(id_), id_=id_)
-            stored.append(await self._store.save(record, conversation.entries))
+                content = BinaryContent(data, media_type=type_of_id(id_))
+                ids[id_] = await self._media.add(owner, content, log_reference)
+            links = FileLinks(lambda _: None, ids)
+            entries = [links.renewed_entry(entry) for entry in conversation.entries]
+            stored.append(await self._store.save(record, entries))
 
         try:
             await run_to_completion(store())
         except (AgentError, OSError):
-            await run_to_completion(self._media.remove(owner, kept))
+            references = {id_: [log_reference] for id_ in ids.values()}
+            await run_to_completion(self._remove_references(owner, references))
             raise
+
+    async def _remove_references(self, owner: str, references: Mapping[str, Sequence[str]]) -> None:
+        try:
+            await self._media.remove_references(owner, references)
+        except OSError as error:
+            log.warning("files of an import that failed could not be removed: %s", error)
 
     async def _remove(self, records: Sequence[Record]) -> None:
         """Remove what was stored of an import that failed."""

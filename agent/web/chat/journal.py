@@ -1,19 +1,23 @@
 """The journal of a run on the page: appends each message to the conversation in the store, one save each."""
 
 import asyncio
+import logging
 import sys
 from dataclasses import dataclass, replace
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 
 from agent.errors import AgentError
-from agent.history import Entry, HistoryStore, Note, Record
-from agent.media.references import with_references
+from agent.history import Entry, HistoryStore, Note, Record, new_id
+from agent.media.references import new_files, reference_of, with_references
 from agent.media.store import MediaStore
 from agent.run import Run
+from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.transcript import message_text
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,8 @@ class StoreJournal:
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Store a message with its note. See `agent.run.Journal`."""
-        note = self.omitted.on(note)
         try:
-            kept = await with_references(self._media, self.record.owner, self.record.id, message)
-            async with self._saving, self.log.saving(note) as events:
-                entry = Entry(parent_id=self.record.head_id, message=kept, note=note)
-                self.record = await self._store.save(self._advance(entry), [entry], events)
+            await self._save(message, self.omitted.on(note))
         except BaseException as failure:
             if not self.first_write.done():
                 self.first_write.set_exception(failure)
@@ -85,12 +85,6 @@ class StoreJournal:
             raise
         if not self.first_write.done():
             self.first_write.set_result(None)
-
-    @property
-    def has_written(self) -> bool:
-        """True if the first message is in the store."""
-        written = self.first_write
-        return written.done() and not written.cancelled() and written.exception() is None
 
     async def wait_for_first_write(self, run: Run) -> None:
         """Wait for the first write. Raises what prevented it, also if the run ended without any write."""
@@ -103,6 +97,31 @@ class StoreJournal:
             self.first_write.result()
         elif run.result is not None:
             raise run.refused or AgentError(run.result.note.detail)
+
+    async def _save(self, message: ModelMessage, note: Note) -> None:
+        """Store the files of a message, then the message. If it is refused, remove those that no other one names."""
+        id_, is_sent = new_id(), False
+        try:
+            kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
+            async with self._saving, self.log.saving(note) as events:
+                entry = Entry(id=id_, parent_id=self.record.head_id, message=kept, note=note)
+                is_sent = True
+                self.record = await self._store.save(self._advance(entry), [entry], events)
+        except BaseException as failure:
+            if isinstance(failure, AgentError) or not is_sent:  # otherwise the store may still be saving it
+                await run_to_completion(self._remove_files(message, id_))
+            raise
+
+    async def _remove_files(self, message: ModelMessage, entry_id: str) -> None:
+        """Remove the files that only this message names, unless it is stored after all."""
+        owner = self.record.owner
+        try:
+            files = await asyncio.to_thread(new_files, owner, message)
+            if files and all(entry.id != entry_id for entry in await self._store.entries(self.record)):
+                reference = reference_of(self.record.id, entry_id)
+                await self._media.remove_references(owner, {id_: [reference] for id_ in files})
+        except (AgentError, OSError) as error:  # `OrphanedFiles` tries again
+            log.warning("the files of a refused message were not removed: %s", error)
 
     def _advance(self, entry: Entry) -> Record:
         timings = entry.note.timings

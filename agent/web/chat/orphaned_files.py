@@ -28,19 +28,21 @@ class OrphanedFiles:
         if now < self._next_check:
             return 0
         self._next_check = now + KEPT_SECONDS
-        return sum([await self._remove(owner, now - KEPT_SECONDS) for owner in await self._media.owners()])
+        before = now - KEPT_SECONDS
+        stored = await self._media.stored_before(before)
+        return sum([await self._remove(owner, files, before) for owner, files in stored.items()])
 
-    async def _remove(self, owner: str, before: float) -> int:
-        """Remove the orphaned files of one owner that were stored before this Unix time."""
-        orphaned = {id_.partition(".")[0]: id_ for id_ in await self._media.stored_before(owner, before)}
-        if not orphaned:
+    async def _remove(self, owner: str, files: set[str], before: float) -> int:
+        """Remove those of an owner's files that no message names, and that none refers to since this Unix time."""
+        if not files:
             return 0
+        orphaned = set(files)
         async for text in self._store.retention.texts(owner):
-            for stem in orphaned.keys() & await asyncio.to_thread(ids_in, text):
-                del orphaned[stem]
+            orphaned -= await asyncio.to_thread(ids_in, text)
+            if not orphaned:
+                return 0
         try:
-            await self._media.remove(owner, orphaned.values())
+            return await self._media.remove_unused(owner, orphaned, before)
         except OSError:
             log.exception("files that no message names could not be removed; this is tried again")
             return 0
-        return len(orphaned)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from agent.errors import AgentError, Conflict, NotFound
 from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents
-from agent.media.references import with_urls
+from agent.media.references import reference_of, with_urls
 from agent.media.store import MediaStore
 from agent.responses import Response
 from agent.run import Run
@@ -146,7 +146,7 @@ class RunLog:
     async def _shown(self, response: Response) -> Response:
         """Return the response with URLs of its files, or without files if they cannot be stored."""
         try:
-            return await with_urls(self._media, self._record.owner, self._record.id, response)
+            return await with_urls(self._media, self._record.owner, response, reference_of(self._record.id))
         except (AgentError, OSError) as error:
             log.warning("files of run %s were not stored: %s", self._id, error)
             return replace(response, content={**cast(Mapping[str, Any], response.content), "files": ()})

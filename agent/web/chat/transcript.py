@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 
 from agent.history import Entry, Note, Timings
 from agent.i18n import _
-from agent.media.store import display_name, media_id
+from agent.media.store import display_name, id_of
 from agent.responses import BubbleMarker, Piece, Response, pieces_of
 from agent.web.chat.questions import Call
 
@@ -209,14 +209,14 @@ def _sum(before: Timings | None, after: Timings | None) -> Timings | None:
     )
 
 
-def generated_files(messages: Iterable[ModelMessage], conversation: str = "") -> tuple[str, ...]:
+def generated_files(messages: Iterable[ModelMessage], owner: str = "") -> tuple[str, ...]:
     """Return the ids of the files that the model made since the last prompt, in a run's messages or in stored ones."""
     found: list[str] = []
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, UserPromptPart):
             found.clear()
         elif isinstance(part, FilePart):
-            found.append(media_id(conversation, part.content) if part.content.data else part.content.identifier)
+            found.append(id_of(owner, part.content) if part.content.data else part.content.identifier)
     return tuple(found)
 
 

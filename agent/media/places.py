@@ -1,0 +1,311 @@
+"""The places where files are stored: a folder of this machine, or any place that `fsspec` reaches.
+
+Every call blocks. Threads can share a place, but only one at a time changes the files of one folder.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkstemp
+from time import time
+from typing import Any, Protocol
+
+from agent.errors import ConfigError
+
+DRAFT_PREFIX = "."
+"""Begins the name of a file that is not written completely, and of a folder that does not hold files of people."""
+DRAFT_SECONDS = 24 * 3600.0
+"""A draft that is older than this belongs to a process that was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """The name of a file without its folder, its size in bytes, and the Unix time when it was written."""
+
+    name: str
+    size: int
+    written_at: float
+
+
+class Place(Protocol):
+    """Files by name. A name is a path with slashes, relative to the place. Every call can raise `OSError`."""
+
+    @property
+    def label(self) -> str:
+        """The place as people read it, without passwords."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, or replace it, and create its folder. A failed write leaves no file that looks complete."""
+        ...
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of a file from `start` to `end`. Raises `FileNotFoundError`."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a file in bytes, or None if there is none."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file, and its folder if it is empty then. A missing file is ignored."""
+        ...
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder with all that is in it. A missing folder is ignored."""
+        ...
+
+    def files(self, folder: str) -> list[FileInfo]:
+        """Return the complete files that are directly in a folder. A missing folder has none."""
+        ...
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders at the top of the place."""
+        ...
+
+    def remove_drafts(self, folder: str) -> None:
+        """Remove the drafts in a folder that nobody will finish."""
+        ...
+
+    def path(self, name: str) -> Path | None:
+        """Return the path of a file on this machine, or None if the place is elsewhere."""
+        ...
+
+
+class LocalFolder:
+    """A place in a folder of this machine. Other users can read neither its files nor its folders."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def label(self) -> str:
+        """Implement `Place.label`."""
+        return str(self._folder)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Implement `Place.write`: the file appears when it is complete, because others can read it meanwhile."""
+        path = self._folder / name
+        self._create_folder(path.parent)
+        if not data:
+            path.touch(mode=0o600)
+            return
+        number, draft = mkstemp(dir=path.parent, prefix=DRAFT_PREFIX)
+        try:
+            with open(number, "wb") as file:
+                file.write(data)
+            os.replace(draft, path)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            self._remove_if_empty(path.parent)
+            raise
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Implement `Place.read`."""
+        with open(self._folder / name, "rb") as file:
+            file.seek(start)
+            return file.read() if end is None else file.read(max(0, end - start))
+
+    def size(self, name: str) -> int | None:
+        """Implement `Place.size`."""
+        try:
+            return (self._folder / name).stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+
+    def remove(self, name: str) -> None:
+        """Implement `Place.remove`."""
+        path = self._folder / name
+        path.unlink(missing_ok=True)
+        self._remove_if_empty(path.parent)
+
+    def remove_folder(self, folder: str) -> None:
+        """Implement `Place.remove_folder`."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._folder / folder)
+
+    def files(self, folder: str) -> list[FileInfo]:
+        """Implement `Place.files`."""
+        found = list[FileInfo]()
+        with suppress(FileNotFoundError), os.scandir(self._folder / folder) as files:
+            for file in files:
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    info = file.stat(follow_symlinks=False)
+                    if not file.name.startswith(DRAFT_PREFIX) and file.is_file(follow_symlinks=False):
+                        found.append(FileInfo(file.name, info.st_size, info.st_mtime))
+        return found
+
+    def folders(self) -> list[str]:
+        """Implement `Place.folders`."""
+        try:
+            with os.scandir(self._folder) as folders:
+                return [folder.name for folder in folders if folder.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+
+    def remove_drafts(self, folder: str) -> None:
+        """Implement `Place.remove_drafts`."""
+        with suppress(OSError), os.scandir(self._folder / folder) as files:
+            for file in files:
+                if not file.name.startswith(DRAFT_PREFIX) or not file.is_file(follow_symlinks=False):
+                    continue
+                with suppress(OSError):
+                    if file.stat(follow_symlinks=False).st_mtime < time() - DRAFT_SECONDS:
+                        os.unlink(file)
+
+    def path(self, name: str) -> Path:
+        """Implement `Place.path`."""
+        return self._folder / name
+
+    def _create_folder(self, folder: Path) -> None:
+        inside = folder.relative_to(self._folder).parts
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for depth in range(1, len(inside) + 1):  # `parents=True` would give the folders in between other rights
+            self._folder.joinpath(*inside[:depth]).mkdir(exist_ok=True, mode=0o700)
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        """Remove the folder, and the folders above it in this place, as long as they are empty."""
+        with suppress(OSError):  # the folder still has other files
+            while folder != self._folder:
+                folder.rmdir()
+                folder = folder.parent
+
+
+class RemoteFolder:
+    """A place that `fsspec` reaches. `root` is a path in the file system `fs`.
+
+    A file is written in one request. Where the protocol cannot do this, a process that is killed meanwhile leaves a
+    part of the file, whose size tells it from the whole.
+    """
+
+    def __init__(self, fs: Any, root: str) -> None:
+        self._fs, self._root = fs, root.rstrip("/")
+
+    @property
+    def label(self) -> str:
+        """Implement `Place.label`."""
+        protocol = self._fs.protocol
+        root = re.sub(r"^/*([^/@]*@)?", "", self._root)
+        return f"{protocol if isinstance(protocol, str) else protocol[0]}://{root}"
+
+    def write(self, name: str, data: bytes) -> None:
+        """Implement `Place.write`. The folder is created if the file system has folders."""
+        path = self._path(name)
+        with _os_errors():
+            try:
+                self._fs.pipe_file(path, data)
+            except Exception:  # each protocol has its own error for a missing folder
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._fs.pipe_file(path, data)
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Implement `Place.read`."""
+        with _os_errors():
+            return self._fs.cat_file(self._path(name), start=start, end=end)
+
+    def size(self, name: str) -> int | None:
+        """Implement `Place.size`."""
+        try:
+            with _os_errors():
+                found = self._fs.info(self._path(name))
+        except FileNotFoundError:
+            return None
+        return int(found["size"]) if found["type"] == "file" else None
+
+    def remove(self, name: str) -> None:
+        """Implement `Place.remove`. Empty folders stay; an object store has none."""
+        with suppress(FileNotFoundError), _os_errors():
+            self._fs.rm_file(self._path(name))
+
+    def remove_folder(self, folder: str) -> None:
+        """Implement `Place.remove_folder`."""
+        with suppress(FileNotFoundError), _os_errors():
+            self._fs.rm(self._path(folder), recursive=True)
+
+    def files(self, folder: str) -> list[FileInfo]:
+        """Implement `Place.files`."""
+        return [
+            FileInfo(_name(found), int(found["size"]), self._written_at(found))
+            for found in self._list(self._path(folder))
+            if found["type"] == "file" and not _name(found).startswith(DRAFT_PREFIX)
+        ]
+
+    def folders(self) -> list[str]:
+        """Implement `Place.folders`."""
+        return [_name(found) for found in self._list(self._root) if found["type"] == "directory"]
+
+    def remove_drafts(self, folder: str) -> None:
+        """Implement `Place.remove_drafts`: there are none."""
+
+    def path(self, name: str) -> None:
+        """Implement `Place.path`."""
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        try:
+            with _os_errors():
+                return [found for found in self._fs.ls(path, detail=True) if _name(found)]
+        except FileNotFoundError:
+            return []
+
+    def _written_at(self, found: dict[str, Any]) -> float:
+        """Return the time under the name that the protocol gives it in a list, or ask for it."""
+        for name in ("LastModified", "last_modified", "mtime", "updated", "modified", "created"):
+            if (value := found.get(name)) is not None:
+                return _unix_time(value)
+        with _os_errors():
+            return _unix_time(self._fs.modified(found["name"]))
+
+
+def open_place(url: str) -> Place:
+    """Return the place that a URL names: "file:folder", "memory:" or another URL that `fsspec` knows.
+
+    Nothing is read or written yet. Raises `ConfigError` if the protocol is unknown or its driver is not installed.
+    """
+    protocol, _, rest = url.partition(":")
+    if protocol in ("file", "local"):
+        return LocalFolder(Path(rest.removeprefix("//")).expanduser())
+    fsspec: Any = import_module("fsspec")
+    if not rest.strip("/") and protocol == "memory":
+        return RemoteFolder(fsspec.filesystem("memory", global_store=False, skip_instance_cache=True), "")
+    try:
+        # What another process has written must be seen, so no list is kept.
+        fs, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+    except ImportError as error:  # its text names the package
+        raise ConfigError(f"Files cannot be kept at {protocol}: {error}, with pip install.") from error
+    except Exception as error:  # the text of other errors could name a password
+        known = f"{error}" if isinstance(error, ValueError) and "Protocol" in str(error) else type(error).__name__
+        raise ConfigError(f"Files cannot be kept at {protocol}: {known}.") from error
+    return RemoteFolder(fs, root)
+
+
+@contextmanager
+def _os_errors() -> Generator[None]:
+    """Turn the exceptions of a driver into `OSError`. Their text stays out of it, because it can name a password."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"the place of the files answered with {type(error).__name__}") from error
+
+
+def _name(found: dict[str, Any]) -> str:
+    """Return the last part of a listed name."""
+    return str(found["name"]).rstrip("/").rpartition("/")[2]
+
+
+def _unix_time(value: Any) -> float:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    return float(value)
