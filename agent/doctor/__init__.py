@@ -56,6 +56,7 @@ def _check_functions(settings: Settings, env: Mapping[str, str], online: bool) -
         "weights": lambda: models.weights(local),
         "keys": lambda: models.keys(env, online=online),
         "store": lambda: storage.store(settings),
+        "attachments": lambda: storage.attachments(settings),
         "disk": lambda: storage.disk(settings),
         "sandbox": machine.sandbox,
         "port": lambda: machine.port(settings.host, settings.port),

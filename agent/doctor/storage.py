@@ -1,5 +1,6 @@
 """Checks of the data that must survive a restart: history, disk space, and the storage of a Space."""
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +10,10 @@ from tempfile import TemporaryDirectory
 
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ConfigError, HistoryError, StoreUnavailable
-from agent.history import Record
+from agent.history import Record, new_id
 from agent.history.json_folder import damaged_records
 from agent.history.open_store import FILE, StoreOnServer, json_path, open_store, sqlite_path
+from agent.media.places import LocalFolder, Place, open_place
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
 
@@ -112,6 +114,35 @@ def _damaged_files(folder: Path) -> str | None:
         return None
     damaged = [*damaged_records(folder)]
     return f"has {len(damaged)} damaged conversations, the first in {damaged[0].parent}" if damaged else ""
+
+
+async def attachments(settings: Settings) -> list[Check]:
+    """Check that the place of attached files can be written, with a file that is then removed."""
+    place, fix = open_place(settings.media_url), "Make it writable, or set SWITCHBOARD_MEDIA to another place."
+    folder, label = place.path(""), place.label
+    try:
+        if folder is None or folder.is_dir():
+            await asyncio.to_thread(_write_trial, place)
+        else:  # the first start creates the folder itself
+            existing = next(path for path in folder.parents if path.exists())
+            with TemporaryDirectory(dir=existing, prefix=".doctor-") as trial:
+                await asyncio.to_thread(_write_trial, LocalFolder(Path(trial)))
+    except OSError as error:
+        return [fault("attachments", f"{label} cannot be written: {error.strerror or error}", fix)]
+    if settings.media_url.startswith("memory:"):
+        message = "attached files are kept in memory: a restart loses them"
+        return [warning("attachments", message, "Set SWITCHBOARD_MEDIA to a folder, such as file:data/media.")]
+    return [ok("attachments", f"{label} can be written")]
+
+
+def _write_trial(place: Place) -> None:
+    name = f".doctor/{new_id()}"
+    place.write(name, b"trial")
+    try:
+        if place.read(name) != b"trial":
+            raise OSError("a file that was written there has other bytes")
+    finally:
+        place.remove(name)
 
 
 async def disk(settings: Settings) -> list[Check]:

@@ -367,6 +367,24 @@ async def test_history_in_memory_is_reported(env: Env) -> None:
     assert (await found(env | {"SWITCHBOARD_STORE": "memory"}))["store"].state == "warning"
 
 
+@pytest.mark.parametrize(
+    ("media", "state", "message"),
+    [
+        ("file:FOLDER/files", "ok", "FOLDER/files can be written"),
+        ("file:FOLDER/taken/files", "fault", "FOLDER/taken/files cannot be written"),
+        ("memory:", "warning", "attached files are kept in memory: a restart loses them"),
+        ("s3://bucket/folder", "fault", "Install s3fs"),
+    ],
+    ids=["folder", "no folder", "memory", "no driver"],
+)
+async def test_place_of_files_is_checked(env: Env, tmp_path: Path, media: str, state: str, message: str) -> None:
+    (tmp_path / "taken").write_bytes(b"")
+    said = (await found(env | {"SWITCHBOARD_MEDIA": media.replace("FOLDER", str(tmp_path))}))["attachments"]
+    assert said.state == state
+    assert message.replace("FOLDER", str(tmp_path)) in said.message
+    assert not (tmp_path / "files").exists(), "the doctor has created the folder"
+
+
 def mounting(command: str) -> tuple[str, ...]:
     """Return a command prefix that runs `command`, which mounts something that no other process sees."""
     within = ("unshare", "--mount", "sh", "-c", f'{command} && exec "$@"', "sh")

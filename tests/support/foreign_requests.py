@@ -88,7 +88,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
     assert first.cookie is not None
     owner = owner_in(first.cookie)
-    kept = next((app.folder / "data" / "media" / owner).iterdir())
+    kept = next((app.folder / "data" / "media" / owner).glob("[!.]*"))
     ids = {
         "session": first.session,
         "event": event,
