@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
-from agent.media.references import files_named_in
+from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.messages.parts import extracted_text
 from agent.transfer.export import Download, Exporter, safe_name
@@ -174,7 +174,7 @@ async def test_deleted_attachment_is_said(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     entries = chain(ModelRequest([UserPromptPart([BinaryContent(picture("PNG"), media_type="image/png")])]))
     record = await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
-    await media.remove(OWNER, files_named_in(entry.message for entry in await store.entries(record)))
+    await media.remove_references(OWNER, references_in(record.id, await store.entries(record)))
     exporter = Exporter(store, media, OWNER, ENGLISH)
     for form in ("html", "markdown"):
         download = await exporter.one(record.id, form)

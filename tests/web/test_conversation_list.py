@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent.errors import InputError, NotFound
 from agent.history import HistoryStore, Note, Record, now
@@ -160,12 +160,12 @@ async def test_deletion_removes_the_files(
     page: Conversations, store: HistoryStore, listed: ConversationList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversation_list, "UNDO_SECONDS", 0.05)
-    picture = await page.media.add("ann", random_png(), "image/png")
+    picture = BinaryContent(random_png(), media_type="image/png")
     journal = StoreJournal(store, page.media, Record(owner="ann"), Omitted())
     await journal.write(ModelRequest([UserPromptPart(["See", picture])]), Note())
-    assert await page.media.owners() == ["ann"]
+    assert [*await page.media.sizes()] == ["ann"]
     await listed.delete("ann", journal.record.id)
-    await gone(page.media.owners)
+    await gone(page.media.sizes)
 
 
 async def test_restart_ends_the_undo_and_housekeeping_erases(
