@@ -416,6 +416,7 @@
     const changed = await act(`/${row.id}`, { method: "PATCH", body: { pinned: !row.pinned } });
     if (changed) await refresh();
   };
+  let endRenaming;
   const rename = (one, row) => {
     const link = $("a", one);
     const input = make("input", { "aria-label": said.chats_title, maxlength: "120", dir: "auto" });
@@ -424,7 +425,7 @@
     input.select();
     input.focus();
     let over = false;
-    const end = async (save) => {
+    const end = (endRenaming = async (save) => {
       if (over) return;
       over = true;
       const title = input.value.trim(), hadFocus = document.activeElement === input;
@@ -433,13 +434,11 @@
       if (!save || !title || title === row.title) return draw();
       update({ id: row.id, title });
       update(await act(`/${row.id}`, { method: "PATCH", body: { title } }));
-    };
+    });
     input.addEventListener("blur", () => end(true));
     input.addEventListener("keydown", (event) => {
-      if (event.isComposing) return;
-      if (event.key === "Enter") end(true);
-      else if (event.key === "Escape") end(false);
-      else return;
+      if (event.isComposing || event.key !== "Enter") return;
+      end(true);
       event.preventDefault();
       event.stopPropagation();
     });
@@ -475,7 +474,7 @@
       if (menu.matches(":popover-open")) {
         menu.hidePopover();
         opener?.focus();
-      } else event.target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+      } else endRenaming?.(false);
     } else if (event.key === "Escape" && event.target === search && search.value) {
       event.preventDefault();
       event.stopImmediatePropagation();
