@@ -9,7 +9,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from tempfile import TemporaryFile
 from typing import BinaryIO
 from urllib.parse import quote
@@ -29,6 +29,7 @@ from agent.web.chat.importer import Importer, ImportProgress, ImportResult
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.middleware.isolation import visitor_id_of
+from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import MB, UnsentFiles, delete
 
 EXPORTS = 32
@@ -111,6 +112,7 @@ class TransferRoutes:
             except ClientDisconnect:
                 return Response(status_code=400)
             except AgentError as error:
+                await _drop_rest(request)
                 return JSONResponse({"detail": translator(error.text)}, status_code=_status(error), headers=HEADERS)
             return _ImportResponse(stack.pop_all(), self._lines(visitor, body.file, translator))
 
@@ -170,6 +172,14 @@ class _Body:
     def _check(self, size: int) -> None:
         if size > self._most:
             raise Limited(_("At most {most:g} MB can be imported at once.", most=self._most / MB))
+
+
+async def _drop_rest(request: Request) -> None:
+    """Read the rest of a refused body for a while. Browsers send it all before they read an answer."""
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(LINGER_SECONDS):
+            async for _piece in request.stream():
+                pass
 
 
 def _line(event: ImportProgress | ImportResult, translator: Translator) -> str:

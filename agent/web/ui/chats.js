@@ -150,6 +150,11 @@
     if (list.scrollTop + 2 * list.clientHeight > list.scrollHeight) more();
   }, { passive: true });
   tabs?.addEventListener("message", () => refresh());
+  document.addEventListener("chats-imported", () => {
+    tabs?.postMessage("changed");
+    list.scrollTop = 0;
+    refresh();
+  });
   addEventListener("focus", () => refresh());
   document.addEventListener("visibilitychange", () => document.hidden || refresh());
 
@@ -372,7 +377,9 @@
     about = (hits ?? []).find(({ id }) => id === control.closest("li").dataset.id) ?? rows.get(control.closest("li").dataset.id);
     if (!about) return;
     const pin = entry("pin", about.pinned ? said.chats_unpin : said.chats_pin);
-    menu.replaceChildren(entry("rename", said.chats_rename), pin, entry("delete", said.chats_delete));
+    const forms = ["html", "markdown", "json"].map((form) =>
+      Object.assign(entry("export", said[`export_${form}`]), { value: form }));
+    menu.replaceChildren(entry("rename", said.chats_rename), pin, ...forms, entry("delete", said.chats_delete));
     menu.showPopover();
     const at = control.getBoundingClientRect(), size = menu.getBoundingClientRect();
     const rtl = getComputedStyle(control).direction === "rtl";
@@ -396,12 +403,15 @@
     entries.at(to % entries.length).focus();
   });
   menu.addEventListener("click", (event) => {
-    const kind = event.target.closest("button")?.className;
+    const chosen = event.target.closest("button"), kind = chosen?.className;
     if (!kind) return;
     menu.hidePopover();
     opener?.focus();
     if (kind === "rename") rename(opener.closest("li"), about);
     else if (kind === "pin") pin(about);
+    else if (kind === "export") {
+      document.dispatchEvent(new CustomEvent("export-chat", { detail: { id: about.id, form: chosen.value } }));
+    }
     else remove(about);
   });
 

@@ -11,7 +11,7 @@ from agent.web.ui.page_text import SCRIPTS as TEXTS
 HERE = Path(__file__).parent
 HELPERS = ("pieces", "division", "stream", "unchanged", "handover")
 """The scripts whose result other scripts use, by this name."""
-SCRIPTS = ("chats", "live", "page", "address", "attach")
+SCRIPTS = ("chats", "transfer", "live", "page", "address", "attach")
 
 
 def script() -> str:

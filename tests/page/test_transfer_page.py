@@ -1,0 +1,54 @@
+"""Export and import on the page: in the menu of a chat and at the foot of the list."""
+
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Download, expect
+
+from tests.conftest import App, Visitor
+
+Visit = Callable[..., Visitor]
+
+
+def exported(visitor: Visitor, form: str) -> Download:
+    """Export the only chat in this format from its menu."""
+    page = visitor.page
+    page.locator("#chats li").hover()
+    page.locator("#chats li").get_by_role("button").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name=form).click()
+    return download.value
+
+
+@pytest.mark.gate("A chat can be exported and imported.")
+def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    visitor.ask("!text **Bread** and water")
+    expect(page.locator("#chats li")).to_have_count(1)
+    shown = exported(visitor, "Export as a page")
+    assert shown.suggested_filename.endswith(".html")
+    assert "<strong>Bread</strong>" in shown.path().read_text()
+    assert "**Bread**" in exported(visitor, "Export as Markdown").path().read_text()
+    one = exported(visitor, "Export as JSON").path()
+    foot, choose = page.locator("#chats-foot"), page.locator("#chats-foot input")
+    with page.expect_download() as every:
+        foot.get_by_role("button", name="Export all").click()
+    assert len(json.loads(every.value.path().read_text())) == 2
+    archive = tmp_path / "export.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("conversations.json", one.read_bytes())
+    for count, file in enumerate((one, archive), 2):
+        choose.set_input_files({"name": "file.json", "mimeType": "application/json", "buffer": file.read_bytes()})
+        expect(page.locator("#chats li")).to_have_count(count)
+        expect(foot.get_by_role("status")).to_have_text("1 conversation was imported.")
+    expect(foot.get_by_role("progressbar")).to_be_hidden()
+    page.locator("#chats li a").first.click()
+    expect(visitor.mine).to_have_text(re.compile("Bread"))
+    choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[{"})
+    expect(foot.get_by_role("status")).to_have_text("The file is damaged or incomplete, so nothing was imported.")
+    expect(page.locator("#chats li")).to_have_count(3)
