@@ -1,8 +1,11 @@
 """Laws of stored files: exactly those stay that a stored message of their owner names, whatever happens."""
 
 import asyncio
+import base64
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from glob import glob
 from pathlib import Path
 from time import time
 from typing import Any
@@ -10,12 +13,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_ai.messages import BinaryContent, FilePart, ImageUrl, ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolReturnPart,
+)
 from pydantic_ai.messages import UserPromptPart as Prompt
 
 from agent.errors import HistoryError
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
 from agent.media.places import LocalFolder, Place, open_place
 from agent.media.references import files_named_in, reference_of, with_data, with_urls
 from agent.media.store import ROUTE, MediaStore, id_of
@@ -212,3 +224,18 @@ async def test_file_is_kept_while_another_message_names_it(tmp_path: Path, kind:
         await world.delete(number, [], is_refused=False)
     await world.check()
     assert await world.media.sizes() == {}
+
+
+async def test_rows_have_no_bytes_of_files(tmp_path: Path) -> None:
+    contents = [BinaryContent(os.urandom(3000), media_type="image/png") for _ in range(3)]
+    store = await SqliteStore.open(tmp_path / "history.sqlite")
+    journal = StoreJournal(store, MediaStore(tmp_path / "media"), Record(owner="ann"), Omitted())
+    await journal.write(ModelRequest([Prompt(["See", contents[0]])]), Note())
+    await journal.write(ModelResponse([FilePart(BinaryContent.narrow_type(contents[1]))]), Note())
+    await journal.write(ModelRequest([ToolReturnPart("draw", ["Drawn:", contents[2]], "call")]), Note(ended="stop"))
+    rows = b"".join(Path(path).read_bytes() for path in glob(f"{tmp_path}/history.sqlite*"))  # noqa: ASYNC240
+    await store.aclose()
+    assert all(id_of("ann", content).encode() in rows for content in contents)
+    for content in contents:
+        coded = [base64.b64encode(content.data[start : start + 300]) for start in range(3)]
+        assert not [piece for piece in (*coded, content.data[:300]) if piece[4:40] in rows]
