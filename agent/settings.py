@@ -224,7 +224,7 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     @property
     def loses_history_on_restart(self) -> bool:
         """True if this is a Space that loses its conversations when it restarts."""
-        if self.space is None:
+        if self.space is None or self.store.startswith(("postgres", "redis")):  # kept on another machine
             return False
         storage = self.space.storage
         return self.is_in_memory or storage is None or not self.data_dir.is_relative_to(storage)

@@ -122,6 +122,8 @@ def test_missing_mount_list_means_no_storage(tmp_path: Path) -> None:
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/data/chat"}, "/data/chat", False),
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_DATA": "/tmp/chat"}, "/tmp/chat", True),
         ({"PERSISTANT_STORAGE_ENABLED": "true", "SWITCHBOARD_STORE": "memory"}, "/data", True),
+        ({"SWITCHBOARD_STORE": "postgresql://db.example/chats"}, None, False),
+        ({"SWITCHBOARD_STORE": "rediss://db.example:6379/0"}, None, False),
         ({"SWITCHBOARD_DATA": "/data"}, "/data", True),  # the image sets it, with or without storage
     ],
 )
