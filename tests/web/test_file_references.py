@@ -239,3 +239,15 @@ async def test_rows_have_no_bytes_of_files(tmp_path: Path) -> None:
     for content in contents:
         coded = [base64.b64encode(content.data[start : start + 300]) for start in range(3)]
         assert not [piece for piece in (*coded, content.data[:300]) if piece[4:40] in rows]
+
+
+async def test_copy_keeps_the_files_of_a_deleted_chat(tmp_path: Path) -> None:
+    world = World(LocalFolder(tmp_path))
+    await world.write_old()
+    await world.send(2, [1], is_refused=False)
+    for number in (0, 2):
+        await world.copy(number, [], is_refused=False)
+        await world.delete(number, [], is_refused=False)
+        await world.check()
+        await world.delete(number + 10, [], is_refused=False)
+    await world.check()
