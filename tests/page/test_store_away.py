@@ -10,8 +10,6 @@ from playwright.sync_api import expect
 from tests.conftest import App, Visitor, becomes
 from tests.support.postgres_server import PASSWORD, QUOTED, PostgresServer
 
-pytestmark = pytest.mark.gate("a server of the history that is away loses no message")
-
 LINE = "Nothing can be kept at the moment, so no message can be sent."
 
 
@@ -32,6 +30,7 @@ def unfinished(server: PostgresServer) -> object:
     return count
 
 
+@pytest.mark.gate("A message is not lost while the server of the history is away.")
 def test_page_waits_for_its_history(
     start_app: Callable[..., App], visit: Callable[..., Visitor], postgres: PostgresServer
 ) -> None:
