@@ -10,13 +10,13 @@ from playwright.sync_api import CDPSession, ConsoleMessage, Locator, Page, sync_
 
 from tests.support.chromium import launch
 
-# Watches `#chat` for the scripted server's tokens `word0`, `word1`, ... It inspects only the end of the nodes in a
+# Watches the chat for the scripted server's tokens `word0`, `word1`, ... It inspects only the end of the nodes in a
 # mutation, so that watching costs the same in every contender. The clock is Date.now(), because it is the system clock,
 # as on the server; performance.timeOrigin was read when the browser started. It reports through console messages,
 # because a page that is behind answers no question until it has caught up, and the time limit would not hold. A timer
 # of 10 ms notes the longest time in which the page's event loop did nothing else.
 WATCH = """
-([every, last]) => {
+([every, last, root]) => {
   let top = -1, ticked = 0, gap = 0;
   const tick = () => {
     const now = performance.now();
@@ -47,12 +47,25 @@ WATCH = """
       if (record.type === "characterData") note(record.target.data, now);
       else for (const node of record.addedNodes) note(node.textContent, now);
     }
-  }).observe(document.querySelector("#chat"), { childList: true, subtree: true, characterData: true });
+  }).observe(document.querySelector(root), { childList: true, subtree: true, characterData: true });
 }
 """
 END_MS = 1500
 """Work of the page after the last token is part of the cost of an answer."""
 WARM_UP, WARMED_UP = "!text Ready.", "Ready."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """CSS selectors of a page: of the conversation, of the text box, and of a button that closes a greeting, or ""."""
+
+    chat: str
+    box: str
+    greeting: str = ""
+
+
+GRADIO = Place("#chat", "#composer [data-testid=textbox]")
+OPEN_WEBUI = Place("body", "#chat-input", "text=Okay, Let's Go!")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +98,14 @@ def browser_page() -> Iterator[Page]:
             browser.close()
 
 
-def open_chat(page: Page, url: str, seconds: float) -> Locator:
+def open_chat(page: Page, url: str, seconds: float, place: Place = GRADIO) -> Locator:
     """Load the page. Return its text box as soon as it accepts text."""
     page.set_default_timeout(seconds * 1000)
     page.goto(url, wait_until="commit")
-    box = page.locator("#composer").get_by_test_id("textbox")
+    box = page.locator(place.box)
     box.wait_for(state="visible")
+    if place.greeting:
+        page.locator(place.greeting).click()
     until = time.monotonic() + seconds
     while not box.is_editable():
         if time.monotonic() > until:
@@ -117,11 +132,11 @@ def _main_thread(pid: int) -> float:
         return 0.0
 
 
-def warm_up(page: Page, box: Locator) -> None:
+def warm_up(page: Page, box: Locator, place: Place = GRADIO) -> None:
     """Let the page and the app answer once, because the first answer of a process is slower."""
     box.fill(WARM_UP)
     box.press("Enter")
-    page.locator("#chat").get_by_text(WARMED_UP, exact=True).last.wait_for(state="visible")
+    page.locator(place.chat).get_by_text(WARMED_UP, exact=True).last.wait_for(state="visible")
     page.wait_for_timeout(1500)
 
 
@@ -131,11 +146,15 @@ def ask(
     prompt: str,
     tokens: int,
     *,
+    chat: str,
     cap: float,
     clock: Callable[[], float],
     tick: Callable[[], object],
 ) -> Seen:
-    """Send the prompt and watch until the last token is visible or `cap` seconds are over. Call `tick` meanwhile."""
+    """Send the prompt and watch the element `chat` until the last token is visible or `cap` seconds are over.
+
+    Calls `tick` meanwhile.
+    """
     at, noted, received = dict[int, float](), dict[str, float](), 0
 
     def heard(message: ConsoleMessage) -> None:
@@ -152,7 +171,7 @@ def ask(
         received += event["encodedDataLength"] or event["dataLength"]
 
     page.on("console", heard)
-    page.evaluate(WATCH, [10, tokens - 1])
+    page.evaluate(WATCH, [10, tokens - 1, chat])
     cdp = page.context.new_cdp_session(page)
     cdp.on("Network.dataReceived", got)
     cdp.send("Network.enable")

@@ -99,7 +99,8 @@ def report(results: Sequence[Result]) -> str:
 the request. First and last token: from when the server sends it until it is in the page. Worst gap: the longest time in
 which the page's event loop did one thing. Browser: the page's main thread. App CPU: all threads and children. Reader: a
 process that only reads the stream, for each token. Each figure of ours and of the reader is the median of three rounds,
-at 16,000 tokens and for the naive page (`gr.ChatInterface`) it is of one round. Each page has answered once before.
+at 16,000 tokens, for the naive page (`gr.ChatInterface`) and for Open WebUI it is of one round. Each page has answered
+once before.
 """
     return "\n".join([head, table(results)]).strip() + "\n"
 

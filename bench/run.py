@@ -1,9 +1,11 @@
 """`make bench`: our app against the naive page and the bare reader, on one scripted server.
 
 Plain answers come after 0, 40 and 400 earlier turns, and answers in Markdown have 4,000 and 16,000 tokens. It stops
-within 20 minutes, ends only processes that it started, and writes `results.md` and `results.json` beside it.
+within 25 minutes, ends only processes that it started, and writes `results.md` and `results.json` beside it.
 
-    python -m bench.run [--quick] [--only ours|naive|reader] [--answer tokens:1000:40]
+    python -m bench.run [--quick] [--only ours|naive|reader] [--answer tokens:1000:40] [--open-webui PROGRAM]
+
+`--open-webui` names the program of an installed Open WebUI, which then runs with a folder of its own, without login.
 """
 
 import argparse
@@ -23,12 +25,12 @@ from urllib.request import urlopen
 import psutil
 from playwright.sync_api import Page
 
-from bench.page import Seen, ask, browser_page, open_chat, renderer_clock, warm_up
+from bench.page import GRADIO, OPEN_WEBUI, Place, Seen, ask, browser_page, open_chat, renderer_clock, warm_up
 from bench.process import ROOT, CpuMeter, OutOfTime, bounded, started, wait_until_up
 from bench.report import ANSWERS, Answer, Result, middle, report
 from tests.support.ports import free_port
 
-LIMIT_S = 1200
+LIMIT_S = 1500
 CAP_S = 2.0
 """The seconds after which a page is stopped, as a multiple of the time in which the tokens are sent."""
 READY_S = 60.0
@@ -41,6 +43,7 @@ class Bench:
 
     base_url: str
     folder: Path
+    open_webui: str = ""
 
     def journal(self, after: int) -> list[dict[str, Any]]:
         """Return the server's journal without the bodies."""
@@ -87,6 +90,25 @@ def measure_ours(bench: Bench, answer: Answer) -> Result:
     return measure_app(bench, "ours", answer, [sys.executable, "app.py"], port, env=env, cookie=cookie)
 
 
+def measure_open_webui(bench: Bench, answer: Answer) -> Result:
+    """Measure Open WebUI without earlier turns. It asks the model for nothing but the answer, and downloads nothing."""
+    port = free_port()
+    off = ("WEBUI_AUTH", "ENABLE_OLLAMA_API", "ENABLE_VERSION_UPDATE_CHECK", "ANONYMIZED_TELEMETRY")
+    asked = ("TITLE", "TAGS", "FOLLOW_UP", "AUTOCOMPLETE")
+    env = {
+        **{name: "False" for name in (*off, *(f"ENABLE_{one}_GENERATION" for one in asked))},
+        **{name: "True" for name in ("OFFLINE_MODE", "BYPASS_EMBEDDING_AND_RETRIEVAL", "DO_NOT_TRACK")},
+        "OPENAI_API_BASE_URL": bench.base_url,
+        "OPENAI_API_KEY": "none",
+        "RAG_EMBEDDING_ENGINE": "openai",
+        "HF_HUB_OFFLINE": "1",
+        "DATA_DIR": tempfile.mkdtemp(dir=bench.folder),
+        "WEBUI_SECRET_KEY": "bench",
+    }
+    command = [bench.open_webui, "serve", "--host", "127.0.0.1", "--port", str(port)]
+    return measure_app(bench, "Open WebUI", answer, command, port, env=env, place=OPEN_WEBUI)
+
+
 def measure_app(
     bench: Bench,
     app: str,
@@ -96,6 +118,7 @@ def measure_app(
     *,
     env: dict[str, str] | None = None,
     cookie: tuple[str, str] | None = None,
+    place: Place = GRADIO,
 ) -> Result:
     """Start an app, open its page, ask, and compare the server's journal with the times on the page."""
     url, log = f"http://127.0.0.1:{port}/", bench.folder / f"{app}.log"
@@ -106,15 +129,17 @@ def measure_app(
         with started(command, log, env) as child:
             wait_until_up(child, url, log, READY_S)
             up = time.monotonic() - begun
-            box = open_chat(page, url, READY_S)
+            box = open_chat(page, url, READY_S, place)
             wait_for_past(page, answer.turns)
             time.sleep(3.5)  # the app imports its provider some time after the page is ready
-            warm_up(page, box)
+            warm_up(page, box, place)
             meter, cap = CpuMeter(child), 10 + CAP_S * answer.tokens / 200
             last = max((line["id"] for line in bench.journal(0)), default=0)
             main_thread = renderer_clock(page)
             before = meter.seconds()
-            seen = ask(page, box, answer.prompt, answer.tokens, cap=cap, clock=main_thread, tick=meter.seconds)
+            seen = ask(
+                page, box, answer.prompt, answer.tokens, chat=place.chat, cap=cap, clock=main_thread, tick=meter.seconds
+            )
             cpu = meter.seconds() - before
             rss = psutil.Process(child.pid).memory_info().rss / 2**20
             line = max(bench.journal(last), key=lambda line: line["sent"], default=None)
@@ -154,7 +179,12 @@ def lags(seen: Seen, line: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
-MEASURES = {"reader": measure_reader, "naive": measure_naive, "ours": measure_ours}
+MEASURES = {
+    "reader": measure_reader,
+    "naive": measure_naive,
+    "Open WebUI": measure_open_webui,
+    "ours": measure_ours,
+}
 
 
 def measure(bench: Bench, app: str, answer: Answer) -> Result:
@@ -170,13 +200,13 @@ def measure(bench: Bench, app: str, answer: Answer) -> Result:
 
 
 @contextmanager
-def scripted(folder: Path) -> Iterator[Bench]:
+def scripted(folder: Path, open_webui: str) -> Iterator[Bench]:
     """Run the model server in a separate process. Its context is long enough for 400 turns."""
     port, log = free_port(), folder / "server.log"
     command = [sys.executable, "-m", "tests.support.scripted_server", "--port", str(port), "--max-model-len", "1000000"]
     with started(command, log) as child:
         wait_until_up(child, f"http://127.0.0.1:{port}/health", log, 20)
-        yield Bench(f"http://127.0.0.1:{port}/v1", folder)
+        yield Bench(f"http://127.0.0.1:{port}/v1", folder, open_webui)
 
 
 def grouped(results: Sequence[Result]) -> list[list[Result]]:
@@ -202,6 +232,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short answer after 40 turns")
     parser.add_argument("--only", action="append", choices=list(MEASURES), help="may be given again")
     parser.add_argument("--answer", action="append", type=parsed, help="script:tokens:turns:rounds; may be given again")
+    parser.add_argument("--open-webui", default="", metavar="PROGRAM", help="measure this Open WebUI, too")
     given = parser.parse_args()
     answers: Sequence[Answer] = given.answer or (ANSWERS[1:2] if given.quick else ANSWERS)
     results: list[Result] = []
@@ -209,13 +240,15 @@ def main() -> None:
         suppress(OutOfTime),
         bounded(LIMIT_S),
         tempfile.TemporaryDirectory() as folder,
-        scripted(Path(folder)) as bench,
+        scripted(Path(folder), given.open_webui) as bench,
     ):
         # Round by round, so that other load on the machine affects all alike.
         for number in range(max(answer.rounds for answer in answers)):
             for answer in answers:
                 for app in given.only or MEASURES:
-                    if number < (1 if app == "naive" else answer.rounds):
+                    if app == "Open WebUI" and (not given.open_webui or answer.turns):
+                        continue
+                    if number < (answer.rounds if app in ("ours", "reader") else 1):
                         results.append(measure(bench, app, answer))
     results = [middle(same) for same in grouped(results)]
     print(text := report(results))
