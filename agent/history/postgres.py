@@ -28,16 +28,27 @@ SELECT {_RECORD} FROM conversations
 WHERE owner = %(owner)s AND {_LIVE} {{pinned}} ORDER BY place DESC LIMIT %(limit)s OFFSET %(offset)s
 """
 _PINNED = {None: "", True: "AND pinned", False: "AND NOT pinned"}
-_SEARCH = f"""
-WITH found AS (
+RECENT = 300
+"""The conversations in which a search looks first. For a common word, they have enough hits."""
+_RECENT_HITS = f"""
+SELECT id, place, entry_id FROM (
+    SELECT * FROM conversations WHERE owner = %(owner)s AND {_LIVE} ORDER BY place DESC LIMIT {RECENT}
+) AS recent LEFT JOIN LATERAL (
+    SELECT entry_id FROM entry_texts WHERE conversation_id = recent.id AND {{in_text}} ORDER BY number DESC LIMIT 1
+) AS found ON TRUE WHERE entry_id IS NOT NULL OR {{in_title}}
+"""
+_ALL_HITS = f"""
+SELECT id, place, entry_id FROM conversations LEFT JOIN (
     SELECT DISTINCT ON (conversation_id) conversation_id, entry_id FROM entry_texts
     WHERE owner = %(owner)s AND {{in_text}} ORDER BY conversation_id, number DESC
-)
-SELECT {_RECORD}, entry FROM conversations
-LEFT JOIN found ON found.conversation_id = conversations.id
-LEFT JOIN entries ON entries.conversation_id = found.conversation_id AND entries.id = found.entry_id
-WHERE owner = %(owner)s AND {_LIVE} AND (found.entry_id IS NOT NULL OR {{in_title}})
-ORDER BY place DESC LIMIT %(limit)s
+) AS found ON conversation_id = id
+WHERE owner = %(owner)s AND {_LIVE} AND (entry_id IS NOT NULL OR {{in_title}})
+"""
+# The hits are chosen before the records are read, because turning a record to text costs more than finding it.
+_SEARCH = f"""
+WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT %(limit)s)
+SELECT {_RECORD}, entry FROM hits JOIN conversations ON conversations.id = hits.id
+LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
 """
 _LABEL = f"""
 UPDATE conversations SET pinned = coalesce(%(pinned)s::boolean, pinned),
@@ -158,8 +169,13 @@ class PostgresStore:
         if not words:
             return []
         patterns = {f"word{number}": like(word) for number, word in enumerate(words)}
-        sql = _SEARCH.format(in_text=_contains("text", patterns), in_title=_contains("folded_title", patterns))
-        rows = await self._database.rows(sql, owner=escape(owner), limit=max(limit, 0), **patterns)
+        conditions = {"in_text": _contains("text", patterns), "in_title": _contains("folded_title", patterns)}
+        rows: Sequence[Any] = ()
+        for hits in (_RECENT_HITS, _ALL_HITS):
+            sql = _SEARCH.format(hits=hits.format(**conditions))
+            rows = await self._database.rows(sql, owner=escape(owner), limit=max(limit, 0), **patterns)
+            if len(rows) >= limit:
+                break
         entries = [self._database.load(load_entries, [row[3]])[0] if row[3] is not None else None for row in rows]
         found = zip(self._records(rows), entries, strict=True)
         return [hit_in(record, entry, words) for record, entry in found]

@@ -20,7 +20,7 @@ from redis.exceptions import (
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
 from agent.history.redis_scripts import Script
 from agent.history.uninterrupted import UninterruptedWork
-from agent.i18n import N_, _
+from agent.i18n import _
 
 MAX_CONNECTIONS = 16
 """Connections of one process. Further calls wait for one of them."""
@@ -31,7 +31,6 @@ PREFIX = "switchboard"
 
 log = logging.getLogger(__name__)
 
-_UNREACHABLE = N_("The Redis server {address} cannot be reached: start it, or correct SWITCHBOARD_STORE.")
 
 Argument = str | bytes | int | float
 
@@ -107,7 +106,11 @@ class RedisServer:
         log.debug("Redis at %s: %s", self.address, error)
         refusal = _refusal(error)
         if refusal is None:
-            return StoreUnavailable(_(_UNREACHABLE, address=self.address))
+            sentence = _(
+                "The Redis server {address} cannot be reached: start it, or correct SWITCHBOARD_STORE.",
+                address=self.address,
+            )
+            return StoreUnavailable(sentence)
         reason = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
         return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=reason))
 

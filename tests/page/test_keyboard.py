@@ -144,7 +144,7 @@ FOCUSED = """() => {
   const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
   return {
     name: at.closest("#settings, #chats, #chats-toggle, #help, #model")?.id
-      ?? (at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? at.innerText)
+      ?? (at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? (at.innerText || at.title))
       : at.id || at.dataset.testid || at.tagName),
     visible: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth,
     seen: seen || at.matches("#dock:focus-within textarea"),  // the frame around it darkens
@@ -171,9 +171,9 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.chat.locator(".example")).to_have_count(4)
     names = walk(visitor, 20)
-    assert names[:5] == ["chats", "chats-toggle", "new", "help", "settings"]
-    assert [name.split(" ")[0] for name in names[5:9]] == ["chat"] * 4
-    assert names[9:] == ["upload-button", "textbox", "submit-button", "model"]
+    assert names[:7] == ["chats", "chats", "chats", "chats-toggle", "new", "help", "settings"]  # search, import, export
+    assert [name.split(" ")[0] for name in names[7:11]] == ["chat"] * 4
+    assert names[11:] == ["upload-button", "textbox", "submit-button", "model"]
     visitor.ask("!reasoning Because. !text Here is why.")
     visitor.page.wait_for_function(MENDED)
     names = walk(visitor, 20)
@@ -182,6 +182,7 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
         "chat Copy message",
         "chat Edit",
         "chat Reasoning",
+        "chat Branch from here into a new chat",
         "chat Copy message",
         "chat Retry",
         "chat Undo",

@@ -19,7 +19,7 @@ from agent.transfer.portable import export_json
 from agent.transfer.reading import FoundConversation, ImportReader
 from tests.support.strategies import TEXT, responses, tool_returns, user_prompts
 
-OWNER = "a1b2"
+OWNER = "the-owner"
 LIMITS = ImportLimits(file_bytes=100_000_000, json_bytes=200_000_000, attachment_bytes=20_000_000)
 
 

@@ -355,7 +355,8 @@
     new MutationObserver((changes) => {
       for (const { addedNodes } of changes) addedNodes.forEach(unnamed);
     }).observe(log, { childList: true, subtree: true });
-    let top = 0, following = true, held = false, touched = -Infinity, changed = -Infinity, settling = false;
+    let top = 0, following = true, held = false, settling = false;
+    let touched = -Infinity, turnedUp = -Infinity, changed = -Infinity;
     // A busy page draws the next frame late, and tells of the scrolling that a change caused only then.
     const change = () => {
       changed = performance.now();
@@ -383,12 +384,16 @@
     };
     const down = () => {
       change();
-      if (!following) return;
+      if (!following || performance.now() - turnedUp < 200) return;
       log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
       top = log.scrollTop;
     };
     const touch = () => (touched = performance.now());
     for (const kind of ["wheel", "touchmove"]) log.addEventListener(kind, touch, { passive: true });
+    // Text that comes between a turn of the wheel and its scrolling must not take the view back down.
+    log.addEventListener("wheel", ({ deltaY }) => {
+      if (deltaY < 0) turnedUp = performance.now();
+    }, { passive: true });
     log.addEventListener("pointerdown", () => (held = true));
     for (const kind of ["pointerup", "pointercancel", "pointermove"]) {
       window.addEventListener(kind, (event) => (held &&= event.buttons > 0), { passive: true });
