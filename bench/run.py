@@ -200,7 +200,7 @@ def measure(bench: Bench, app: str, answer: Answer) -> Result:
 
 
 @contextmanager
-def scripted(folder: Path, open_webui: str) -> Iterator[Bench]:
+def scripted(folder: Path, open_webui: str = "") -> Iterator[Bench]:
     """Run the model server in a separate process. Its context is long enough for 400 turns."""
     port, log = free_port(), folder / "server.log"
     command = [sys.executable, "-m", "tests.support.scripted_server", "--port", str(port), "--max-model-len", "1000000"]

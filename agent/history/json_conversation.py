@@ -42,7 +42,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What the store knows of a conversation without reading its record.
+    """The facts that the store has of a conversation without reading its record.
 
     `place` orders an owner's conversations by their last save. A clock can stand still or step back. `length` are the
     bytes of the entries' file, `entries_size` those of the entries alone, and `record_size` those of the record.

@@ -225,7 +225,7 @@ class PostgresStore:
 
 @dataclass(frozen=True, slots=True)
 class _Saving:
-    """What one save stores: the record with its new revision, its JSON, and the entries with theirs."""
+    """The values of one save: the record with its new revision, its JSON, and the entries with theirs."""
 
     record: Record
     text: str

@@ -505,7 +505,7 @@ def test_page_shows_the_same_live_and_reloaded(
             await asyncio.to_thread(server.wait_for, lambda lines: len(lines) >= requests)
             wanted = sum(len(text) for kind, text in spoken(over_the_wire(last)))
             await _until(run, lambda: sum(_length(r) for r in _after_results(run)) >= wanted)
-            page.stop(OWNER, conversation)
+            page.live_runs.stop(conversation, OWNER)
         views = [view async for view in watch(page, OWNER, conversation)]
         await run
         await asyncio.sleep(0)

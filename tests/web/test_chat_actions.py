@@ -89,7 +89,7 @@ async def test_verb_is_refused_during_an_answer(page: Conversations, verb: str) 
         await VERBS[verb](page, conversation, message)
     assert refused.value.text == STILL_WRITING
     assert page.live_runs.is_busy(conversation)
-    page.stop("ann", conversation)
+    page.live_runs.stop(conversation, "ann")
     await settle(page)
     shown = (await view_of(page, "ann", conversation)).messages
     assert [one["metadata"]["id"] for one in shown if one["role"] == "user"] == [message]
@@ -130,11 +130,11 @@ async def test_answer_that_begins_during_a_view_is_running(page: Conversations, 
 
 async def test_only_its_owner_stops_an_answer(page: Conversations) -> None:
     conversation, _ = await first(page, "!tokens 9000 @20")
-    page.stop("bob", conversation)
+    page.live_runs.stop(conversation, "bob")
     live = page.live_runs.get(conversation, "ann")
     assert live is not None
     assert live.run.cancel_reason is None
-    page.stop("ann", conversation)
+    page.live_runs.stop(conversation, "ann")
     assert live.run.cancel_reason == "user_request"
 
 

@@ -138,7 +138,7 @@ async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     conversation, message = await cut(page, "!pace 2 !length 3")
     await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
     await wait_for_word(page, conversation, 3)
-    page.stop("ann", conversation)
+    page.live_runs.stop(conversation, "ann")
     await settle(page)
     [_, text, caption] = (await view_of(page, "ann", conversation)).messages
     assert content(text).startswith(words(0, 4).rstrip())

@@ -363,7 +363,7 @@ async def test_file_texts_count_too(conversations: Conversations, server: Runnin
     with pytest.raises(AgentError, match=r"has about 50,\d\d\d tokens, and Large reads at most"):
         await conversations.send(ANN, None, {"text": "!text Hi.", "files": files}, Choices(model=LARGE.id))
     assert len(server.journal()) == before
-    assert await conversations.last_conversation("ann") is None
+    assert await conversations.list.last_used("ann") is None
 
 
 async def test_history_makes_room_for_a_long_message(conversations: Conversations, server: Running) -> None:
@@ -375,7 +375,7 @@ async def test_history_makes_room_for_a_long_message(conversations: Conversation
     sent = str(server.journal()[-1]["body"]["messages"])
     assert "yyyy" in sent
     assert "xxxx" not in sent
-    view = await view_of(conversations, "ann", await conversations.last_conversation("ann"))
+    view = await view_of(conversations, "ann", await conversations.list.last_used("ann"))
     assert "xxxx" in str(view.messages[0])
 
 

@@ -29,7 +29,7 @@ SEED = 20
 
 @law("processes", "base")
 async def reopened_store_shows_the_same(trial: Trial) -> None:
-    """What was saved is there when the data is opened again."""
+    """A save is there when the data is opened again."""
     record, entries = await started(trial.store, "1", "2")
     await trial.reopen()
     same(await trial.store.list(ALICE), [record], "the list")

@@ -1,4 +1,4 @@
-"""What the author of a store supplies, and one trial of a law: an empty place, its store and a clock."""
+"""The description of a store by its author, and one trial of a law: an empty place, its store and a clock."""
 
 import asyncio
 import os

@@ -91,6 +91,11 @@ class ConversationList:
             next_offset=more,
         )
 
+    async def last_used(self, owner: str) -> str | None:
+        """Return the id of the conversation that was saved last, or None if there is none."""
+        found = await self._store.list(owner, limit=1)
+        return found[0].id if found else None
+
     async def row(self, owner: str, conversation: str) -> Row:
         """Return one conversation. Raises `NotFound`."""
         return self._row(await self._store.get(conversation, owner=owner))

@@ -1,4 +1,4 @@
-"""The chat service: send, stop, retry, edit and undo. Knows no widgets.
+"""The chat service: send, retry, edit and undo. Knows no widgets.
 
 The store is the single source of truth. A run writes to it through a journal, and a page watches the run. Every call
 names the owner and is refused for conversations of other owners.
@@ -84,20 +84,9 @@ class Conversations:
 
     # Queries
 
-    async def last_conversation(self, owner: str) -> str | None:
-        """Return the id of the conversation that this owner used last."""
-        found = await self._store.list(owner, limit=1)
-        return found[0].id if found else None
-
     def choices(self, owner: str) -> Choices:
         """Return what this owner has set, or the defaults."""
         return self.remembered.get(owner) or Choices()
-
-    @property
-    def is_settled(self) -> bool:
-        """True if a model is ready and none is still loading."""
-        status = self.models.local.status
-        return status.phase == "ready" and (status.done is None or status.done >= 1)
 
     def model_for(self, owner: str, model: str | None) -> ModelSpec | None:
         """Return the named model, or the one that this owner chose before, or the first local one."""
@@ -235,11 +224,6 @@ class Conversations:
         self._check_not_busy(conversation)  # an answer can have begun while the messages were read
         await self._store.save(branch(record, entry.parent_id))
         return message_text(entry)
-
-    def stop(self, owner: str, conversation: str | None) -> None:
-        """Cancel the answer that is being written, if there is one."""
-        if live := self.live_runs.get(conversation, owner):
-            live.run.cancel("user_request")
 
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""

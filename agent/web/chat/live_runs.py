@@ -166,6 +166,11 @@ class LiveRuns:
         task.add_done_callback(lambda _: self._remove(live))  # also if the task never took its first step
         return live
 
+    def stop(self, conversation: str | None, owner: str) -> None:
+        """Cancel the running answer of this owner's conversation, if there is one."""
+        if live := self.get(conversation, owner):
+            live.run.cancel("user_request")
+
     def is_busy(self, conversation: str) -> bool:
         """Return True if an answer is being written in this conversation."""
         return self._find(conversation) is not None

@@ -171,6 +171,12 @@ class ModelMenu:
         if not self.keys.has_any(owner):
             self.keys.collect_soon()
 
+    @property
+    def is_settled(self) -> bool:
+        """True if a model is ready and none is still loading."""
+        status = self.local.status
+        return status.phase == "ready" and (status.done is None or status.done >= 1)
+
     async def aclose(self) -> None:
         """Close the shared connections."""
         for connection in self._connections.values():

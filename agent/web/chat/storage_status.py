@@ -1,4 +1,4 @@
-"""Whether conversations can be kept at the moment, for the line of the page that says so."""
+"""The state of the store, for the line of the page that says that nothing can be kept."""
 
 from agent.errors import StoreUnavailable
 from agent.history import HistoryStore, new_id

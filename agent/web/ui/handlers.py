@@ -80,7 +80,7 @@ class Handlers:
             if wanted:
                 found = wanted if await self._conversations.list.has(session.owner, wanted) else None
             else:
-                found = await self._conversations.last_conversation(session.owner)
+                found = await self._conversations.list.last_used(session.owner)
             is_missing = bool(wanted) and found is None
         except StoreUnavailable:  # every later call names the owner, too
             found, is_missing = wanted or session.conversation, False
@@ -255,7 +255,7 @@ class Handlers:
         session = self._sessions.get(request)
         if sending := self._submissions.get(request.session_hash or ""):
             sending.stop()
-        self._conversations.stop(session.owner, session.conversation)
+        self._conversations.live_runs.stop(session.conversation, session.owner)
 
     def new(self, request: gr.Request) -> Updates:
         """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""

@@ -30,12 +30,12 @@ class ModelWidgets:
         """Return the line above the chat: that the store is away, or the status of a loading model."""
         if self._conversations.storage.is_away:
             return storage_line(session.translator)
-        settled, status = self._conversations.is_settled, self._conversations.models.local.status
+        settled, status = self._conversations.models.is_settled, self._conversations.models.local.status
         return "" if settled else status_line(status, session.translator)
 
     def timer(self) -> gr.Timer:
         """Return the timer of the page, which asks again until the store is there and all models are loaded."""
-        return gr.Timer(active=self._conversations.storage.is_away or not self._conversations.is_settled)
+        return gr.Timer(active=self._conversations.storage.is_away or not self._conversations.models.is_settled)
 
     def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> Updates:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
