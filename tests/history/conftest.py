@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.history import HistoryStore
-from tests.support.history_stores import STORES, Clock
+from tests.support.history_stores import STORE_PARAMS, STORES, Clock
 from tests.support.postgres_server import stop_shared_server
 
 
@@ -22,7 +22,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=STORE_PARAMS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[HistoryStore]:
     opened = await STORES[request.param](tmp_path, clock)
     yield opened

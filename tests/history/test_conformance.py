@@ -5,11 +5,15 @@ from pathlib import Path
 import pytest
 
 from agent.history.conformance import Law, check, laws_for
-from tests.support.history_stores import FILE_LEDGER, SUBJECTS, subject_name
+from tests.support.history_stores import FILE_LEDGER, SERVERS, SUBJECTS, subject_name
 
-SLOW = pytest.mark.slow
+
+def marks(name: str, law: Law) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if name in SERVERS or "processes" in law.needs else []
+
+
 CASES = [
-    pytest.param(law, subject_name(name), id=f"{name}-{law.name}", marks=SLOW if "processes" in law.needs else ())
+    pytest.param(law, subject_name(name), id=f"{name}-{law.name}", marks=marks(name, law))
     for name, subject in {**SUBJECTS, "FILE_LEDGER": FILE_LEDGER}.items()
     for law in laws_for(subject)
 ]

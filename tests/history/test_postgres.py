@@ -50,6 +50,8 @@ async def test_script_without_close_still_ends(url: str) -> None:
     script = """
 import asyncio, sys
 from agent.history.postgres import PostgresStore
+
+pytestmark = pytest.mark.slow
 async def main():
     store = await PostgresStore.open(sys.argv[1])
     await asyncio.gather(*(store.list("ann") for _ in range(20)))  # new connections are being made

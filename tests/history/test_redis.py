@@ -23,6 +23,8 @@ from tests.support import redis_servers
 from tests.support.history_stores import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
 from tests.support.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[RedisStore]:

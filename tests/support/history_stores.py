@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.history import HistoryStore
 from agent.history.conformance import Clock, Subject
 from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
@@ -65,6 +67,11 @@ STORES: dict[str, Opener] = {
     "postgres": postgres,
     "redis": redis_servers.redis,
 }
+
+SERVERS = ("postgres", "redis")
+"""The stores whose tests start a server."""
+STORE_PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SERVERS else ()) for name in STORES]
+"""The names of the stores, as parameters of a fixture."""
 
 
 async def in_memory(_: Path, store: Any) -> bytes:

@@ -23,7 +23,7 @@ from agent.web.chat.expiry import ExpiredConversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
-from tests.support.history_stores import ALICE, MALLORY, STORES, Clock, started
+from tests.support.history_stores import ALICE, MALLORY, STORE_PARAMS, STORES, Clock, started
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
@@ -33,7 +33,7 @@ CALLS = ModelSpec(id="local:calls", name="calls", label="Calls", provider="vllm"
 SERVER = Config(rate=500.0, models=("calls",))
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=STORE_PARAMS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
     opened = await STORES[request.param](tmp_path, Clock())
     yield opened
