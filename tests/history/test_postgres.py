@@ -24,6 +24,8 @@ from tests.support.postgres_server import PASSWORD, QUOTED, PostgresServer, prog
 ROOT = Path(__file__).parents[2]
 TABLES = ("conversations", "entries", "entry_texts", "runs", "run_events")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server() -> PostgresServer:
@@ -50,8 +52,6 @@ async def test_script_without_close_still_ends(url: str) -> None:
     script = """
 import asyncio, sys
 from agent.history.postgres import PostgresStore
-
-pytestmark = pytest.mark.slow
 async def main():
     store = await PostgresStore.open(sys.argv[1])
     await asyncio.gather(*(store.list("ann") for _ in range(20)))  # new connections are being made

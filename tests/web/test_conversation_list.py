@@ -103,6 +103,7 @@ async def test_title_is_one_line_and_never_empty(store: HistoryStore, listed: Co
         await listed.change(MALLORY, record.id, title="Mine")
 
 
+@pytest.mark.slow
 async def test_marks_follow_the_answer(page: Conversations, listed: ConversationList) -> None:
     conversation = await said(page, '!tokens 100 @50 !tool ask_user {"question": "Which?"}')
     assert (await listed.row(ALICE, conversation)).state == "answering"
