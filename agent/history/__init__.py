@@ -3,7 +3,8 @@
 `agent.history.records` describes the values, `agent.history.contract` the contract.
 """
 
-from agent.history.contract import HistoryStore, RetentionStore, RunStore
+from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore
+from agent.history.links import NO_LINK, Link, digest_of, new_token
 from agent.history.open_store import open_store
 from agent.history.records import (
     CHANGED_ELSEWHERE,
@@ -24,9 +25,12 @@ __all__ = [
     "CHANGED_ELSEWHERE",
     "NO_CONVERSATION",
     "NO_ENTRY",
+    "NO_LINK",
     "SCHEMA",
     "Entry",
     "HistoryStore",
+    "Link",
+    "LinkStore",
     "Note",
     "Record",
     "RetentionStore",
@@ -36,7 +40,9 @@ __all__ = [
     "SearchHit",
     "Timings",
     "UnfinishedRun",
+    "digest_of",
     "new_id",
+    "new_token",
     "now",
     "open_store",
 ]

@@ -7,6 +7,8 @@ conversation unreadable. Knows nothing of the storage itself.
 import json
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -23,6 +25,7 @@ _ENTRIES = TypeAdapter(list[Entry], config=ConfigDict(ser_json_bytes="base64", v
 _RECORDS = TypeAdapter(list[Record])
 
 T = TypeVar("T")
+V = TypeVar("V", Entry, Record)
 
 
 def dump_entries(entries: Sequence[Entry]) -> list[str]:
@@ -44,6 +47,21 @@ def dump_record(record: Record) -> str:
     return _dump(_RECORDS, record, record.id)
 
 
+def reload_record(record: Record) -> tuple[Record, str]:
+    """Return the record as it will load again, and as one JSON object. Raises `HistoryError` if it would not load."""
+    return _reload(_RECORDS, record, record.id)
+
+
+def next_revision(record: Record, at: datetime) -> tuple[Record, str]:
+    """Return what the next save stores of a record that is saved at this time, as `reload_record` does."""
+    return reload_record(replace(record, revision=record.revision + 1, updated_at=at))
+
+
+def stored_title(title: str) -> str:
+    """Return a title as it will load again."""
+    return reload_record(Record(owner="", title=title))[0].title
+
+
 def load_records(texts: Iterable[str]) -> list[Record]:
     """Return the records of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
     return _load(_RECORDS, texts)
@@ -58,7 +76,12 @@ def load_undamaged(text: str) -> Record | None:
         return None
 
 
-def _dump(adapter: TypeAdapter[list[Any]], value: Entry | Record, name: str) -> str:
+def _dump(adapter: TypeAdapter[list[V]], value: V, name: str) -> str:
+    return _reload(adapter, value, name)[1]
+
+
+def _reload(adapter: TypeAdapter[list[V]], value: V, name: str) -> tuple[V, str]:
+    """Return the value as it will load again, and its JSON."""
     try:
         text = _write(adapter, value)
         # The serialiser accepts parts of an unknown kind; only reading the text back reveals them.
@@ -67,7 +90,7 @@ def _dump(adapter: TypeAdapter[list[Any]], value: Entry | Record, name: str) -> 
         raise HistoryError(f"{type(value).__name__} {name!r} cannot be stored: {_first_line(error)}") from error
     if _identity(same) != _identity(value):
         raise HistoryError(f"{type(value).__name__} {name!r} cannot be stored: its ids or owner are not plain text.")
-    return text
+    return same, text
 
 
 def _load(adapter: TypeAdapter[list[T]], texts: Iterable[str]) -> list[T]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from datetime import datetime
 from typing import Protocol
 
+from agent.history.links import Link
 from agent.history.records import Entry, Record
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit
@@ -33,6 +34,33 @@ class RunStore(Protocol):
 
     async def remove(self, before: datetime) -> int:
         """Remove the events of runs that ended before then. Return the number of these runs."""
+        ...
+
+
+class LinkStore(Protocol):
+    """Read-only links. Whoever has the token of one may read it, so `get` is the one call that names no owner.
+
+    A link goes with its conversation, and is missing as soon as one of the two has expired.
+    """
+
+    async def put(self, link: Link) -> None:
+        """Store a new link, and remove the expired ones of its conversation.
+
+        Raises `NotFound` if its owner does not have the conversation, `Conflict` if its digest is stored already, and a
+        plain `HistoryError` if it would not load again.
+        """
+        ...
+
+    async def get(self, digest: str) -> Link:
+        """Return the link with this digest. Raises `NotFound`."""
+        ...
+
+    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        """Return the links to a conversation, the oldest first. Raises `NotFound`."""
+        ...
+
+    async def remove(self, digest: str, *, owner: str) -> None:
+        """Remove a link of this owner. Raises `NotFound`."""
         ...
 
 
@@ -93,6 +121,7 @@ class HistoryStore(Protocol):
     """
 
     runs: RunStore
+    links: LinkStore
     retention: RetentionStore
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:

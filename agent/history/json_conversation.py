@@ -24,6 +24,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import HistoryError
+from agent.history.links import Link
 from agent.i18n import _
 
 RECORD, ENTRIES, EVENTS = "record.jsonl", "entries.jsonl", ".events"
@@ -59,6 +60,7 @@ class State:
     length: int
     record_size: int = 0
     runs: Mapping[str, RunState] = field(default_factory=dict[str, RunState])
+    links: Mapping[str, Link] = field(default_factory=dict[str, Link])
 
     @property
     def size(self) -> int:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Self
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.history.contract import RetentionStore, RunStore
+from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, reload_record
+from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.json_conversation import ENTRIES, Addition, State, StoredEntry, damaged, entry_lines, read_entries
 from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
+from agent.history.json_links import JsonLinks
 from agent.history.json_retention import JsonRetention
 from agent.history.json_runs import JsonRuns, add_events
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
@@ -33,6 +34,7 @@ class JsonStore:
     def __init__(self, folder: JsonFolder) -> None:
         self._folder = folder
         self.runs: RunStore = JsonRuns(folder)
+        self.links: LinkStore = JsonLinks(folder)
         self.retention: RetentionStore = JsonRetention(folder)
 
     @classmethod
@@ -50,9 +52,7 @@ class JsonStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
         texts = dump_entries(entries)
-        (saved,) = load_records(
-            [dump_record(replace(record, revision=record.revision + 1, updated_at=self._folder.clock()))]
-        )
+        saved, _ = next_revision(record, self._folder.clock())
         added = [
             StoredEntry(entry.id, entry.parent_id, fold(searchable_text(entry)), text)
             for entry, text in zip(entries, texts, strict=True)
@@ -129,6 +129,7 @@ def _save(folder: JsonFolder, record: Record, added: Sequence[StoredEntry], even
         entries_size=size + sum(len(one.json.encode()) for one in added),
         length=start + len(lines),
         runs=old.runs if old else {},
+        links=old.links if old else {},
     )
     additions = [Addition(ENTRIES, start, lines)] if lines else []
     if events is not None:
@@ -209,8 +210,8 @@ def _hit(folder: JsonFolder, state: State, words: Sequence[str]) -> SearchHit | 
 
 def _label(folder: JsonFolder, id_: str, owner: str, change: Callable[[Record], Record]) -> Record:
     state, stored = find_live(folder, owner, id_)
-    (record,) = load_records([dump_record(change(stored))])
-    folder.write_record(replace(state, pinned=record.pinned), dump_record(record), is_new=False)
+    record, text = reload_record(change(stored))
+    folder.write_record(replace(state, pinned=record.pinned), text, is_new=False)
     return record
 
 

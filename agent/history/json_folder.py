@@ -3,9 +3,11 @@
     owners/<owner>/<conversation>/   the files of a conversation, see `agent.history.json_conversation`
     ids/<conversation>               names the owner's folder, so that no two owners have the same id
     runs/<number>-<run>              names the folder of the run's conversation; the numbers are in order of the starts
+    links/<digest>                   names the folder of the conversation to which this link leads
     lock                             is locked by the process that writes
 
-`ids` and `runs` are indexes: a file there counts only if the conversation says the same. `open` makes missing ones.
+`ids`, `runs` and `links` are indexes: a file there counts only if the conversation says the same. `open` makes missing
+ones.
 """
 
 import asyncio
@@ -46,7 +48,7 @@ class JsonFolder:
 
     def __init__(self, path: Path, patience: float, clock: Callable[[], datetime]) -> None:
         self.path, self.clock = path, clock
-        self._owners, self._ids, self._runs = (path / name for name in ("owners", "ids", "runs"))
+        self._owners, self._ids, self._runs, self._links = (path / name for name in ("owners", "ids", "runs", "links"))
         self._patience = patience
         self._turn = asyncio.Lock()
         self._work = UninterruptedWork()
@@ -109,6 +111,7 @@ class JsonFolder:
         files.remove(self.folder_of(state.owner, state.id))
         (self._ids / name_of(state.id)).unlink(missing_ok=True)
         self.remove_runs(state.runs)
+        self.remove_links(state.links)
 
     def is_taken(self, owner: str, id_: str) -> bool:
         """Return True if another owner has a conversation with this id."""
@@ -125,7 +128,7 @@ class JsonFolder:
         self.remove_runs([run_id])  # of a save that failed
         numbers = [int(name.partition("-")[0]) for name in self._run_names()]
         name = f"{max(numbers, default=0) + 1:016}-{name_of(run_id)}"
-        _write_private(self._runs / name, f"{name_of(state.owner)}/{name_of(state.id)}")
+        _write_private(self._runs / name, _place_of(state))
 
     def find_run(self, run_id: str) -> State | None:
         """Return the state of the conversation that has this run."""
@@ -149,13 +152,31 @@ class JsonFolder:
             run = name.partition("-")[2]
             if run == wanted or not wanted:
                 with suppress(FileNotFoundError):  # it was removed meanwhile
-                    owner, _, conversation = (self._runs / name).read_text().partition("/")
-                    state = self._state(self._owners / owner, conversation)
+                    state = self._state_at(self._runs / name)
                     if state is not None:
                         yield run, state
 
     def _run_names(self) -> list[str]:
         return sorted(os.listdir(self._runs))
+
+    # Links
+
+    def add_link(self, digest: str, state: State) -> None:
+        """Remember to which conversation a new link leads. Call it in `write`."""
+        _write_private(self._links / name_of(digest), _place_of(state))
+
+    def find_link(self, digest: str) -> State | None:
+        """Return the state of the conversation that has this link."""
+        try:
+            state = self._state_at(self._links / name_of(digest))
+        except FileNotFoundError:
+            return None
+        return state if state is not None and digest in state.links else None
+
+    def remove_links(self, digests: Collection[str]) -> None:
+        """Forget the conversations of these links. Call it in `write`."""
+        for digest in digests:
+            (self._links / name_of(digest)).unlink(missing_ok=True)
 
     # Files
 
@@ -182,11 +203,16 @@ class JsonFolder:
         known[name] = signature, state
         return state
 
+    def _state_at(self, index: Path) -> State | None:
+        """Return the state of the conversation that a file of an index names. Raises `FileNotFoundError`."""
+        owner, _, conversation = index.read_text().partition("/")
+        return self._state(self._owners / owner, conversation)
+
     def _claim(self, state: State) -> None:
         _write_private(self._ids / name_of(state.id), name_of(state.owner))
 
     def _prepare(self) -> None:
-        for folder in (self.path, self._owners, self._ids, self._runs):
+        for folder in (self.path, self._owners, self._ids, self._runs, self._links):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_mode & 0o077:
                 with suppress(PermissionError):  # Another user owns the folder and must protect it.
@@ -208,10 +234,16 @@ class JsonFolder:
                         self._claim(state)
                     for run_id in (id_ for id_ in state.runs if name_of(id_) not in indexed):
                         self.add_run(run_id, state)
+                    for digest in state.links:
+                        self.add_link(digest, state)
         kept = {name_of(id_) for id_, _ in self.runs()}
         for name in self._run_names():
             if name.partition("-")[2] not in kept:
                 (self._runs / name).unlink(missing_ok=True)
+        for index in self._links.iterdir():
+            state = self._state_at(index)
+            if state is None or index.name not in map(name_of, state.links):
+                index.unlink()
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
         async with self._turn:
@@ -284,6 +316,11 @@ def _names(folder: Path) -> list[str]:
             return [one.name for one in found if one.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return []
+
+
+def _place_of(state: State) -> str:
+    """Return what the file of an index says to name this conversation."""
+    return f"{name_of(state.owner)}/{name_of(state.id)}"
 
 
 def _write_private(path: Path, text: str) -> None:

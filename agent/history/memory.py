@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.history.contract import RetentionStore, RunStore
+from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, reload_record
+from agent.history.contract import LinkStore, RetentionStore, RunStore
+from agent.history.links import Link
+from agent.history.memory_links import MemoryLinks
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
@@ -44,6 +46,7 @@ class _Data:
         self.clock = clock
         self.conversations: dict[str, _Conversation] = {}
         self.runs: dict[str, _StoredRun] = {}
+        self.links: dict[str, Link] = {}
 
     def find_owned(self, conversation_id: str, owner: str) -> _Conversation:
         kept = self.conversations.get(conversation_id)
@@ -70,6 +73,8 @@ class _Data:
         del self.conversations[conversation_id]
         for id_ in [id_ for id_, run in self.runs.items() if run.conversation_id == conversation_id]:
             del self.runs[id_]
+        for digest in [digest for digest, link in self.links.items() if link.conversation_id == conversation_id]:
+            del self.links[digest]
 
     def append(self, events: RunEvents) -> _StoredRun:
         """Add the events to those of their run. Raises `Conflict`."""
@@ -94,13 +99,13 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], datetime] = now) -> None:
         self._data = data = _Data(clock)
         self.runs: RunStore = MemoryRuns(data)
+        self.links: LinkStore = MemoryLinks(data.links, data.find_owned, clock)
         self.retention: RetentionStore = MemoryRetention(data)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        raised = replace(record, revision=record.revision + 1, updated_at=self._data.clock())
-        (saved,) = load_records([dump_record(raised)])
+        saved, _ = next_revision(record, self._data.clock())
         before = self._to_replace(record)
         if before:
             saved = replace(saved, title=before.record.title or saved.title, pinned=before.record.pinned)
@@ -155,7 +160,7 @@ class MemoryStore:
         record = kept.record if pinned is None else replace(kept.record, pinned=pinned)
         if title is not None and instead_of in (None, record.title):
             record = replace(record, title=title)
-        (kept.record,) = load_records([dump_record(record)])
+        kept.record, _ = reload_record(record)
         return kept.record
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:

@@ -9,10 +9,11 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.history.contract import RetentionStore, RunStore
+from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
+from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_database import PostgresDatabase, Value, fetch
+from agent.history.postgres_links import PostgresLinks
 from agent.history.postgres_retention import PostgresRetention
 from agent.history.postgres_runs import PostgresRuns, put_events
 from agent.history.postgres_text import as_jsonb, escape, like, unescape
@@ -114,6 +115,7 @@ class PostgresStore:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self.runs: RunStore = PostgresRuns(database)
+        self.links: LinkStore = PostgresLinks(database)
         self.retention: RetentionStore = PostgresRetention(database)
 
     @classmethod
@@ -129,8 +131,7 @@ class PostgresStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        text = dump_record(replace(record, revision=record.revision + 1, updated_at=self._database.clock()))
-        (saved,) = load_records([text])
+        saved, text = next_revision(record, self._database.clock())
         _check_order(record, entries)
         return await self._database.write(partial(_save, _Saving(saved, text, entries, texts, events)))
 
@@ -190,9 +191,8 @@ class PostgresStore:
         instead_of: str | None = None,
     ) -> Record:
         """Implement `HistoryStore.label`."""
-        if title is not None:  # as it would load again
-            (as_stored,) = load_records([dump_record(Record(owner="", title=title))])
-            title = as_stored.title
+        if title is not None:
+            title = stored_title(title)
         rows = await self._database.change(
             _LABEL,
             id=escape(conversation_id),

@@ -97,6 +97,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX runs_unfinished ON runs (number) WHERE ended_at IS NULL",
         "CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL",
     ),
+    (
+        # `ends_at` is when the link expires, NULL for never.
+        """CREATE TABLE links (
+            digest TEXT COLLATE "C" PRIMARY KEY,
+            conversation_id TEXT COLLATE "C" NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            ends_at DOUBLE PRECISION,
+            link TEXT NOT NULL
+        )""",
+        "CREATE INDEX links_by_conversation ON links (conversation_id)",
+    ),
 )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import redis_scripts as scripts
-from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.history.contract import RetentionStore, RunStore
+from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
+from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
+from agent.history.redis_links import RedisLinks
 from agent.history.redis_retention import RedisRetention, labelled
 from agent.history.redis_runs import RedisRuns, event_arguments
 from agent.history.redis_server import Argument, RedisServer
@@ -32,13 +33,13 @@ class RedisStore:
     def __init__(self, url: str, *, clock: Callable[[], datetime] = now) -> None:
         self.server = RedisServer(url, clock)
         self.runs: RunStore = RedisRuns(self.server)
+        self.links: LinkStore = RedisLinks(self.server)
         self.retention: RetentionStore = RedisRetention(self.server)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
         texts = dump_entries(entries)
-        text = dump_record(replace(record, revision=record.revision + 1, updated_at=self.server.clock()))
-        (saved,) = load_records([text])
+        saved, text = next_revision(record, self.server.clock())
         arguments: list[Argument] = [record.id, record.owner, record.revision, new_id()]
         arguments += [_link(record.head_id), saved.expires_at.timestamp() if saved.expires_at else "", text]
         arguments += [saved.title, fold(saved.title), int(saved.pinned), len(entries)]
@@ -106,8 +107,8 @@ class RedisStore:
         instead_of: str | None = None,
     ) -> Record:
         """Implement `HistoryStore.label`."""
-        if title is not None:  # as it would load again
-            title = load_records([dump_record(Record(owner="", title=title))])[0].title
+        if title is not None:
+            title = stored_title(title)
         pin = "" if pinned is None else int(pinned)
         folded = fold(title or "")
         return self._record(

@@ -7,10 +7,11 @@ conversation, by its id:
     entries, links, texts   hashes by entry id: the entry, "=" and its parent's id or "", the text that is searched
     order         list: the ids of the entries as they were stored
     runs          set: the ids of its runs
+    shared        hash by digest: when this link to it expires or "", a space, and the link
 
 Of each run: `run`, a hash, and `events`, a list. Of each owner: `list` and `pinned`, sorted by place, and `ends`,
 sorted by expiry. Of the store: `place` (a counter), `owners`, `sizes` (bytes by owner), `expiring`, `unfinished`,
-`ended`, and `run-of` (conversations by run).
+`ended`, `run-of` (conversations by run), and `shared-by` (conversations by digest of a link).
 """
 
 from dataclasses import dataclass, field
@@ -36,6 +37,10 @@ end
 local function add_size(id, owner, bytes)
     call('HINCRBY', key('conversation', id), 'size', bytes)
     call('HINCRBY', P .. 'sizes', owner, bytes)
+end
+local function forget_link(id, digest)
+    call('HDEL', key('shared', id), digest)
+    call('HDEL', P .. 'shared-by', digest)
 end
 local function forget_run(run)
     local id = call('HGET', P .. 'run-of', run)
@@ -278,6 +283,7 @@ local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'size')
 if old[1] ~= owner then return 0 end
 if revision == '' and not live(old[2]) or revision ~= '' and revision ~= old[3] then return 0 end
 for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
+for _, digest in ipairs(call('HKEYS', key('shared', id))) do forget_link(id, digest) end
 call('UNLINK', conversation, key('entries', id), key('links', id), key('texts', id), key('order', id), key('runs', id))
 call('ZREM', key('list', owner), id)
 call('ZREM', key('pinned', owner), id)

@@ -12,13 +12,14 @@ from typing import Self
 import aiosqlite
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.history.contract import RetentionStore, RunStore
+from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
+from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, transaction
+from agent.history.sqlite_links import SqliteLinks
 from agent.history.sqlite_retention import SqliteRetention
 from agent.history.sqlite_runs import SqliteRuns, put_events
 from agent.history.sqlite_schema import PUT_TEXT
@@ -83,6 +84,7 @@ class SqliteStore:
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self.runs: RunStore = SqliteRuns(database)
+        self.links: LinkStore = SqliteLinks(database)
         self.retention: RetentionStore = SqliteRetention(database)
 
     @classmethod
@@ -98,8 +100,7 @@ class SqliteStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        text = dump_record(replace(record, revision=record.revision + 1, updated_at=self._database.clock()))
-        (saved,) = load_records([text])
+        saved, text = next_revision(record, self._database.clock())
         rows = [(record.id, entry.id, entry.parent_id, json) for entry, json in zip(entries, texts, strict=True)]
         searched = [(record.id, entry.id, found) for entry in entries if (found := fold(searchable_text(entry)))]
         return await self._database.write(partial(_save, saved, text, rows, searched, events))
@@ -157,13 +158,12 @@ class SqliteStore:
         instead_of: str | None = None,
     ) -> Record:
         """Implement `HistoryStore.label`."""
-        record = await self.get(conversation_id, owner=owner)
-        if title is not None:  # as it would load again
-            (record,) = load_records([dump_record(replace(record, title=title))])
-            title = record.title
+        if title is not None:
+            title = stored_title(title)
         values = {"id": conversation_id, "owner": owner, "pinned": pinned, "instead_of": instead_of}
         values |= {"title": title, "folded": fold(title or ""), "now": self._database.clock().timestamp()}
-        await self._database.write(partial(_label, values))
+        if not await self._database.write(partial(_label, values)):
+            raise NotFound(NO_CONVERSATION)
         return await self.get(conversation_id, owner=owner)
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
@@ -224,9 +224,13 @@ def _check(stored: Sequence[sqlite3.Row], revision: int) -> sqlite3.Row | None:
     return stored[0]
 
 
-async def _label(values: dict[str, str | float | bool | None], connection: aiosqlite.Connection) -> None:
-    async with transaction(connection):
-        await connection.execute_fetchall(_LABEL, values)
+async def _label(values: dict[str, str | float | bool | None], connection: aiosqlite.Connection) -> int:
+    """Set the label, and return the number of conversations that have it: 1, or 0 if the owner has no such one."""
+    try:
+        async with transaction(connection), connection.execute(_LABEL, values) as cursor:
+            return cursor.rowcount
+    except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
+        return 0
 
 
 def _contains(column: str, words: dict[str, str]) -> str:

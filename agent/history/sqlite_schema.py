@@ -107,6 +107,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX entry_texts_by_conversation ON entry_texts (conversation_id)",
     ),
+    (
+        # `ends_at` is when the link expires, NULL for never.
+        """CREATE TABLE links (
+            digest TEXT PRIMARY KEY,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            ends_at REAL,
+            link TEXT NOT NULL
+        )""",
+        "CREATE INDEX links_by_conversation ON links (conversation_id)",
+    ),
 )
 
 

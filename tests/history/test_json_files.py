@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from filelock import lock_descriptor
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import HistoryStore, Record, now
 from agent.history import json_conversation as files
+from agent.history.conformance.links import link_to
 from agent.history.json_files import JsonStore
 from tests.support.history_stores import ALICE, MALLORY, chain, prompt, prompts, started
 from tests.support.history_writer import MESSAGES, events_of, take_turn
@@ -183,7 +185,8 @@ async def test_missing_indexes_are_made_again(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         record, _ = await started(store)
         await store.runs.append(events_of(record, 1))
-    for index in ("ids", "runs"):
+        await store.links.put(link := link_to(record))
+    for index in ("ids", "runs", "links"):
         (path,) = (tmp_path / index).iterdir()
         path.unlink()
     async with aclosing(await JsonStore.open(tmp_path)) as store:
@@ -191,6 +194,37 @@ async def test_missing_indexes_are_made_again(tmp_path: Path) -> None:
             await store.save(Record(id=record.id, owner=MALLORY))
         assert [run.run_id for run in await store.runs.unfinished()] == ["run"]
         assert len(await store.runs.events("run", owner=ALICE)) == 1
+        assert await store.links.get(link.digest) == link
+
+
+async def test_index_without_its_link_is_removed(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, _ = await started(store)
+        await store.links.put(link := link_to(record))
+        (index,) = (tmp_path / "links").iterdir()
+        place = index.read_text()
+        await store.links.remove(link.digest, owner=ALICE)
+        assert not index.exists()
+        index.write_text(place)  # as if the process had been killed in between
+        with pytest.raises(NotFound):
+            await store.links.get(link.digest)
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        assert not index.exists()
+        await store.links.put(link)
+
+
+async def test_folder_without_links_is_opened(tmp_path: Path) -> None:
+    """A version before links wrote it."""
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, entries = await started(store)
+    (tmp_path / "links").rmdir()
+    path = tmp_path / "owners" / files.name_of(ALICE) / files.name_of(record.id) / files.RECORD
+    state, text, end = path.read_text().split("\n")
+    older = {name: value for name, value in json.loads(state).items() if name != "links"}
+    path.write_text("\n".join((json.dumps(older), text, end)))
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        assert await store.history(record) == entries
+        assert await store.links.of(record.id, owner=ALICE) == []
 
 
 def _ruin_entries(path: Path) -> None:

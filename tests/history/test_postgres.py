@@ -11,10 +11,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import HistoryStore, Record, open_store
 from agent.history.codec import dump_entries, load_records
+from agent.history.conformance.links import link_to
 from agent.history.conformance.samples import ALICE, batch, chain, grown, prompt, started
 from agent.history.postgres import PostgresStore
 from agent.history.postgres_database import CONNECTIONS
@@ -189,12 +191,13 @@ async def test_unreachable_server_is_named_without_password(
     wrong = server.url("nowhere" if part == "postgresql" else "postgres")
     wrong = wrong.replace(str(server.port) if part == "PORT" else part, other)
     async with aclosing(await open_store(wrong, folder=ROOT)) as store:
+        assert isinstance(store, PostgresStore)
         for _ in range(3):
             with pytest.raises(HistoryError, match=reason) as caught:
                 await store.list(ALICE)
             assert_no_password(caught.value)
             assert "\n" not in str(caught.value)
-        assert_no_password(HistoryError(repr(store) + repr(vars(store)) + repr(vars(store._database))))  # type: ignore
+        assert_no_password(HistoryError(repr(store) + repr(vars(store)) + repr(vars(store._database))))
     assert len([line for line in caplog.messages if "history database" in line]) == 1
     assert_no_password(HistoryError(caplog.text))
 
@@ -236,7 +239,7 @@ except ConfigError as error:
     assert "secret" not in done.stdout
 
 
-# What is stored
+# The stored text
 
 
 async def test_conversation_of_ten_megabytes_is_kept(url: str) -> None:
@@ -286,7 +289,8 @@ async def test_deleted_text_leaves_the_disk_with_a_vacuum(server: PostgresServer
             tables = [name for (name,) in raw.execute("SELECT relname FROM pg_class WHERE relkind IN ('r', 't')")]
             own = [name for name in tables if name in TABLES]
             assert len(own) == len(TABLES)
-            return [one for one in own if raw.execute(f"SELECT FROM {one} t WHERE t::text LIKE '%hunter2%'").rowcount]  # type: ignore
+            having = SQL("SELECT FROM {} t WHERE t::text LIKE '%hunter2%'")
+            return [one for one in own if raw.execute(having.format(Identifier(one))).rowcount]
 
         async with aclosing(await PostgresStore.open(url)) as store:
             await started(store, "kept")
@@ -354,6 +358,19 @@ async def test_newer_schema_is_refused_and_untouched(server: PostgresServer) -> 
         async with aclosing(await PostgresStore.open(url)) as store:
             with pytest.raises(HistoryError, match=f"{name} at .* schema 99, of a newer version"):
                 await store.list(ALICE)
+
+
+async def test_older_schema_gets_links(server: PostgresServer) -> None:
+    with server.database() as url:
+        async with aclosing(await PostgresStore.open(url)) as store:
+            record, entries = await started(store)
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute("DROP TABLE links")
+            raw.execute("DELETE FROM switchboard_schema WHERE version > 1")
+        async with aclosing(await PostgresStore.open(url)) as store:
+            await store.links.put(link := link_to(record))
+            assert await store.links.get(link.digest) == link
+            assert await store.history(record) == entries
 
 
 async def test_other_encoding_is_refused(server: PostgresServer) -> None:

@@ -78,7 +78,7 @@ async def in_memory(_: Path, store: Any) -> bytes:
     """Return all text of a store in memory."""
     data = store._data
     runs = [event.json for run in data.runs.values() for event in run.events]
-    return repr([data.conversations, data.runs, runs]).encode("utf-8", "replace")
+    return repr([data.conversations, data.runs, runs, data.links]).encode("utf-8", "replace")
 
 
 async def in_files(folder: Path, _: HistoryStore) -> bytes:
@@ -136,13 +136,13 @@ MORE: dict[str, dict[str, Any]] = {
     "postgres": {"processes": True, "raw": in_tables, "queries": logged},
     "redis": {"processes": True, "raw": redis_servers.everything, "queries": redis_servers.traced},
 }
-"""What the suite needs to know about a store for further laws, as fields of `Subject`."""
+"""Further fields of the `Subject` of a store, for the laws that need them."""
 
 SUBJECTS = {name: Subject(open=open_, **MORE.get(name, {})) for name, open_ in STORES.items()}
 
 FILE_LEDGER = Subject(
     open=memory,
-    without=("base", "branches", "labels", "search", "retention", "events", "raw"),
+    without=("base", "branches", "labels", "search", "retention", "events", "links", "raw"),
     processes=True,
     ledger=lambda folder: FileLedger(folder / "used"),
 )

@@ -34,6 +34,7 @@ OPERATIONS: dict[str, tuple[str, Operation]] = {
     "set_expiry": ("retention", lambda store, record: store.retention.set_expiry(record, record.expires_at)),
     "size": ("retention", lambda store, record: store.retention.size(owners=record.owner)),
     "sizes": ("retention", lambda store, record: store.retention.sizes(owners=record.owner)),
+    "links": ("links", lambda store, record: store.links.of(record.id, owner=record.owner)),
     "delete": ("base", lambda store, record: store.delete(record.id, owner=record.owner)),
     "erase": ("retention", lambda store, record: store.retention.erase(record)),
 }
