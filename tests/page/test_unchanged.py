@@ -1,11 +1,12 @@
-"""Guards of `unchanged.js`: each fails with a clear message if Gradio has changed or a workaround can go."""
+"""Guards of `unchanged.js` and `idle.js`: each says clearly if Gradio has changed or a workaround can go."""
 
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
-from tests.conftest import App, Visitor
+from agent.web.ui.page_head import IDLE
+from tests.conftest import App, Visitor, becomes
 
 pytestmark = pytest.mark.browser
 
@@ -62,3 +63,50 @@ def test_unchanged_messages_cost_nothing(app: App, visit: Visit) -> None:
     page.evaluate(PLAIN_LISTS)
     seen = seen_during_answer(visitor, page)
     assert seen["texts"] > 2, "Gradio no longer reads unchanged texts again: remove `Messages` in unchanged.js."
+
+
+COUNT_FRAMES = """(() => {
+  const request = window.requestAnimationFrame;
+  window.asked = 0;
+  window.requestAnimationFrame = (callback) => {
+    window.asked++;
+    return request(callback);
+  };
+})()"""
+FRAMES = """() => new Promise((done) => {
+  const before = window.asked;
+  setTimeout(() => done(window.asked - before), 500);
+})"""
+"""The frames that scripts ask for in half a second, of about 30."""
+
+
+def test_idle_page_asks_for_no_frames(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    page.add_init_script(COUNT_FRAMES)
+    visitor.reload()
+    becomes(0, lambda: page.evaluate(FRAMES))
+
+    def without_idle(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=response.text().replace(IDLE, ""))
+
+    page.route(app.url, without_idle)
+    page.route("**/c/*", without_idle)
+    visitor.reload()
+    least = min(page.evaluate(FRAMES) for _ in range(6))
+    assert least > 10, "Gradio's loading screen ends its loop: remove idle.js."
+
+
+HAS_RULES = """() => [...document.styleSheets].flatMap(({ href, cssRules }) => {
+  const selectors = [...cssRules].map((rule) => rule.selectorText ?? "");
+  return selectors.filter((one) => one.startsWith(".sidebar-parent:has")).map((one) => [href, one]);
+})"""
+
+
+def test_side_bars_cost_no_search_of_the_page(app: App, visit: Visit) -> None:
+    page = visit(app.url).page
+    ((sheet, selector),) = page.evaluate(HAS_RULES)
+    assert selector == ".sidebar-parent:has(.sidebar.open.right)"
+    text = page.request.get(sheet).text()
+    assert ".sidebar-parent:has(.sidebar.open:not(.right))" in text, "Gradio has no such rule: adapt unchanged.js."

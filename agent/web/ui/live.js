@@ -4,7 +4,7 @@
 // its own, and a long text in pieces. The last chatbot has what grows, and the others change rarely. At the end, the
 // first chatbot gets everything, as after a reload.
 ({ said, $, frame, division, stream, handover, unchanged }) => {
-  const DRAW_MS = 100;
+  const DRAW_MS = 125;
 
   const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
@@ -142,6 +142,7 @@
     if (!view) return;
     const { messages, live, window: most, conversation, missing } = view;
     const isOther = messages && conversation !== page.conversation;
+    if (isOther) asked = 0;
     page.conversation = conversation;
     document.dispatchEvent(new CustomEvent("chat-view", { detail: view }));
     if (missing && !messages) return; // the page is empty already

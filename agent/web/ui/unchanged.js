@@ -25,5 +25,16 @@
       if (value === "auto" || this.getAttribute("dir") !== value) dir.set.call(this, value);
     },
   });
+
+  // Gradio makes room for an open side bar with `:has()`. For the left side, which has none, Chromium searches the whole
+  // page each time it changes.
+  const searching = /^\.sidebar-parent:has\(\.sidebar\.open:not\(\.right\)\)$/;
+  const forget = () => {
+    for (const { href, cssRules } of document.styleSheets) {
+      const at = href?.startsWith(location.origin) ? [...cssRules].findIndex(({ selectorText }) => searching.test(selectorText)) : -1;
+      if (at >= 0) cssRules[at].parentStyleSheet.deleteRule(at);
+    }
+  };
+  forget();
   return { list: (messages) => Messages.from(messages) };
 }
