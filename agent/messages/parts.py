@@ -33,6 +33,7 @@ _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Picture types that Pillow reads only with plugins. They are not converted."""
 
 _BACKTICKS = re.compile("`+")
+_QUOTED_FILE = re.compile(r"(?P<name>[^\n]*):\n(`{3,})\n.*\n\2", re.DOTALL)
 
 
 class Image:
@@ -110,6 +111,17 @@ def fence(text: str) -> str:
     longest = max(map(len, _BACKTICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
+
+
+def quoted_file(name: str, text: str) -> str:
+    """Return the part of a prompt for a text file."""
+    return f"{name}:\n{fence(text)}"
+
+
+def quoted_file_name(text: str) -> str | None:
+    """Return the name in a part made by `quoted_file`, or None for any other text."""
+    found = _QUOTED_FILE.fullmatch(text)
+    return found["name"] if found else None
 
 
 def is_pillow(value: object) -> "TypeGuard[Picture]":

@@ -16,12 +16,12 @@ from typing import Any, Protocol, cast, overload, runtime_checkable
 
 import pydantic_ai
 from pydantic import ValidationError
-from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import to_json
 
 from agent.errors import AgentError, InputError, ToolError
 from agent.responses import fix_surrogates
+from agent.tools.returned import content_of
 
 Function = Callable[..., Any]
 
@@ -174,7 +174,7 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         value = work.result()
         if isinstance(value, ToolReturnPart):  # the result of an earlier call
             return replace(cast(ToolReturnPart[Any], value), tool_name=call.tool_name, tool_call_id=call.tool_call_id)
-        return ToolReturnPart(call.tool_name, _content(value), tool_call_id=call.tool_call_id)
+        return ToolReturnPart(call.tool_name, content_of(value), tool_call_id=call.tool_call_id)
     except AgentError as error:  # its text is already a sentence
         return _failure_result(call, str(error))
     except Exception as error:
@@ -291,19 +291,6 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
     threading.Thread(target=work, daemon=True, name="tool").start()
     return await future
-
-
-def _content(value: Any) -> Any:
-    """Return strings, pictures and sound unchanged, also in a list; anything else as JSON."""
-    if isinstance(value, str):
-        return fix_surrogates(value)
-    if isinstance(value, BinaryContent):
-        return value
-    if isinstance(value, list | tuple):
-        items = cast(Sequence[Any], value)
-        if any(isinstance(item, BinaryContent) for item in items):
-            return [item if isinstance(item, BinaryContent) else _content(item) for item in items]
-    return to_json(value, fallback=str).decode()
 
 
 def with_note(result: ToolReturnPart, note: str) -> ToolReturnPart:

@@ -10,6 +10,7 @@ from agent.errors import AgentError
 from agent.history import HistoryStore, new_id
 from agent.models.catalog import Catalog
 from agent.providers import Endpoint, Models, default_endpoint
+from agent.web.canary import Canary
 
 STORE_SECONDS = 3.0
 REMEMBERED_SECONDS = 5.0
@@ -26,14 +27,16 @@ class Health:
         catalog: Catalog,
         ask: Callable[[Endpoint], Awaitable[Any]],
         queue_problem: Callable[[], str],
+        canary: Canary,
         env: Mapping[str, str] = os.environ,
     ) -> None:
         """Take the parts to check.
 
         `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_problem`
-        returns why the page's events are not processed, or "".
+        returns why the page's events are not processed, or "". `canary` knows whether visitors are separated.
         """
         self._store, self._models, self._ask, self._queue_problem = store, models, ask, queue_problem
+        self.canary = canary
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
         self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
         self._last_answer: tuple[float, Endpoint, bool] | None = None
@@ -41,7 +44,7 @@ class Health:
 
     async def problem(self) -> str:
         """Return a sentence on why the app cannot answer messages now, or ""."""
-        if problem := self._queue_problem():
+        if problem := self.canary.problem or self._queue_problem():
             return problem
         if not await self._store_answers():
             return "The history store does not answer."

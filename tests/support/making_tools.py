@@ -1,4 +1,4 @@
-"""A tool that returns files, for tests: a picture, a sound, a PDF and a table."""
+"""A tool that returns files, for tests: a picture, a sound, a PDF and a table. The sound is inside a dict."""
 
 from pydantic_ai.messages import BinaryContent
 
@@ -14,6 +14,7 @@ MADE = {
 
 
 @tool
-def make() -> list[str | BinaryContent]:
+def make() -> list[str | BinaryContent | dict[str, BinaryContent]]:
     """Make a picture, a sound and two files."""
-    return ["Made of last year's rain.", *MADE.values()]
+    picture, sound, *others = MADE.values()
+    return ["Made of last year's rain.", picture, {"sound": sound}, *others]
