@@ -99,6 +99,7 @@ class _PublicLimits:
     stored_mb_in_all: Count = 10_000
     stored_disk_percent: Percent = 50
     models: Names = ()
+    links: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,7 @@ class PublicSettings(_PublicLimits):
     a cookie count as one visitor. `tools` are the allowed tools. `keys` allows visitors to enter their own API keys.
     `models` are the hosted models that visitors can use with the owner's keys; models on this machine or at the
     configured server need no entry. A conversation is deleted `keep_days` after its last message, 0 for never.
+    `links` allows read-only links to chats.
 
     `stored_mb_...` limit the stored text and files of one visitor with a cookie, of all guests together, and of all
     visitors. All together also cannot take more than `stored_disk_percent` of the free disk.
@@ -160,6 +162,7 @@ class _ServerSection:
     hosts: HostNames = ()
     framed_by: tuple[Origin, ...] = ()
     fetch_from: tuple[HostWithPort, ...] = ()
+    canary: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +174,7 @@ class _HistorySection:
     media: MediaUrl = field(default="", repr=False)
     guest_hours: Period = 24.0
     keep_days: Amount = 0.0
+    link_days: Amount = 30.0
     housekeeping_minutes: Period = 10.0
 
 
@@ -181,6 +185,7 @@ class _AgentSection:
     system_prompt: str | None = None
     tools: Names = ()
     records: ProjectPath | None = None
+    titles: bool = False
     max_steps: Count = 12
     retries: Count = 3
     run_seconds: Amount = 600.0
@@ -200,10 +205,16 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     `store` is the URL of the history store, see `agent.history.open_store`, and `media` that of the place of attached
     files, see `agent.media.places`; "" is a folder in `data_dir`. Both can hold a password.
 
+    With `canary`, two made-up visitors check after the start that they cannot reach each other's data.
+    With `titles`, the model writes the titles of conversations, unless `public` is set.
+
     `system_prompt` can contain `{model}` and `{date}`. None: a default with both. "": no system prompt.
 
     A conversation of a visitor without a cookie is deleted `guest_hours` after its last message, any other one
     `keep_days` after it, 0 for never. If `public` is set, its `keep_days` replaces this one.
+
+    A read-only link to a chat works for `link_days` unless its maker chooses otherwise, 0 for as long as the chat is
+    kept.
 
     An answer that nobody watches for `grace_seconds` is cancelled if `public` is set, and finished otherwise.
     """
@@ -281,6 +292,7 @@ class _Variables(_LocalVariables):
     store: StoreUrl | None = Field(None, alias="SWITCHBOARD_STORE", repr=False)
     media: MediaUrl | None = Field(None, alias="SWITCHBOARD_MEDIA", repr=False)
     share: bool | None = Field(None, alias="SHARE")
+    canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:

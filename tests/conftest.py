@@ -163,6 +163,7 @@ def apps(
             "SWITCHBOARD_CONFIG": str(folder / "app.toml"),
             "GRADIO_TEMP_DIR": str(folder / "tmp"),
             "PYTHONPATH": str(ROOT),
+            "SWITCHBOARD_CANARY": "0",  # whose conversations tests would find in the store
             **env,
         }
         app = App(folder, {**inherited, **given}, int(given["GRADIO_SERVER_PORT"]), prefix, imported_app)
@@ -334,6 +335,7 @@ class Visitor:
         self.box = page.locator("#composer").get_by_test_id("textbox")
         self.bubbles = self.chat.locator('[data-testid="bot"]')
         self.mine = self.chat.locator('[data-testid="user"]')
+        self.caption = self.chat.locator(".caption").last  # an answer that has just ended is there twice, shown once
         self.stop = page.locator("#composer").get_by_role("button", name="Stop")
         self.submit = page.locator("#composer").get_by_test_id("submit-button")
         self.toast = page.get_by_test_id("toast-body")
@@ -347,6 +349,14 @@ class Visitor:
             if self.page.url == "about:blank" or "ERR_ABORTED" not in error.message:
                 raise
             self.page.goto(url)
+        self._wait_until_loaded(ready=ready)
+
+    def reload(self) -> None:
+        """Load the page again and wait until a message can be sent."""
+        self.page.reload()
+        self._wait_until_loaded(ready=True)
+
+    def _wait_until_loaded(self, *, ready: bool) -> None:
         expect(self.box).to_be_enabled()
         if ready:
             expect(self.page.locator("#model input")).not_to_have_value("")
@@ -400,8 +410,9 @@ class Visitor:
         return [element.get_attribute("aria-label") for element in self.chat.locator("[data-testid]").all()]
 
     def idle(self) -> None:
-        """Wait until no answer is being written."""
+        """Wait until no answer is being written or moved to its place among the stored ones."""
         expect(self.submit).to_be_visible()
+        expect(self.page.locator("#chat[data-running]")).to_have_count(0)
 
     def shot(self, name: str) -> None:
         """Save a screenshot in `SHOTS`, if somebody wants to see it."""

@@ -277,7 +277,7 @@ def open_place(url: str) -> Place:
     if not rest.strip("/") and protocol == "memory":
         return RemoteFolder(fsspec.filesystem("memory", global_store=False, skip_instance_cache=True), "")
     try:
-        # What another process has written must be seen, so no list is kept.
+        # No list of files is kept, so that files of another process are seen.
         fs, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
     except ImportError as error:  # its text names the package
         raise ConfigError(f"Files cannot be kept at {protocol}: {error}, with pip install.") from error

@@ -129,6 +129,11 @@ class MediaStore:
         _check(owner)
         await asyncio.to_thread(self._files.remove_owner, owner)
 
+    async def files(self, owner: str) -> Mapping[str, int]:
+        """Return the ids and sizes of an owner's files, read from the place. Raises `OSError`."""
+        found = await asyncio.to_thread(self._place.files, _check(owner))
+        return {file.name: file.size for file in found if is_id(file.name)}
+
     async def sizes(self) -> Mapping[str, int]:
         """Return the size of each owner's files in bytes. It is kept up to date without reading the disk."""
         return await asyncio.to_thread(self._files.sizes)

@@ -29,10 +29,10 @@ LEFT_OUT: Mapping[str, Plural] = {
     UNKNOWN_PART: ngettext_noop("{count} part of an unknown kind", "{count} parts of unknown kinds"),
     INTERNAL_MESSAGE: ngettext_noop("{count} hidden message", "{count} hidden messages"),
 }
-"""What an import can leave out, with the words for one and for many."""
+"""The kinds of things that an import can leave out, each with the words for one and for many."""
 
 LeftOut = Counter[str]
-"""How many things of each kind in `LEFT_OUT` were left out."""
+"""The number of things of each kind in `LEFT_OUT` that were left out."""
 
 
 def left_out_texts(left_out: LeftOut) -> list[LocalizedText]:

@@ -27,7 +27,7 @@ MAX_DIRECTORY_BYTES = 8_000_000
 _PIECE = 1 << 16
 _CONVERSATIONS = re.compile(r"conversations([-_]?\d+)?\.json", re.IGNORECASE)
 _ID_PREFIXES = ("file-", "file_")
-"""How the ids of ChatGPT's files begin. The names of the files have the id, and then their former name or a number."""
+"""The beginnings of the ids of ChatGPT's files. A file's name has its id, and then its former name or a number."""
 _END = struct.Struct("<4s4H2LH")
 """The record at the end of a ZIP file."""
 _END_SEARCHED = _END.size + (1 << 16)

@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.history import Entry, Note, Record
+from agent.history import Entry, Note
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
@@ -49,10 +49,10 @@ class Block:
     joins: bool = False
 
 
-def title_of(record: Record, entries: Sequence[Entry], translator: Translator) -> str:
-    """Return the title of the conversation, or the beginning of its first message."""
-    if record.title.strip():
-        return " ".join(record.title.split())
+def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> str:
+    """Return the title of a conversation, or the beginning of its first message if it is empty."""
+    if title.strip():
+        return " ".join(title.split())
     texts = (block.text for block in blocks_of(entries, translator) if block.type == "text")
     first = " ".join(next(texts, "").split())
     return (first[:59] + "…" if len(first) > 60 else first) or translator(_("Conversation"))

@@ -15,7 +15,7 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer.document import blocks_of, title_of
-from agent.transfer.html import to_html, to_index
+from agent.transfer.html import data_urls, to_html, to_index
 from agent.transfer.markdown import to_markdown
 from agent.transfer.portable import export_json
 
@@ -53,7 +53,7 @@ class Exporter:
         """
         record = await self._store.get(conversation_id, owner=self._owner)
         entries = await self._store.history(record)
-        name = safe_name(title_of(record, entries, self._translator))
+        name = safe_name(title_of(record.title, entries, self._translator))
         if form == "json":
             return _download(name, "json", export_json(self._store, self._media, [record]))
         if form == "html":
@@ -71,8 +71,9 @@ class Exporter:
 
     async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncIterator[bytes]:
         blocks = await asyncio.to_thread(blocks_of, entries, self._translator)
-        title = title_of(record, entries, self._translator)
-        async for piece in to_html(title, await self._subtitle(record, entries), blocks, self._read, self._translator):
+        title = title_of(record.title, entries, self._translator)
+        subtitle, urls = await self._subtitle(record, entries), data_urls(self._read)
+        async for piece in to_html(title, subtitle, blocks, urls, self._translator):
             yield piece.encode(errors="replace")
 
     async def _subtitle(self, record: Record, entries: Sequence[Entry]) -> str:
@@ -87,7 +88,7 @@ class Exporter:
         return f"{date} · {self._translator(note)}" if hidden > 0 else date
 
     async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> bytes:
-        title = title_of(record, entries, self._translator)
+        title = title_of(record.title, entries, self._translator)
         blocks = await asyncio.to_thread(blocks_of, entries, self._translator)
         subtitle = await self._subtitle(record, entries)
         return to_markdown(title, subtitle, blocks, files, self._translator).encode(errors="replace")
@@ -102,7 +103,7 @@ class Exporter:
                 except NotFound:  # deleted meanwhile
                     continue
                 entries = await self._store.history(record)
-                title = safe_name(title_of(record, entries, self._translator))
+                title = safe_name(title_of(record.title, entries, self._translator))
                 stem = title if len(records) == 1 else f"{number:03d} {title}"
                 names.append(f"{stem}.{SUFFIXES[form]}")
                 if form == "html":

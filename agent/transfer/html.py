@@ -1,12 +1,13 @@
-"""Writes the shown branch of a conversation as one HTML page that needs nothing else and prints as a document.
+"""Writes the shown branch of a conversation as one HTML page, which prints as a document.
 
-The page has no script, and its policy forbids all requests. Everything that people, models and tools wrote is either
-escaped or rendered by markdown-it with HTML switched off.
+A page that is saved needs nothing else: it has no script, and its policy forbids all requests. Everything that people,
+models and tools wrote is either escaped or rendered by markdown-it with HTML switched off.
 """
 
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -23,10 +24,17 @@ from agent.media.store import type_of_id
 from agent.transfer.document import DELETED, REASONING, RESULT, Block
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
+
+
+def style_source(style: str) -> str:
+    """Return the source that allows this style sheet in a policy, and no other one."""
+    return f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'"
+
+
 POLICY = "; ".join(
     (
         "default-src 'none'",
-        f"style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'",
+        f"style-src {style_source(STYLE)}",
         "img-src data:",
         "media-src data:",
         "base-uri 'none'",
@@ -36,10 +44,31 @@ POLICY = "; ".join(
 SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/avif")
 """The pictures that every browser shows."""
 LINKS = ("http", "https", "mailto")
+PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)
 
 ReadFile = Callable[[str], Awaitable[bytes | None]]
 """Returns the bytes of a stored file, or None if it was deleted."""
+FileUrl = Callable[[str], AsyncIterator[str]]
+"""Yields the URL of a stored file in pieces, or nothing if it was deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The HTML around a conversation: of the head, before the title, and after it."""
+
+    head: str
+    before: str = ""
+    after: str = ""
+
+
+EXPORTED = Frame(
+    head=(
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        f'<meta name="referrer" content="no-referrer">\n<style>{STYLE}</style>\n'
+    )
+)
+"""The frame of a page that is saved as a file."""
 
 
 class _Renderer(RendererHTML):
@@ -73,11 +102,30 @@ def _is_link(url: str) -> bool:
     return scheme in LINKS or url.startswith(tuple(f"data:{kind};base64," for kind in SHOWN))
 
 
+def data_urls(read: ReadFile) -> FileUrl:
+    """Return a function for URLs that have the bytes of the files in them. Only one file is in memory at a time."""
+
+    async def url(id_: str) -> AsyncIterator[str]:
+        data = await read(id_)
+        if data is None:
+            return
+        yield f"data:{type_of_id(id_)};base64,"
+        for at in range(0, len(data), _CHUNK):
+            yield b64encode(data[at : at + _CHUNK]).decode()
+
+    return url
+
+
 async def to_html(
-    title: str, subtitle: str, blocks: Sequence[Block], read: ReadFile, translator: Translator
+    title: str,
+    subtitle: str,
+    blocks: Sequence[Block],
+    file_url: FileUrl,
+    translator: Translator,
+    frame: Frame = EXPORTED,
 ) -> AsyncIterator[str]:
-    """Yield the page, piece by piece. Only one attachment is in memory at a time."""
-    yield _head(title, subtitle, translator)
+    """Yield the page, piece by piece."""
+    yield page_head(title, subtitle, translator, frame)
     markdown, opened = _markdown(), False
     for block in blocks:
         if block.type in ("user", "model"):
@@ -85,31 +133,30 @@ async def to_html(
             yield f'<section class="{block.type}">\n<h2>{escape(block.title)}</h2>\n'
             opened = True
         elif block.type == "file":
-            async for piece in _file(block, read, translator):
+            async for piece in _file(block, file_url, translator):
                 yield piece
         else:
             yield await asyncio.to_thread(_block, block, markdown, translator)
-    yield ("</section>\n" if opened else "") + "</main>\n</body>\n</html>\n"
+    yield ("</section>\n" if opened else "") + PAGE_END
 
 
 def to_index(names: Sequence[str], translator: Translator) -> str:
     """Return a page with links to these pages beside it."""
     items = "\n".join(f'<li><a href="{quote(name)}">{escape(name.removesuffix(".html"))}</a></li>' for name in names)
-    head = _head(translator(_("Conversations")), "", translator)
-    return f"{head}<ul>\n{items}\n</ul>\n</main>\n</body>\n</html>\n"
+    head = page_head(translator(_("Conversations")), "", translator)
+    return f"{head}<ul>\n{items}\n</ul>\n{PAGE_END}"
 
 
-def _head(title: str, subtitle: str, translator: Translator) -> str:
+def page_head(title: str, subtitle: str, translator: Translator, frame: Frame = EXPORTED) -> str:
+    """Return the page up to what is below its title. `PAGE_END` ends it."""
     language = escape(translator.language)
     caption = f'<p class="caption">{escape(subtitle)}</p>' if subtitle else ""
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
-        '<meta name="referrer" content="no-referrer">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{escape(title)}</h1>{caption}</header>\n"
+        f"<title>{escape(title)}</title>\n{frame.head}</head>\n<body>\n{frame.before}<main>\n"
+        f"<header><h1>{escape(title)}</h1>{caption}</header>\n{frame.after}"
     )
 
 
@@ -140,12 +187,8 @@ def _fold(title: str, inside: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{inside}</details>\n"
 
 
-async def _file(block: Block, read: ReadFile, translator: Translator) -> AsyncIterator[str]:
-    """Yield a picture, a player or a link that saves the file, with its bytes in a data URL."""
-    data = await read(block.file)
-    if data is None:
-        yield f'<p class="caption">{escape(translator(DELETED))}</p>\n'
-        return
+async def _file(block: Block, file_url: FileUrl, translator: Translator) -> AsyncIterator[str]:
+    """Yield a picture, a player or a link that saves the file."""
     kind, name = type_of_id(block.file), escape(block.title)
     if kind in SHOWN:
         before, after = '<p class="file"><img src="', f'" alt="{name}"></p>\n'
@@ -153,7 +196,10 @@ async def _file(block: Block, read: ReadFile, translator: Translator) -> AsyncIt
         before, after = '<p class="file"><audio controls src="', f'"></audio><span class="caption">{name}</span></p>\n'
     else:
         before, after = f'<p class="file"><a download="{name}" href="', f'">{name}</a></p>\n'
-    yield f"{before}data:{kind};base64,"
-    for at in range(0, len(data), _CHUNK):
-        yield b64encode(data[at : at + _CHUNK]).decode()
-    yield after
+    is_found = False
+    async for piece in file_url(block.file):
+        if not is_found:
+            yield before
+        is_found = True
+        yield escape(piece)
+    yield after if is_found else f'<p class="caption">{escape(translator(DELETED))}</p>\n'

@@ -100,6 +100,12 @@ def read_conversation(element: Mapping[str, Any], find: FindFile) -> ImportedCon
     return ImportedConversation(record=record, entries=loaded, files=links.files, left_out=links.left_out)
 
 
+def renewed(record: Record, entries: Sequence[Entry], find: FindFile) -> ImportedConversation:
+    """Return the conversation as if it were exported and read again: with new ids, and without its owner."""
+    texts = [json.loads(text) for text in dump_entries(entries)]
+    return read_conversation({"conversation": json.loads(_record_text(record)), "entries": texts}, find)
+
+
 def stored_size(entries: Sequence[Entry]) -> int:
     """Return the bytes that a store needs for the entries. Raises `HistoryError` if it could not keep them."""
     return sum(len(text.encode()) + ENTRY_BYTES for text in dump_entries(entries))

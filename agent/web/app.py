@@ -26,10 +26,14 @@ from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
+from agent.web.canary import Canary
+from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
 from agent.web.chat.importer import Importer
+from agent.web.chat.links import ChatLinks
 from agent.web.chat.orphaned_files import OrphanedFiles
+from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import recover
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.transcript import to_turns
@@ -39,6 +43,8 @@ from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_que
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.health import Health
 from agent.web.housekeeping import run_housekeeping
+from agent.web.link_page_routes import LinkPageRoutes
+from agent.web.link_routes import LinkRoutes
 from agent.web.media_route import add_media_route
 from agent.web.middleware.event_stream import EventStreamMiddleware
 from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
@@ -47,6 +53,7 @@ from agent.web.middleware.page_rewrite import PageRewriteMiddleware
 from agent.web.middleware.static_files import StaticFilesMiddleware
 from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.own_data_routes import OwnDataRoutes
 from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
 from agent.web.routes import add_health_routes, add_page_routes
@@ -98,7 +105,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     app = FastAPI(
-        lifespan=lambda _: _lifespan(services),
+        lifespan=lambda app: _lifespan(services, app.state.canary),
         middleware=_middleware(services, page, queue, origins),
         docs_url=None,
         redoc_url=None,
@@ -106,7 +113,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     )
     app.state.conversations, app.state.origins = conversations, origins
     app.state.page, app.state.queue = page, queue
-    health = Health(services.store, models, conversations.models.catalog, discover, lambda: queue.problem)
+    app.state.canary = canary = Canary(app, settings.root_path)
+    health = Health(services.store, models, conversations.models.catalog, discover, lambda: queue.problem, canary)
     add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
@@ -123,7 +131,13 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors)
     ).add_to(app)
     limit = RequestLimit() if settings.public else None
+    own_data = OwnData(conversations, services.store, services.media)
+    OwnDataRoutes(own_data, services.unsent_files, _owner_of(services.visitors), limit).add_to(app)
     ConversationRoutes(conversations.list, _owner_of(services.visitors), limit).add_to(app)
+    links = ChatLinks(services.store, settings)
+    LinkRoutes(links, _owner_of(services.visitors), limit).add_to(app)
+    copies = ChatCopies(services.media, importer)
+    LinkPageRoutes(links, copies, services.media, settings, limit).add_to(app)
     mount(
         app,
         page,
@@ -131,7 +145,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         max_file_size=settings.max_upload_bytes,
         theme=theme(),
         head=head(),
-        js=script(),
+        js=script(links=links.is_on),
         i18n=i18n(),
     )
     return app
@@ -165,7 +179,7 @@ def _build_page(settings: Settings, conversations: Conversations, visitors: Visi
 
 
 @asynccontextmanager
-async def _lifespan(services: _Services) -> AsyncGenerator[None]:
+async def _lifespan(services: _Services, canary: Canary) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
     recovery = await recover(services.store, services.conversations.live_runs.is_busy)
     services.models.start()
@@ -175,6 +189,7 @@ async def _lifespan(services: _Services) -> AsyncGenerator[None]:
     tasks = [
         *([recovery] if recovery else ()),
         asyncio.create_task(_preload_models()),
+        *([asyncio.create_task(canary.run_after_start())] if services.settings.canary else ()),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
     ]
     # Everything loaded so far stays. Without `freeze` each collection looks at it again, which is 40 % of the cost of a

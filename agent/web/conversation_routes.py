@@ -61,6 +61,25 @@ class RequestLimit:
             self._times.setdefault(key, deque()).append(now)
 
 
+def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[[Request], Awaitable[Response]]:
+    """Return a route that answers with the value of the handler, or with its error."""
+
+    async def answer(request: Request) -> Response:
+        owner = owner_of(request)
+        if not owner:
+            return _error(401, "Send the cookie that the page has set.")
+        try:
+            value = await handler(request, owner)
+        except AgentError as error:
+            status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+            return _error(status, negotiate(request.headers.get("accept-language", ""))(error.text))
+        if value is None:
+            return Response(status_code=204, headers={"cache-control": "no-store"})
+        return JSONResponse(value, headers={"cache-control": "no-store"})
+
+    return answer
+
+
 class ConversationRoutes:
     """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page."""
 
@@ -81,26 +100,9 @@ class ConversationRoutes:
             (one, "PATCH", self._change),
             (one, "DELETE", self._delete),
             (one + "/restore", "POST", self._restore),
+            (one + "/messages/{entry}", "GET", self._place),
         ):
-            app.add_api_route(path, self._answering(handler), methods=[method])
-
-    def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Return a route that answers with the value of the handler, or with its error."""
-
-        async def answer(request: Request) -> Response:
-            owner = self._owner_of(request)
-            if not owner:
-                return _error(401, "Send the cookie that the page has set.")
-            try:
-                value = await handler(request, owner)
-            except AgentError as error:
-                status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
-                return _error(status, negotiate(request.headers.get("accept-language", ""))(error.text))
-            if value is None:
-                return Response(status_code=204, headers={"cache-control": "no-store"})
-            return JSONResponse(value, headers={"cache-control": "no-store"})
-
-        return answer
+            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
 
     def _count(self, request: Request, owner: str) -> None:
         if self._limit is not None:
@@ -123,9 +125,14 @@ class ConversationRoutes:
     async def _one(self, request: Request, owner: str) -> Any:
         return _row(await self._list.row(owner, _id(request)))
 
+    async def _place(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        place = await self._list.find_message(owner, _id(request), str(request.path_params["entry"]))
+        return {"message": place.prompt, "is_answer": place.is_answer, "is_shown": place.is_shown}
+
     async def _change(self, request: Request, owner: str) -> Any:
         self._count(request, owner)
-        given = await _body(request)
+        given = await json_object(request)
         title, pinned = given.pop("title", None), given.pop("pinned", None)
         if given or not isinstance(title, str | None) or not isinstance(pinned, bool | None):
             raise InputError('Send {"title": "..."}, {"pinned": true}, or both.')
@@ -151,11 +158,12 @@ def _row(row: Row) -> dict[str, Any]:
         "pinned": row.pinned,
         "updated_at": row.updated_at.isoformat(),
         "state": row.state,
+        "naming": row.naming,
     }
 
 
 def _hit(hit: SearchHit) -> dict[str, Any]:
-    return {"excerpt": [*excerpt_parts(hit)], "in_title": hit.entry_id is None}
+    return {"excerpt": [*excerpt_parts(hit)], "in_title": hit.entry_id is None, "entry": hit.entry_id}
 
 
 def _number(text: str | None, default: int) -> int:
@@ -167,13 +175,13 @@ def _number(text: str | None, default: int) -> int:
     return int(text)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    """Return the JSON object in the body. Raises `InputError`."""
+async def json_object(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
+    """Return the JSON object in the body, which has at most this many bytes. Raises `InputError`."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MAX_BODY:
-            raise InputError(f"The body is longer than {MAX_BODY} bytes.")
+        if len(body) > most:
+            raise InputError(f"The body is longer than {most} bytes.")
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
 """The route of the files of conversations. A file is sent in pieces, from any place, and so is a range of it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
@@ -25,12 +25,17 @@ def add_media_route(app: FastAPI, media: MediaStore) -> None:
             file = await media.find(owner, request.path_params["id_"])
         except NotFound:
             return Response("Not found.", status_code=404)
-        headers = headers_of(file, request.query_params.get("name", ""))
-        if file.path is not None:
-            return FileResponse(file.path, media_type=file.media_type, headers=headers)
-        return _in_pieces(file, headers, request)
+        return file_response(file, request)
 
     app.add_api_route(ROUTE + "{id_}", attachment)
+
+
+def file_response(file: StoredFile, request: Request, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer with a file, or with a range of it. `headers` replace the usual ones."""
+    all_headers = {**headers_of(file, request.query_params.get("name", "")), **(headers or {})}
+    if file.path is not None:
+        return FileResponse(file.path, media_type=file.media_type, headers=all_headers)
+    return _in_pieces(file, all_headers, request)
 
 
 def headers_of(file: StoredFile, name: str = "") -> dict[str, str]:

@@ -151,6 +151,18 @@ class UnsentFiles:
                 self._forget(path)
                 _delete(path)
 
+    def number_of(self, visitor: str) -> int:
+        """Return the number of this visitor's files."""
+        return len(self._by_account.get(visitor, ()))
+
+    async def remove_all(self, visitor: str) -> None:
+        """Remove all files of this visitor, except those in use."""
+        in_use = self._paths_in_use()
+        paths = [path for path in self._by_account.get(visitor, ()) if path not in in_use]
+        for path in paths:
+            self._forget(path)
+        await asyncio.to_thread(delete, paths)
+
     @contextmanager
     def using(self, paths: Collection[Path]) -> Generator[None]:
         """Protect these files from removal within the block. The collection can grow meanwhile."""

@@ -325,6 +325,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.transfer.json_elements", "*"): constants("agent.transfer.json_elements:_STEP"),
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
     ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),
+    ("agent.web.middleware.isolation", "*"): lambda: [import_module("agent.web.middleware.isolation").CHANGES["POST"]],
     ("agent.system.toml_file", "holds"): lambda: list(_kinds()),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }

@@ -296,7 +296,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(titles.nth(0)).to_contain_text(words.template(WIDGETS["reasoning"]))
     expect(titles.nth(1)).to_contain_text("Calculate")
     caption = re.escape(words(_("{seconds} s to first token", seconds="#"))).replace("\\#", r"[\d.]+")
-    expect(visitor.chat.locator(".caption").last).to_have_text(re.compile(caption))
+    expect(visitor.caption).to_have_text(re.compile(caption))
     choice = page.locator("#model input")
     choice.click()
     expect(page.get_by_role("listbox")).to_contain_text(words(_("needs a key")))
@@ -317,7 +317,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
 @pytest.mark.browser
 def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
     visitor = visit(app.url, locale="de-DE")
-    problem, caption = visitor.chat.locator(".problem").last, visitor.chat.locator(".caption").last
+    problem, caption = visitor.chat.locator(".problem").last, visitor.caption
     stop = visitor.page.locator("#composer .input-row > .stop-button")
     ends = {
         "!status 401": "Der Schlüssel des Servers wurde abgelehnt. Sagen Sie dem Betreiber Bescheid.",

@@ -27,20 +27,23 @@ import gradio as gr
 import httpx
 import pytest
 from fastapi import FastAPI
-from pydantic_ai.messages import BinaryContent
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from starlette.requests import Request
 
 from agent import Agent, Limits, Seals, Telemetry
-from agent.errors import ConfigError, Limited, LocalModelError
-from agent.history import now
+from agent.errors import ConfigError, Limited, LocalModelError, NotFound
+from agent.history import Entry, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.local.manager import LocalModels
 from agent.models.catalog import load_catalog
 from agent.providers import base_url_variable
 from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
+from agent.web import canary
 from agent.web.app import create_app
+from agent.web.canary import Canary
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.log_levels import LogLimit
@@ -244,6 +247,35 @@ def test_share_proxies_and_drain_of_a_served_page(
     assert "127.0.0.1 sends X-Forwarded-For but is not a trusted proxy" in caplog.text
 
 
+@shows("server.canary", "SWITCHBOARD_CANARY")
+@pytest.mark.parametrize(
+    ("text", "env", "runs"),
+    [
+        ("", {}, True),
+        ("[server]\ncanary = false", {}, False),
+        ("", {"SWITCHBOARD_CANARY": "0"}, False),
+        ("[server]\ncanary = false", {"SWITCHBOARD_CANARY": "1"}, True),
+    ],
+    ids=["default", "file", "environment", "both"],
+)
+async def test_canary_runs_after_the_start(
+    write: Write, monkeypatch: pytest.MonkeyPatch, text: str, env: dict[str, str], runs: bool
+) -> None:
+    begun = asyncio.Event()
+
+    async def run(_: Canary) -> None:
+        begun.set()
+
+    monkeypatch.setattr(canary, "START_SECONDS", 0)
+    monkeypatch.setattr(Canary, "run", run)
+    async with opened(write(text, **env)):
+        if runs:
+            async with asyncio.timeout(30):
+                await begun.wait()
+        await asyncio.sleep(0)
+        assert begun.is_set() is runs
+
+
 @shows("server.title", "server.framed_by", "GRADIO_ROOT_PATH")
 async def test_title_frames_and_path_are_those_of_the_page(write: Write) -> None:
     frames = 'framed_by = ["https://frames.example"]'
@@ -378,6 +410,32 @@ async def test_conversation_expires(write: Write, text: str, who: Visitor, kept:
     assert abs(record.expires_at - now() - kept) < timedelta(minutes=1)
 
 
+@shows("history.link_days", "public.links")
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", timedelta(days=30)),
+        ("[history]\nlink_days = 3", timedelta(days=3)),
+        ("[history]\nlink_days = 0", None),
+        (f"{LIMITED}links = true", timedelta(days=30)),
+        (LIMITED, NotFound),
+    ],
+    ids=["usual", "days", "always", "public", "off"],
+)
+async def test_links_are_allowed_and_expire(write: Write, text: str, kept: timedelta | type[NotFound] | None) -> None:
+    settings = write(text)
+    async with aclosing(await SqliteStore.open(settings.data_dir / "history.sqlite")) as store:
+        entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hello")]))
+        record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
+        links = ChatLinks(store, settings)
+        if kept is NotFound:
+            with pytest.raises(NotFound):
+                await links.list("ann", record.id)
+            return
+        _, link = await links.create("ann", record.id, LinkChoices(days=links.default_days))
+        assert link.expires_at == (link.created_at + kept if isinstance(kept, timedelta) else None)
+
+
 @shows("history.housekeeping_minutes", "uploads.minutes", "GRADIO_TEMP_DIR")
 async def test_unsent_file_is_removed_again_and_again(write: Write, tmp_path: Path) -> None:
     text = "[history]\nhousekeeping_minutes = 0.002\n[uploads]\nminutes = 0"
@@ -440,6 +498,16 @@ async def test_records_are_on_the_menu(write: Write, tmp_path: Path) -> None:
     (tmp_path / "records" / "first.jsonl").touch()
     async with opened(write(f'[agent]\nrecords = "{tmp_path}/records"')) as page:
         assert "replay:first" in dict(map(reversed, page.conversations.models.entries("ann", None)))
+
+
+@shows("agent.titles")
+@pytest.mark.parametrize(("titles", "requests"), [("true", 2), ("false", 1)])
+async def test_title_is_one_more_request(write: Write, server: Running, titles: str, requests: int) -> None:
+    before = len(server.journal())
+    async with opened(write(f"[agent]\ntitles = {titles}")) as page:
+        await page.ask()
+        await asyncio.to_thread(server.wait_for, lambda journal: len(journal) - before >= requests)
+    assert len(server.journal()) - before == requests
 
 
 @shows("agent.max_steps")
@@ -678,7 +746,7 @@ def documented() -> set[str]:
     """Return the variables in the tables of the README and of docs/configuration.md, and the providers' variables."""
     pages = [(ROOT / name).read_text() for name in ("README.md", "docs/configuration.md")]
     cells = [row.split("|")[1] for page in pages for row in re.findall(r"^\| `[A-Z].*\|$", page, re.MULTILINE)]
-    return {name for cell in cells for name in re.findall(r"`([A-Z][A-Z_]+)(?:=1)?`", cell)} | {
+    return {name for cell in cells for name in re.findall(r"`([A-Z][A-Z_]+)(?:=[01])?`", cell)} | {
         name for provider in HOSTED for name in (*provider.key_names, base_url_variable(provider.id))
     }
 

@@ -1,25 +1,18 @@
 """An edit, a retry, an undo or a pressed answer changes the message that the page showed, whatever came since."""
 
-import asyncio
-import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.history import Entry, Note
-from agent.history.sqlite import SqliteStore
 from agent.web.chat.views import WINDOW
 from tests.conftest import App, Visitor
 from tests.support import media_files
 from tests.support.asking_tools import ASKING_CONFIG as ASKING
 from tests.support.scripted_server import Config, Running, running
+from tests.support.seeded_turns import seed
 
 pytestmark = pytest.mark.browser
 
@@ -76,36 +69,11 @@ def assert_edited(visitor: Visitor, server: Running, before: list[str], number: 
     assert shown(visitor)[-1 - len(kept) :] == [*kept, text]
 
 
-def seed(app: App, title: str, turns: int) -> None:
-    """Add stored turns to the conversation of that title until it has `turns`."""
-    with ThreadPoolExecutor(1) as thread:  # this thread runs the browser's event loop
-        thread.submit(asyncio.run, _seed(app.folder / "data" / "history.sqlite", title, turns)).result()
-
-
-async def _seed(path: Path, title: str, turns: int) -> None:
-    with closing(sqlite3.connect(path)) as file:
-        found = file.execute("SELECT id, owner FROM conversations WHERE record LIKE ?", (f"%{title}%",))
-        [(id_, owner)] = found.fetchall()
-    store = await SqliteStore.open(path)
-    try:
-        record = await store.get(id_, owner=owner)
-        new: list[Entry] = []
-        for number in range(len(await store.history(record)) // 2 + 1, turns + 1):
-            question = ModelRequest(parts=[UserPromptPart(f"question {number}")])
-            answer = ModelResponse(parts=[TextPart(f"answer {number}")], finish_reason="stop")
-            for message, ended in ((question, None), (answer, "stop")):
-                parent = new[-1].id if new else record.head_id
-                new.append(Entry(parent_id=parent, message=message, note=Note(run_id=f"run{number}", ended=ended)))
-        await store.save(replace(record, head_id=new[-1].id), new)
-    finally:
-        await store.aclose()
-
-
 def test_edit_in_live_chat(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("the live one")
     for count in (10, 11, 12):
-        seed(app, "the live one", count - 2)
+        seed(app.folder, "the live one", count - 2)
         visitor.page.reload()
         expect(visitor.mine.last).to_have_text(f"question {count - 2}")
         for number in (1, 2):
@@ -121,7 +89,7 @@ def test_edit_in_live_chat(app: App, visit: Visit, model_server: Running) -> Non
 def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first of many")
-    seed(app, "first of many", 25)
+    seed(app.folder, "first of many", 25)
     visitor.page.reload()
     expect(visitor.mine.last).to_have_text("question 25")
     before = shown(visitor)
@@ -130,7 +98,7 @@ def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> N
     submit_edit(visitor, model_server, "changed after a reload")
     assert_edited(visitor, model_server, before, 2, "changed after a reload")
 
-    seed(app, "first of many", 25)
+    seed(app.folder, "first of many", 25)
     visitor.page.reload()
     expect(visitor.mine.last).to_have_text("question 25")
     before = shown(visitor)
@@ -278,7 +246,7 @@ def test_earlier_messages_show_repeatedly_during_an_answer(app: App, visit: Visi
     """Each press needs its own view, although the view of the previous press is still being updated."""
     visitor = visit(app.url)
     visitor.ask("first of very many")
-    seed(app, "first of very many", 70)
+    seed(app.folder, "first of very many", 70)
     visitor.page.reload()
     expect(visitor.mine.last).to_have_text("question 70")
     visitor.say("!tokens 4000 @20")

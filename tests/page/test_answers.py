@@ -70,7 +70,7 @@ def test_answer_layout(own: App, visit: Callable[..., Visitor]) -> None:
 
     look()
     visitor.page.reload()
-    expect(visitor.chat.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
     becomes(4, lambda: visitor.bubbles.locator(".katex").count())
     look()
     visitor.chat.get_by_role("button", name="Copy message").last.click()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.support.seeded_turns import seed
 
 Visit = Callable[..., Visitor]
 
@@ -173,3 +174,43 @@ def test_list_is_a_drawer_on_a_phone(app: App, visit: Visit) -> None:
     page.mouse.click(380, 400)  # beside the drawer
     expect(drawer).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    visitor.ask("!text Walrus facts.")
+    visitor.chat.get_by_role("button", name="Edit").last.click()
+    page.locator("textarea.edit-textarea").fill("!text Otter facts.")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    expect(visitor.chat).to_contain_text("Otter facts.")
+    visitor.idle()
+    seed(app.folder, "Walrus", 40)
+    new_chat(visitor, "!text Elsewhere.")
+    search = page.get_by_role("searchbox", name="Search chats")
+    found = visitor.chat.locator("[data-found]")
+
+    search.fill("otter")  # among the older turns
+    expect(rows(visitor).locator(".excerpt mark")).to_have_text("Otter")
+    rows(visitor).get_by_role("link").click()
+    expect(found).to_contain_text("Otter facts.")
+    expect(found).to_be_in_viewport()
+    assert page.evaluate("[...CSS.highlights.get('found')].join()") == "Otter"
+    visitor.shot("hit")
+    expect(visitor.chat).to_contain_text("answer 40")
+    expect(found).to_have_count(0)
+    expect(visitor.chat.locator(".bot-row").first).to_be_in_viewport()
+
+    search.fill("walrus")  # in another version of the chat that is open
+    expect(rows(visitor).locator(".excerpt mark")).to_have_text("Walrus")
+    rows(visitor).get_by_role("link").click()
+    expect(found).to_contain_text("Walrus facts.")
+    expect(visitor.chat).not_to_contain_text("Otter facts.")
+
+
+def test_title_of_the_model_shows_without_reload(start_app: Callable[..., App], visit: Visit) -> None:
+    visitor = visit(start_app(CONFIG + "titles = true\n").url, fresh=True)
+    visitor.ask("!wait 1 !text Ships float.")
+    expect(rows(visitor)).to_contain_text("Ships float. --- Ships float.")
+    expect(visitor.page.locator("#name")).to_contain_text("Ships float. ---")
+    expect(visitor.mine).to_have_count(1)

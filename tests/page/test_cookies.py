@@ -81,7 +81,7 @@ def test_sibling_host_over_https(
         assert first != owner_in(attacker.cookie or "")
         toss(visitor, front, evil, attacker.cookie or "", names, *tricks)
         assert say(visitor, app) == first
-        visitor.page.reload()
+        visitor.reload()
         assert say(visitor, app) == first
         page.context.close()
 
@@ -116,6 +116,6 @@ def test_other_ports_and_siblings_over_http(start_app: Callable[..., App], named
         second = say(visitor, app)
         assert second != owner_in(value)
         toss(visitor, front, "evil.example.test", value, (name,), *tricks, "Domain=example.test; Path=/")
-        visitor.page.reload()
+        visitor.reload()
         assert say(visitor, app) == second
         page.context.close()

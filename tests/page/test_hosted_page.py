@@ -173,9 +173,9 @@ def test_models_switch_during_conversation(hosted: App, visit: Visit, openai: Pl
     give_key(visitor)
     openai.play(openai_responses.answer("Rome."), openai_responses.answer("Madrid."))
     visitor.ask("and of Italy?")
-    caption = visitor.chat.locator(".caption")
-    expect(caption.last).to_contain_text("Not sent to GPT-6 Luna")
-    expect(caption.last).to_contain_text("reasoning")
+    caption = visitor.caption
+    expect(caption).to_contain_text("Not sent to GPT-6 Luna")
+    expect(caption).to_contain_text("reasoning")
     assert "The capital of France." not in openai.requests[-1].raw.decode()
     sent = openai.requests[-1].json["input"]
     assert "It is Paris." in json.dumps(sent)
@@ -185,7 +185,7 @@ def test_models_switch_during_conversation(hosted: App, visit: Visit, openai: Pl
     assert json.loads(calls["toolu_1"]["arguments"]) == {"expression": "17+25"}
     assert "42" in results["toolu_1"]["output"]
     visitor.ask("and of Spain?")
-    expect(caption.last).not_to_contain_text("Not sent")
+    expect(caption).not_to_contain_text("Not sent")
     visitor.choose("claude-sonnet-5-5")
     chosen(visitor, "Claude Sonnet 5.5")
     anthropic.play(anthropic_messages.answer("Lisbon."))
@@ -218,7 +218,7 @@ def test_stop_ends_wait(hosted: App, visit: Visit, anthropic: Playing) -> None:
     visitor.say("hello")
     expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("retrying in")
     visitor.stop.click()
-    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped")  # within 30 s, and the wait would take 40 s
+    expect(visitor.caption).to_contain_text("Stopped")  # within 30 s, and the wait would take 40 s
     visitor.idle()
     assert len(anthropic.requests) == 1
 

@@ -32,7 +32,7 @@ def test_enter_sends_and_shift_enter_breaks_line(app: App, visit: Visit, model_s
     visitor.box.press_sequentially("two")
     expect(visitor.box).to_have_value("one\ntwo")
     visitor.box.press("Enter")
-    expect(visitor.chat.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
     assert asked(model_server) == ["one\ntwo"]
 
 
@@ -63,7 +63,7 @@ def test_enter_during_composition_sends_nothing(app: App, visit: Visit, model_se
     cdp.send("Input.insertText", {"text": "日本"})
     expect(visitor.box).to_have_value("日本")
     visitor.box.press("Enter")
-    expect(visitor.chat.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
     assert len(model_server.journal()) == before + 1
     assert asked(model_server) == ["日本"]
     visitor.idle()
@@ -123,7 +123,7 @@ def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     visitor.box.press("?")
     expect(listed).to_be_hidden()
     visitor.page.keyboard.press("Escape")
-    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped")
+    expect(visitor.caption).to_contain_text("Stopped")
 
 
 # The page at rest
@@ -217,7 +217,7 @@ def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) 
     to("textbox")
     page.keyboard.type("!reasoning Because it is so. !text Yes.")
     press("Enter")
-    expect(visitor.chat.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
     visitor.idle()
     assert model_server.journal()[-1]["body"]["messages"][0] == {"role": "system", "content": "Be brief."}
     page.evaluate(TO_THE_TOP)

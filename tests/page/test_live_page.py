@@ -85,7 +85,7 @@ def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit) -> None:
     visitor.page.wait_for_timeout(1000)
     assert "word399" not in visitor.bubbles.last.inner_text()
     visitor.page.context.set_offline(False)
-    expect(visitor.chat.locator(".caption")).to_contain_text("tokens", timeout=20_000)
+    expect(visitor.caption).to_contain_text("tokens", timeout=20_000)
     assert shown_words(visitor) == words(400)
     assert not requests[0].partition("after=")[2]
     assert requests[1].partition("after=")[2]
@@ -106,7 +106,7 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
     visitor.say("!tokens 1200 @200")
     expect(visitor.chat).to_contain_text("word100", timeout=10_000)
     expect(visitor.chat).not_to_contain_text("word1199")
-    expect(visitor.chat.locator(".caption")).to_contain_text("1200 tokens", timeout=20_000)
+    expect(visitor.caption).to_contain_text("1200 tokens", timeout=20_000)
     assert shown_words(visitor) == words(1200)
     assert len(held) == 1
 
@@ -188,12 +188,12 @@ def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App]
     expect(visitor.bubbles.first).to_contain_text(f"word{len(shown) + 20}")
     expect(visitor.chat.locator(".problem")).to_have_count(0)
     visitor.shot("continued")
-    expect(visitor.chat.locator(".caption")).to_contain_text("≈", timeout=20_000)  # of the first part, by its length
+    expect(visitor.caption).to_contain_text("≈", timeout=20_000)  # of the first part, by its length
     visitor.idle()
     expect(visitor.chat.locator(".user-row")).to_have_count(1)
     assert shown_words(visitor) == words(500)
     expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
     before = visitor.page.evaluate(CONTENT)
     visitor.page.reload()
-    expect(visitor.chat.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
     becomes(before, lambda: visitor.page.evaluate(CONTENT))

@@ -333,7 +333,7 @@ def test_example_picture_reaches_model(sized: Callable[..., Visitor], sees: tupl
     expect(visitor.chat.locator(".example img").first).to_be_visible()
     visitor.shot("empty-pictures")
     visitor.chat.get_by_role("button", name="Read a chart").click()
-    expect(visitor.chat.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
     assert "data:image/" in str(server.journal()[-1]["body"]["messages"][-1]["content"])
     expect(visitor.chat.locator(".user-row img")).to_be_visible()
 

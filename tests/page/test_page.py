@@ -30,7 +30,6 @@ def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.allow_tools()
     visitor.ask('!reasoning I should add them. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.')
-    chat = visitor.chat
     expect(visitor.bubbles).to_have_count(5)  # reasoning, text, tool with its result nested, text, caption
     expect(visitor.bubbles.nth(0).locator(".title")).to_contain_text("Reasoning")
     expect(visitor.bubbles.nth(1)).to_have_text("Adding.")
@@ -41,7 +40,7 @@ def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     expect(nested.locator(".title")).to_contain_text("Result")
     nested.locator(".title").click()
     expect(nested).to_contain_text("42")
-    expect(chat.locator(".caption")).to_contain_text("s to first token")
+    expect(visitor.caption).to_contain_text("s to first token")
     visitor.shot("bubbles")
 
 
@@ -174,7 +173,7 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
         expect(visitor.chat.locator(".thought-group").first).to_be_visible()
     visitor.stop.click()
     # Measure on the server, because the page's timing depends on the load of this machine.
-    expect(visitor.chat.locator(".caption")).to_contain_text(re.compile(r"^Stopped( ·|\.|$)"))
+    expect(visitor.caption).to_contain_text(re.compile(r"^Stopped( ·|\.|$)"))
     visitor.idle()
     if not tools:
         line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]
@@ -182,7 +181,7 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
     if tools:
         expect(visitor.bubbles.first.locator(".title .failed").first).to_contain_text("failed: Cancelled")
     if "block" in script:
-        expect(visitor.chat.locator(".caption")).to_contain_text("was left running")
+        expect(visitor.caption).to_contain_text("was left running")
     if "tokens" in script or "after" in script:
         expect(visitor.chat).to_contain_text("word4")
     visitor.shot(f"stopped-{script.split()[1] if tools else script.split()[0][1:]}")
@@ -195,7 +194,7 @@ def test_escape_stops(app: App, visit: Visit) -> None:
     visitor.say("!tokens 4000 @200")
     expect(visitor.chat).to_contain_text("word9")
     visitor.page.keyboard.press("Escape")
-    expect(visitor.chat.locator(".caption")).to_contain_text("Stopped")
+    expect(visitor.caption).to_contain_text("Stopped")
 
 
 @pytest.mark.gate("What a visitor types during an answer stays.")
@@ -245,7 +244,7 @@ def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
     expect(first.bubbles.last).to_contain_text("word5")
     first.stop.click()
     for visitor in (first, second):
-        expect(visitor.chat.locator(".caption").last).to_contain_text("Stopped")
+        expect(visitor.caption).to_contain_text("Stopped")
         visitor.idle()
     first.box.press("Enter")
     expect(first.chat.locator(".bot-row").last).to_contain_text("Mine.")
@@ -293,7 +292,7 @@ def test_closed_tab_ends_only_public_answers(
     again.open(own.url)
     expect(again.chat).to_contain_text("word9 " if public else "word599")
     said = "after you left" if public else "600 tokens"
-    expect(again.chat.locator(".caption")).to_contain_text(said)
+    expect(again.caption).to_contain_text(said)
     again.ask("!text Still here.")
     expect(again.chat).to_contain_text("Still here.")
 
@@ -430,10 +429,10 @@ def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> 
 def test_caption_marks_estimated_figures(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!tokens 100 @200")
-    expect(visitor.chat.locator(".caption")).to_contain_text("100 tokens")
-    expect(visitor.chat.locator(".caption")).not_to_contain_text("≈")
+    expect(visitor.caption).to_contain_text("100 tokens")
+    expect(visitor.caption).not_to_contain_text("≈")
     visitor.ask("!cut 10")
-    expect(visitor.chat.locator(".caption").last).to_contain_text("≈ 10 tokens")
+    expect(visitor.caption).to_contain_text("≈ 10 tokens")
 
 
 def test_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
@@ -441,7 +440,7 @@ def test_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
     visitor.shot("empty")
     visitor.chat.get_by_role("button", name="Ask a quick question").click()
     expect(visitor.mine).to_have_text("What is the capital of France? Answer in one word.")
-    expect(visitor.chat.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
 
 
 def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App], visit: Visit) -> None:
@@ -450,7 +449,7 @@ def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App]
         visitor = visit(own.url)
         for number in range(6):
             visitor.ask(f"number {number} " + "and so on " * 80)
-        expect(visitor.chat.locator(".caption").last).to_contain_text("earlier messages no longer fit")
+        expect(visitor.caption).to_contain_text("earlier messages no longer fit")
         seen = visitor.labels()
         visitor.page.reload()
         expect(visitor.mine).to_have_count(6)

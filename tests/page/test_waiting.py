@@ -96,14 +96,14 @@ def test_queued_visitor_sees_position_and_can_leave(queued: App, visit: Visit) -
     third.page.reload()
     expect(lines[third]).to_have_text("2 ahead of you")
     second.stop.click()
-    expect(second.chat.locator(".caption").last).to_contain_text("Stopped")
+    expect(second.caption).to_contain_text("Stopped")
     expect(lines[third]).to_have_text("1 ahead of you")
     third.page.wait_for_timeout(1000)  # a shorter wait is not mentioned afterwards
     first.stop.click()
     writing(third)
     expect(lines[third]).to_have_count(0)
     third.stop.click()
-    expect(third.chat.locator(".caption").last).to_contain_text(re.compile(r"\d s in line · [\d.]+ s to first token"))
+    expect(third.caption).to_contain_text(re.compile(r"\d s in line · [\d.]+ s to first token"))
     third.shot("waited-in-line")
 
 
@@ -288,4 +288,4 @@ def test_message_waits_for_a_model(start_app: Callable[..., App], visit: Visit, 
         expect(visitor.mine).to_have_text("Hello", timeout=60_000)
         expect(visitor.box).to_have_value("")
         expect(visitor.page.locator("#sending")).to_have_text("")
-        expect(visitor.chat.locator(".caption").last).to_contain_text("s to first token", timeout=60_000)
+        expect(visitor.caption).to_contain_text("s to first token", timeout=60_000)

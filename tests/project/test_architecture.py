@@ -25,11 +25,19 @@ LAYERS = (
     ("app",),
     ("agent.__main__", "agent.web.server", "agent.doctor"),
     ("agent.web.app",),
+    ("agent.web.link_page_routes",),
     ("agent.web.media_route", "agent.web.routes"),
     ("agent.web.health", "agent.web.housekeeping", "agent.web.share_link", "agent.web.shutdown"),
     ("agent.web.ui",),
     ("agent.web.gradio_compat",),
-    ("agent.web.conversation_routes", "agent.web.run_event_routes", "agent.web.transfer_routes"),
+    (
+        "agent.web.conversation_routes",
+        "agent.web.link_page",
+        "agent.web.link_routes",
+        "agent.web.own_data_routes",
+        "agent.web.run_event_routes",
+        "agent.web.transfer_routes",
+    ),
     ("agent.web.chat",),
     ("agent.web.middleware.event_stream", "agent.web.middleware.uploads"),
     ("agent.web.middleware.upload_progress",),
@@ -116,7 +124,15 @@ HOMES = {
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "aiosqlite": tuple(
         f"agent.history.{name}"
-        for name in ("sqlite", "sqlite_database", "sqlite_file", "sqlite_retention", "sqlite_runs", "sqlite_schema")
+        for name in (
+            "sqlite",
+            "sqlite_database",
+            "sqlite_file",
+            "sqlite_links",
+            "sqlite_retention",
+            "sqlite_runs",
+            "sqlite_schema",
+        )
     ),
     "redis": ("agent.history.redis_server",),
     "psycopg": tuple(

@@ -19,6 +19,7 @@ from tests.support.media_files import random_png
 from tests.support.scripted_server import Running
 
 LONG = "!tokens 9000 @20"
+SHARED = "A chat that a link shows"
 SALT = uuid4().bytes
 
 
@@ -32,9 +33,26 @@ def stored_conversations(app: App) -> dict[str, tuple[str, int]]:
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
+def stored_of(app: App, owner: str) -> tuple[list[Any], list[Any], list[Any], list[str]]:
+    """Return all that is stored of an owner: the rows of conversations, messages and links, and the files' names."""
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        conversations = db.execute("SELECT * FROM conversations WHERE owner = ? ORDER BY id", [owner]).fetchall()
+        ids = json.dumps([row[0] for row in conversations])
+        among = "conversation_id IN (SELECT value FROM json_each(?))"
+        messages = db.execute(f"SELECT * FROM entries WHERE {among} ORDER BY conversation_id, id", [ids]).fetchall()
+        links = db.execute(f"SELECT * FROM links WHERE {among} ORDER BY digest", [ids]).fetchall()
+    db.close()
+    return (
+        conversations,
+        messages,
+        links,
+        sorted(path.name for path in (app.folder / "data" / "media" / owner).glob("*")),
+    )
+
+
 @dataclass
 class Scene:
-    """The first visitor's state: a running answer, a finished one, an upload and a picture."""
+    """The first visitor's state: a running answer, a finished one, an upload, a picture, and a link to another chat."""
 
     program: HttpVisitor
     marker: str
@@ -42,17 +60,17 @@ class Scene:
     app: App
     server: Running
     long: str
-    before: dict[str, tuple[str, int]] = field(default_factory=dict)
+    before: tuple[list[Any], list[Any], list[Any], list[str]] = field(init=False)
 
-    def mine(self) -> dict[str, tuple[str, int]]:
-        return {id_: row for id_, row in stored_conversations(self.app).items() if row[0] == self.ids["owner"]}
+    def __post_init__(self) -> None:
+        self.before = stored_of(self.app, self.ids["owner"])
 
     def untouched(self) -> None:
-        """Assert that the run still goes on and the conversations have not changed."""
+        """Assert that the run still goes on and that nothing stored has changed: titles, messages, files."""
         line = next(line for line in self.server.journal() if self.long in str(line["body"]))
         assert line["ended"] is None
         assert line["closed"] is None
-        assert self.mine() == self.before
+        assert stored_of(self.app, self.ids["owner"]) == self.before
 
 
 @contextmanager
@@ -76,12 +94,33 @@ def reading_events(program: HttpVisitor) -> Iterator[None]:
         thread.join(30)
 
 
+def runs_of(app: App, conversation: str) -> tuple[str, str]:
+    """Return the ids of the runs of a conversation that has two, the first one first."""
+    query = "SELECT id FROM runs WHERE conversation_id = ? ORDER BY rowid"
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        first, second = (row[0] for row in db.execute(query, [conversation]).fetchall())
+    db.close()
+    return first, second
+
+
+def linked(program: HttpVisitor) -> dict[str, str]:
+    """Make two links to the visitor's only conversation, and revoke one. Return their ids and tokens."""
+    [row] = program.ask("GET", "/conversations").json["conversations"]
+    path = f"/conversations/{row['id']}/links"
+    link, revoked = (program.ask("POST", path, json={"attachments": True}).json for _ in range(2))
+    assert program.ask("DELETE", f"{path}/{revoked['id']}").status == 204
+    tokens = {name: str(one["path"]).removeprefix("/s/") for name, one in (("token", link), ("revoked", revoked))}
+    return {"shared": str(row["id"]), "link": str(link["id"]), **tokens}
+
+
 @contextmanager
 def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     """Yield a visitor who has sent files and whose next answer is being written."""
     word = marker()
+    first.say(f"!text {SHARED}")
+    shared = linked(first)
     sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", random_png())
-    assert word in first.say(f"!text {word}", sent, picture, system_message=word)
+    assert word in first.say(f"!text {word}", sent, picture, system_message=word, new=True)
     path = first.upload(f"{word}.txt", word.encode())
     long = f"{LONG} !text {word}"
     event = first.begin(long).json["event_id"]
@@ -89,17 +128,23 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     assert first.cookie is not None
     owner = owner_in(first.cookie)
     kept = next((app.folder / "data" / "media" / owner).glob("[!.]*"))
+    [hit] = first.ask("GET", f"/conversations?q={word}").json["hits"]
+    conversation = str(hit["id"])
+    ended, run = runs_of(app, conversation)
     ids = {
         "session": first.session,
         "event": event,
         "path": path,
         "media": kept.name,
         "owner": owner,
-        "conversation": next(id_ for id_, row in stored_conversations(app).items() if row[0] == owner),
+        "conversation": conversation,
+        "entry": str(hit["entry"]),
+        **shared,
+        "ended": ended,
+        "run": run,
         "chat": str(first.chat),
     }
     made = Scene(first, word, ids, app, server, long)
-    made.before = made.mine()
     end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
     with reading_events(first):
         try:
@@ -162,6 +207,23 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("conversation", "delete", "DELETE", "/conversations/$conversation", None, None),
     ("conversation", "restore", "POST", "/conversations/$conversation/restore", None, 404),
     ("conversation", "find", "GET", "/conversations?q=$conversation", None, 200),
+    ("link", "list", "GET", "/conversations/$shared/links", None, 200),
+    ("link", "create", "POST", "/conversations/$shared/links", '{"attachments": true}', None),
+    ("link", "revoke", "DELETE", "/conversations/$shared/links/$link", None, None),
+    ("link", "revoke of another chat", "DELETE", "/conversations/$conversation/links/$link", None, 404),
+    ("link", "read by id", "GET", "/s/$link", None, 404),
+    ("link", "read by chat", "GET", "/s/$shared", None, 404),
+    ("link", "continue by id", "POST", "/s/$link/continue", None, 404),
+    ("revoked link", "read", "GET", "/s/$revoked", None, 404),
+    ("revoked link", "continue", "POST", "/s/$revoked/continue", None, 404),
+    ("revoked link", "file", "GET", "/s/$revoked/files/$media", None, 404),
+    ("linked chat", "file of another chat", "GET", "/s/$token/files/$media", None, 404),
+    ("message", "read", "GET", "/conversations/$conversation/messages/$entry", None, 200),
+    ("running answer", "subscribe", "GET", "/runs/$run/events?wait=0", None, 200),
+    ("running answer", "subscribe as page", "GET", "/runs/$run/events?wait=0&format=page", None, 200),
+    ("running answer", "subscribe as guest", "GET", "/runs/$run/events?wait=0&guest=$owner", None, 200),
+    ("ended answer", "subscribe", "GET", "/runs/$ended/events", None, 200),
+    ("ended answer", "subscribe as page", "GET", "/runs/$ended/events?format=page", None, 200),
 ]  # fmt: skip
 
 
@@ -199,7 +261,9 @@ def made_up_like(id_: str) -> str:
 
 
 CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs
+POST /own-data|PUT /own-data|PATCH /own-data|GET /own-data/x|DELETE /own-data/x
 POST /conversations|PUT /conversations/x|PATCH /conversations|DELETE /conversations|POST /conversations/x|GET /c|GET /c/
+GET /s|GET /s/|POST /s/x|DELETE /s/x|POST /s/x/files/y|GET /s/x/continue|PUT /s/x/continue|POST /s/x/continue/
 PUT /c/x|POST /c/x|DELETE /c/x|GET /c/x/y|GET /conversations/x/restore|POST /conversations/x/y/restore
 GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config
 PUT /gradio_api/queue/join|OPTIONS /gradio_api/queue/join|GET /gradio_api/queue/status|GET /gradio_api/openapi.json

@@ -40,6 +40,12 @@ def test_owner_lists_changes_and_deletes(app: App) -> None:
     assert [row["id"] for row in listed(visitor)["pinned"]] == [second]
     [hit] = listed(visitor, "?q=second+THING")["hits"]
     assert (hit["id"], hit["excerpt"], hit["in_title"]) == (second, ["Yes. ", "Second", " thing"], False)
+    place = visitor.ask("GET", f"{path}/messages/{hit['entry']}").json
+    assert (place["is_answer"], place["is_shown"], place["message"] != hit["entry"]) == (True, True, True)
+    asked = visitor.ask("GET", f"{path}/messages/{place['message']}").json
+    assert asked == place | {"is_answer": False}
+    assert visitor.ask("GET", f"{path}/messages/nothing").status == 404
+    assert HttpVisitor(app.url).ask("GET", f"{path}/messages/{hit['entry']}").status in (401, 404)
     assert visitor.ask("DELETE", path).status == 204
     assert visitor.ask("DELETE", path).status == 404
     assert listed(visitor, "?q=second")["hits"] == []

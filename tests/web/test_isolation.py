@@ -37,6 +37,7 @@ from tests.conftest import CONFIG, App, Visitor
 from tests.support.foreign_requests import (
     MATRIX,
     PAGE_SESSION,
+    SHARED,
     Scene,
     at_work,
     closed_requests,
@@ -119,6 +120,39 @@ def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
         assert said.text == scene.marker
     if row[:2] == ("picture", "read"):
         assert said.headers["content-type"] == "image/png"
+    scene.untouched()
+
+
+LINK_READERS: dict[str, Callable[[Scene], HttpVisitor]] = {
+    "owner": lambda scene: scene.program,
+    "another": lambda scene: HttpVisitor(scene.app.url),
+    "anonymous": lambda scene: HttpVisitor(scene.app.url, None),
+    "forged": lambda scene: HttpVisitor(scene.app.url, forged(scene.program.cookie or "")),
+}
+
+
+@pytest.mark.parametrize("who", LINK_READERS)
+def test_holder_of_a_link_reads_that_chat_alone(scene: Scene, who: str) -> None:
+    page = LINK_READERS[who](scene).ask("GET", f"/s/{scene.ids['token']}")
+    assert page.status == 200
+    assert SHARED in page.text
+    known = {"token", "chat"}  # the number of an event, which everybody knows
+    assert [name for name, id_ in scene.ids.items() if name not in known and id_ in page.text] == []
+    scene.untouched()
+
+
+def test_holder_of_a_link_reaches_nothing_else(scene: Scene) -> None:
+    """A visitor who has continued the chat in a copy, and who knows all ids, gets what a made-up id would get."""
+    holder = HttpVisitor(scene.app.url)
+    copied = holder.ask("POST", f"/s/{scene.ids['token']}/continue")
+    assert copied.status == 303
+    assert SHARED in holder.ask("GET", f"/export{copied.headers['location'].removeprefix('/c')}").text
+    fixed = {"chat": scene.ids["chat"], "folder": str(scene.app.folder), "token": scene.ids["token"]}
+    owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
+    made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
+    for row in MATRIX:
+        real, wrong = send_row(holder, row, owned), send_row(holder, row, made_up)
+        assert (real.status, scene.marker in real.text) == (wrong.status, False), row[:2]
     scene.untouched()
 
 

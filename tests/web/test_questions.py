@@ -262,7 +262,7 @@ def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
     expect(question(visitor)).to_contain_text("Which <b>table</b>?")
     press(visitor, "yearly")
     expect(visitor.mine.last).to_have_text("yearly")
-    expect(visitor.chat.locator(".caption").last).to_contain_text("tokens")
+    expect(visitor.caption).to_contain_text("tokens")
     expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
     expect(question(visitor)).to_have_count(0)
     visitor.idle()

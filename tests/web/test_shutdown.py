@@ -448,7 +448,7 @@ def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Calla
     expect(typing.mine).to_have_count(0)
     typing.shot("going-down")
     expect(watching.chat).to_contain_text("word899")
-    expect(watching.chat.locator(".caption")).to_contain_text("900 tokens")
+    expect(watching.caption).to_contain_text("900 tokens")
     watching.idle()
     assert ended(own) == 0
     expect(typing.box).to_have_value("my precious thought")

@@ -414,7 +414,7 @@ def everything_works(visitor: Framed, server: Running) -> None:
     visitor.say("!tokens 4000 @50")
     expect(visitor.bubbles.last).to_contain_text("word1")
     visitor.stop.click()
-    expect(visitor.chat.locator(".caption").last).to_contain_text("Stopped")
+    expect(visitor.caption).to_contain_text("Stopped")
     visitor.idle()
     visitor.ask("!tokens 20 @20")
     before = len(server.journal())

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, cast
 
 from pydantic_ai.messages import (
-    ModelMessage,
     ModelResponsePart,
     TextPart,
     ThinkingPart,
@@ -20,11 +19,11 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.history import Note
 from agent.messages.parts import fence
 from agent.transfer import INTERNAL_MESSAGE, UNKNOWN_PART, FindFile, ImportedConversation, LeftOut
 from agent.transfer.imports.fields import (
     Attachments,
+    Messages,
     answer,
     conversation,
     made_by_model,
@@ -40,8 +39,6 @@ from agent.transfer.tree import Node
 POINTERS = ("image_asset_pointer", "audio_asset_pointer")
 OUTPUTS = ("text", "multimodal_text", "execution_output", "code", "tether_quote", "sonic_webpage", "system_error")
 """The types of content that a tool's message can have."""
-
-Messages = list[tuple[ModelMessage, Note]]
 
 
 def is_chatgpt(element: Mapping[str, Any]) -> bool:

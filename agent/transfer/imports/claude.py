@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic_ai.messages import (
-    ModelMessage,
     ModelResponsePart,
     TextPart,
     ThinkingPart,
@@ -19,10 +18,10 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.history import Note
 from agent.transfer import INTERNAL_MESSAGE, UNKNOWN_PART, FindFile, ImportedConversation, LeftOut
 from agent.transfer.imports.fields import (
     Attachments,
+    Messages,
     answer,
     conversation,
     mapping,
@@ -34,8 +33,6 @@ from agent.transfer.imports.fields import (
     tool_result,
 )
 from agent.transfer.tree import Node
-
-Messages = list[tuple[ModelMessage, Note]]
 
 
 def is_claude(element: Mapping[str, Any]) -> bool:

@@ -22,10 +22,12 @@ from pydantic_ai.messages import (
 from agent.errors import InputError
 from agent.history import Note, Record, now
 from agent.media.store import ROUTE, new_file_id
-from agent.messages.parts import fence
+from agent.messages.parts import quoted_file
 from agent.transfer import EMPTY, MISSING_FILE, UNUSABLE_FILE, FileSource, FindFile, ImportedConversation, LeftOut
 from agent.transfer.tree import Node, entries_of
 
+Messages = list[tuple[ModelMessage, Note]]
+"""Messages in their order, each with its note."""
 PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 SOUNDS = ("audio/wav", "audio/mpeg", "audio/ogg", "audio/flac")
 MAX_TITLE = 200
@@ -111,7 +113,7 @@ def made_by_model(part: UserContent | None) -> FilePart | None:
 
 def quoted(name: str, content: str) -> str:
     """Return a text file as the page puts it into a message."""
-    return f"{name or 'file.txt'}:\n{fence(content[:MAX_QUOTED])}"
+    return quoted_file(name or "file.txt", content[:MAX_QUOTED])
 
 
 def prompt(parts: Sequence[UserContent | None], at: datetime | None) -> list[tuple[ModelMessage, Note]]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pydantic_ai.messages import (
-    ModelMessage,
     ModelResponsePart,
     TextPart,
     ThinkingPart,
@@ -23,7 +22,6 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.history import Note
 from agent.media.mime import detect_mime
 from agent.transfer import (
     FOREIGN_LINK,
@@ -36,6 +34,7 @@ from agent.transfer import (
 )
 from agent.transfer.imports.fields import (
     Attachments,
+    Messages,
     answer,
     conversation,
     made_by_model,
@@ -49,7 +48,6 @@ from agent.transfer.imports.fields import (
 )
 from agent.transfer.tree import Node
 
-Messages = list[tuple[ModelMessage, Note]]
 Part = ModelResponsePart | ToolReturnPart | None
 
 _ATTRIBUTE = re.compile(r'([a-z_]{1,20})="([^"]*+)"')

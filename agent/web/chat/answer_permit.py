@@ -24,7 +24,7 @@ class AnswerPermit:
     owns_connection: bool
     reservation: Reservation
     models: ModelMenu
-    owner: str
+    visitor: Visitor
     reserve: Reserve
     handed_over: bool = False
 
@@ -37,7 +37,7 @@ class AnswerPermit:
         """Release the reservation and the connection."""
         self.reservation.release()
         if self.owns_connection:
-            await self.models.close(self.connection, self.owner)
+            await self.models.close(self.connection, self.visitor.owner)
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def permit_answer(
     with rate_limiter.reserve_answer(visitor) as reservation:
         connection, owns_connection = await models.connect(visitor.owner, choices.model, visitor.login)
         async with quota.reservation(visitor, is_busy) as reserve:
-            permit = AnswerPermit(connection, owns_connection, reservation, models, visitor.owner, reserve)
+            permit = AnswerPermit(connection, owns_connection, reservation, models, visitor, reserve)
             try:
                 yield permit
             finally:

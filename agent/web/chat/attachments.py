@@ -16,7 +16,7 @@ from agent.media.owner_files import FILE_BYTES
 from agent.media.store import id_of
 from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
-from agent.messages.parts import extracted_text, fence
+from agent.messages.parts import extracted_text, quoted_file
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.web.chat.storage_quota import Reserve, size_of
@@ -337,4 +337,4 @@ def _quote_file(name: str, data: bytes) -> str:
         raise InputError(
             _("{name} has {count:,} characters; {most:,} is the most.", name=name, count=len(text), most=MAX_TEXT)
         )
-    return f"{name}:\n{fence(text)}"
+    return quoted_file(name, text)

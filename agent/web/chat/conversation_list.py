@@ -7,7 +7,7 @@ be undone. After a restart, housekeeping erases it.
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ from datetime import datetime
 from typing import Literal
 
 from agent.errors import Conflict, HistoryError, InputError, NotFound
-from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, HistoryStore, Record, SearchHit, now
+from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, HistoryStore, Record, SearchHit, now
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import delete_conversation
 from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.replies import Replies
+from agent.web.chat.transcript import is_prompt
 
 PAGE = 50
 """Conversations of a page unless the caller asks for another number."""
@@ -40,13 +41,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A conversation in the list. `state` says if its answer is being written, or waits for the visitor."""
+    """A conversation in the list. `state` says if its answer is being written, or waits for the visitor.
+
+    `naming`: the model is writing its title.
+    """
 
     id: str
     title: str
     pinned: bool
     updated_at: datetime
     state: Literal["", "answering", "waiting"] = ""
+    naming: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,15 @@ class Page:
     next_offset: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a message is: the visitor's message of its turn, and whether that is on the branch that is shown."""
+
+    prompt: str
+    is_answer: bool
+    is_shown: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Deleted:
     """A conversation that is hidden. `record` has the expiry that it had, and `timer` will erase it."""
@@ -72,7 +86,15 @@ class _Deleted:
 class ConversationList:
     """Lists and changes the conversations of visitors. Each call names the owner. Owns the deletions to be undone."""
 
-    def __init__(self, store: HistoryStore, media: MediaStore, live_runs: LiveRuns, replies: Replies) -> None:
+    def __init__(
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        live_runs: LiveRuns,
+        replies: Replies,
+        is_naming: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._is_naming = is_naming
         self._store, self._media, self._live_runs, self._replies = store, media, live_runs, replies
         self._deleted = dict[str, _Deleted]()
         self._erasing = set[asyncio.Task[None]]()
@@ -109,6 +131,16 @@ class ConversationList:
     async def search(self, owner: str, query: str) -> Sequence[tuple[Row, SearchHit]]:
         """Return the conversations with all words of the query, and where these are."""
         return [(self._row(hit.record), hit) for hit in await self._store.search(owner, query, limit=PAGE)]
+
+    async def find_message(self, owner: str, conversation: str, entry_id: str) -> Place:
+        """Return where an entry is in its conversation. Raises `NotFound`."""
+        record = await self._store.get(conversation, owner=owner)
+        entries = {entry.id: entry for entry in await self._store.entries(record)}
+        prompt = next((entry for entry in _ancestors(entries, entry_id) if is_prompt(entry)), None)
+        if prompt is None:
+            raise NotFound(NO_ENTRY)
+        shown = any(entry.id == entry_id for entry in _ancestors(entries, record.head_id))
+        return Place(prompt=prompt.id, is_answer=prompt.id != entry_id, is_shown=shown)
 
     def is_in_use(self, conversation: str) -> bool:
         """Return True if an answer is being written, or a deletion can be undone. It must not be erased then."""
@@ -147,6 +179,10 @@ class ConversationList:
         await run_to_completion(self._show_again(deleted))
         return await self.row(owner, conversation)
 
+    def forget(self, conversation: str) -> None:
+        """Forget a deletion that could be undone, because the conversation was erased."""
+        self._take(conversation)
+
     async def aclose(self) -> None:
         """Leave deleted conversations to the housekeeping of the next start, and wait for those being erased."""
         for deleted in self._deleted.values():
@@ -168,6 +204,7 @@ class ConversationList:
             pinned=record.pinned,
             updated_at=record.updated_at,
             state="answering" if answering else "waiting" if record.pending else "",
+            naming=self._is_naming(record.id),
         )
 
     async def _stop_answer(self, owner: str, conversation: str) -> None:
@@ -215,6 +252,13 @@ class ConversationList:
         except HistoryError as error:
             log.warning("a deleted conversation could not be erased; housekeeping tries again: %s", error)
         self._replies.forget(record.id)
+
+
+def _ancestors(entries: Mapping[str, Entry], entry_id: str | None) -> Iterator[Entry]:
+    """Yield this entry, if there is one, and those before it on its branch, the newest first."""
+    while entry_id is not None and (entry := entries.get(entry_id)) is not None:
+        yield entry
+        entry_id = entry.parent_id
 
 
 def excerpt_parts(hit: SearchHit) -> Iterator[str]:

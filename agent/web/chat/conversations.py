@@ -4,7 +4,7 @@ The store is the single source of truth. A run writes to it through a journal, a
 names the owner and is refused for conversations of other owners.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from typing import Any, cast
@@ -43,6 +43,7 @@ from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.storage_status import StorageStatus
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, record_of, waits_for_answer
+from agent.web.chat.titles import Titles
 from agent.web.chat.transcript import (
     is_prompt,
     is_unfinished,
@@ -78,7 +79,8 @@ class Conversations:
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
         self.rate_limiter = RateLimiter(settings.public)
         self.remembered, self.replies = RememberedSettings(), Replies()
-        self.list = ConversationList(store, media, self.live_runs, self.replies)
+        self._titles = Titles(settings, store, self.models)
+        self.list = ConversationList(store, media, self.live_runs, self.replies, self._titles.is_pending)
         self.views = ChatViews(store, self.live_runs, self.replies)
         self.branches = Branches(store, media, self._quota, RetentionPeriods.of(settings), self.list.is_in_use)
 
@@ -225,9 +227,20 @@ class Conversations:
         await self._store.save(branch(record, entry.parent_id))
         return message_text(entry)
 
+    def forget(self, owner: str, conversations: Iterable[str]) -> None:
+        """Forget what is only in memory: the owner's keys, settings and address, and these erased conversations."""
+        self.models.keys.forget(owner)
+        self.remembered.forget(owner)
+        self._quota.forget(owner)
+        for conversation in conversations:
+            self._histories.forget(conversation)
+            self.replies.forget(conversation)
+            self.list.forget(conversation)
+
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""
         await self.live_runs.close()
+        await self._titles.aclose()
         await self.list.aclose()
         await self.models.aclose()
 
@@ -303,6 +316,16 @@ class Conversations:
     def _begin(
         self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False, continues: str = ""
     ) -> LiveRun:
-        live = self.live_runs.start(run, setup.journal, permit.aclose, resumed=resumed, continues=continues)
+        spec = permit.connection.spec
+        has_no_title = self._titles.is_wanted(setup.journal.record, spec)
+
+        async def end() -> None:
+            if has_no_title:
+                self._titles.begin(permit.visitor, setup.journal.record, spec.id, run)
+            await permit.aclose()
+
+        live = self.live_runs.start(run, setup.journal, end, resumed=resumed, continues=continues)
+        if has_no_title:
+            self._titles.expect(live.conversation)
         permit.hand_over()
         return live

@@ -26,6 +26,7 @@ from agent.settings import Settings
 from agent.transfer import UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.file_links import FileLinks
+from agent.transfer.portable import stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, delete_conversation
 from agent.web.chat.storage_quota import StorageQuota
@@ -130,6 +131,15 @@ class Importer:
                         yield event
             finally:
                 await run_to_completion(asyncio.to_thread(opened.close))
+
+    async def add(self, visitor: Visitor, conversation: ImportedConversation) -> str:
+        """Store one conversation, as `run` does with those of a file. Return its id."""
+        size = stored_size(conversation.entries) + conversation.file_bytes
+        found = FoundConversation(updated_at=conversation.record.updated_at, size=size, read=lambda: conversation)
+        async with self._places, aclosing(self._store_all(visitor, [found], LeftOut())) as events:
+            async for _event in events:
+                pass
+        return conversation.record.id
 
     async def _store_all(
         self, visitor: Visitor, found: Sequence[FoundConversation], left_out: LeftOut

@@ -15,7 +15,7 @@ from agent.run import Run
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.run_log import RunLog
-from agent.web.chat.transcript import message_text
+from agent.web.chat.transcript import first_words
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class StoreJournal:
             head_id=entry.id,
             pending=self._open_calls if entry.note.ended == "suspended" else (),
             expires_at=self._periods.until(self.record.owner, running=entry.note.ended is None),
-            title=self.record.title or _title(entry),
+            title=self.record.title or first_words(entry),
             input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
             output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
             cost=self.record.cost + (entry.note.cost or 0.0),
@@ -149,10 +149,6 @@ def _open_calls(before: tuple[str, ...], message: ModelMessage) -> tuple[str, ..
 async def _end(run: Run) -> None:
     while not run.done:
         await run.wait_for_update(sys.maxsize)
-
-
-def _title(entry: Entry) -> str:
-    return " ".join(message_text(entry).split())[:60]
 
 
 def branch(record: Record, head_id: str | None) -> Record:

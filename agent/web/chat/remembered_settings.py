@@ -38,6 +38,10 @@ class RememberedSettings:
         while self._choices and (len(self._choices) > MAX_OWNERS or self._bytes > self._max_bytes):
             self._drop(next(iter(self._choices)))
 
+    def forget(self, owner: str) -> None:
+        """Forget what this owner has set."""
+        self._drop(owner)
+
     def _drop(self, owner: str) -> None:
         if (choices := self._choices.pop(owner, None)) is not None:
             self._bytes -= _size(choices)

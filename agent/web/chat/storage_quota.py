@@ -174,6 +174,10 @@ class StorageQuota:
         texts, files = await self._store.retention.sizes(), await self._media.sizes()
         return sum(texts.get(owner, 0) + files.get(owner, 0) + self._reserved[owner] for owner in owners)
 
+    def forget(self, owner: str) -> None:
+        """Forget the network address of this owner."""
+        self._addresses.pop(owner, None)
+
     def _remember(self, owner: str, address: str) -> None:
         self._addresses.pop(owner, None)
         self._addresses[owner] = address

@@ -228,6 +228,11 @@ def message_text(entry: Entry) -> str:
     return "\n\n".join(part for part in content if isinstance(part, str))
 
 
+def first_words(entry: Entry) -> str:
+    """Return the title of a conversation that begins with this message, until it gets another one."""
+    return " ".join(message_text(entry).split())[:60]
+
+
 def is_unfinished(note: Note) -> bool:
     """Return True if the length limit, a failure or the end of the server cut the answer with this last note."""
     return (note.ended or NO_ENDING.ended) in CUT

@@ -27,23 +27,36 @@ API = "/gradio_api/"
 HOME_PATHS = ("/", "/config", "/config/")
 CHAT_PATH = re.compile(r"/c/[0-9A-Za-z_-]{1,64}")
 """The address of a conversation. It answers with the page, which then asks for the conversation."""
+CONTINUE_PATH = re.compile(r"/s/[0-9A-Za-z_-]{1,64}/continue")
+"""The address that copies the chat of a link. Its visitor may have come by the link, and have no cookie so far."""
 OPEN_PATHS = (
     *HOME_PATHS,
     "/conversations",
     "/healthz",
     "/readyz",
     "/export",
+    "/own-data",
     "/theme.css",
     "/favicon.ico",
     "/robots.txt",
     "/manifest.json",
     "/manifest.json/",
 )
-OPEN_PREFIXES = ("/conversations/", "/media/", "/runs/", "/export/", "/assets/", "/static/", "/svelte/", "/pwa_icon/")
+OPEN_PREFIXES = (
+    "/conversations/",
+    "/media/",
+    "/runs/",
+    "/export/",
+    "/s/",
+    "/assets/",
+    "/static/",
+    "/svelte/",
+    "/pwa_icon/",
+)
 CHANGES = {
     "PATCH": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
-    "DELETE": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
-    "POST": re.compile(r"/import|/conversations/[0-9A-Za-z_-]{1,64}/restore"),
+    "DELETE": re.compile(r"/own-data|/conversations/[0-9A-Za-z_-]{1,64}(/links/[0-9a-f]{64})?"),
+    "POST": re.compile(rf"/import|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links)|{CONTINUE_PATH.pattern}"),
 }
 """The paths of our own routes that change something, by method."""
 LOGIN_PATHS = ("/login/huggingface", "/login/callback", "/logout")
@@ -121,6 +134,7 @@ class IsolationMiddleware:
         """
         jar = CookieJar.of(scope, self._prefix)
         values, is_page_load = jar.values(scope), scope["method"] == "GET" and _is_home(scope)
+        is_copy = scope["method"] == "POST" and CONTINUE_PATH.fullmatch(scope["path"]) is not None
         if len(values) > 1:
             answer.cookies.extend(jar.expiring(scope["path"]))
             query: bytes = scope["query_string"]
@@ -134,8 +148,10 @@ class IsolationMiddleware:
             if visitor and is_page_load:
                 answer.cookies.append(f"{COOKIE}=; Path={jar.path}; Max-Age=0")
                 answer.cookies.append(jar.setting(self._visitors.cookie(visitor)))
-        if visitor is None and is_page_load:
-            answer.cookies.append(jar.setting(self._visitors.mint()[1]))
+        if visitor is None and (is_page_load or is_copy):
+            minted, cookie = self._visitors.mint()
+            answer.cookies.append(jar.setting(cookie))
+            visitor = minted if is_copy else None
         return visitor
 
     async def _check_request(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> ASGICall:

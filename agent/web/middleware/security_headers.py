@@ -53,7 +53,7 @@ class SecurityHeadersSend:
             self.begun = True
             message["headers"] = [_partitioned(*pair) for pair in message.get("headers", [])]
             headers = MutableHeaders(scope=message)
-            headers["content-security-policy"] = self._policy
+            headers.append("content-security-policy", self._policy)  # beside the route's own: a browser obeys both
             for name, value in HEADERS:
                 headers[name] = value
             headers.setdefault("cache-control", "private")

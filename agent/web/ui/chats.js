@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint }) => {
+({ said, language, $, box, when, hint, links: canShare }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
@@ -130,7 +130,7 @@
       return refresh();
     }
     // The end of an answer in another chat is seen only here.
-    if ([...rows.values()].some(({ state, id }) => state === "answering" && id !== shown)) {
+    if ([...rows.values()].some(({ state, id, naming }) => (naming && state !== "answering") || (state === "answering" && id !== shown))) {
       timer = setTimeout(refresh, ANSWERING_MS);
     }
   };
@@ -153,6 +153,15 @@
   document.addEventListener("chats-imported", () => {
     tabs?.postMessage("changed");
     list.scrollTop = 0;
+    refresh();
+  });
+  document.addEventListener("own-data-deleted", () => {
+    tabs?.postMessage("changed");
+    history.replaceState(null, "", `${root}/`);
+    open("");
+    left = ""; // so that the text in the composer stays there
+    drafts.clear();
+    say("");
     refresh();
   });
   addEventListener("focus", () => refresh());
@@ -336,8 +345,15 @@
     const link = event.target.closest("a");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
-    go(link.closest("li").dataset.id);
+    const { id } = link.closest("li").dataset, hit = query && hits?.find((one) => one.id === id);
+    go(id);
+    if (hit?.entry && shown === id) seek(hit);
   });
+  // Finds out where the hit is. seek.js scrolls to it.
+  const seek = ({ id, entry, excerpt }) => ask(`/${id}/messages/${entry}`).then((place) => {
+    const detail = { ...place, conversation: id, word: excerpt[1] };
+    document.dispatchEvent(new CustomEvent("message-sought", { detail }));
+  }, () => {}); // the chat is open, without a mark
 
   // A sentence instead of a chat that is not there
   const missing = make("p", { id: "missing", role: "status" });
@@ -379,7 +395,8 @@
     const pin = entry("pin", about.pinned ? said.chats_unpin : said.chats_pin);
     const forms = ["html", "markdown", "json"].map((form) =>
       Object.assign(entry("export", said[`export_${form}`]), { value: form }));
-    menu.replaceChildren(entry("rename", said.chats_rename), pin, ...forms, entry("delete", said.chats_delete));
+    const share = canShare ? [entry("share", said.share)] : [];
+    menu.replaceChildren(entry("rename", said.chats_rename), pin, ...share, ...forms, entry("delete", said.chats_delete));
     menu.showPopover();
     const at = control.getBoundingClientRect(), size = menu.getBoundingClientRect();
     const rtl = getComputedStyle(control).direction === "rtl";
@@ -409,7 +426,9 @@
     opener?.focus();
     if (kind === "rename") rename(opener.closest("li"), about);
     else if (kind === "pin") pin(about);
-    else if (kind === "export") {
+    else if (kind === "share") {
+      document.dispatchEvent(new CustomEvent("share-chat", { detail: { id: about.id, title: titleOf(about) } }));
+    } else if (kind === "export") {
       document.dispatchEvent(new CustomEvent("export-chat", { detail: { id: about.id, form: chosen.value } }));
     }
     else remove(about);

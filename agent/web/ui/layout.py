@@ -156,6 +156,7 @@ def _settings(*, login: bool, days: float) -> Settings:
         )
         if days:
             gr.HTML(f"<p>{static('keep_days')} {days:g}</p>", elem_id="keep-days", padding=False)
+        gr.HTML("<section></section>", elem_id="own-data", padding=False)  # own_data.js writes into it
     return settings
 
 

@@ -285,6 +285,7 @@
   spoken.setAttribute("aria-live", "polite");
   spoken.setAttribute("role", "status");
   document.body.append(spoken);
+  document.addEventListener("own-data-deleted", () => spoken.replaceChildren());
   const aloud = (markdown) => markdown.replace(/```\w*/g, " ").replace(/[*_`#|>~]+/g, " ").replace(/\s+/g, " ").trim();
   const sentences = (markdown) => /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/.exec(markdown)?.[0].length ?? 0;
   const speak = (log, changed) => {
@@ -372,8 +373,7 @@
     toEnd.setAttribute("aria-label", said.to_end);
     toEnd.title = said.to_end;
     toEnd.addEventListener("click", () => {
-      follow(true);
-      down();
+      toTheEnd();
       box()?.focus();
     });
     when("#dock", (dock) => dock.append(toEnd));
@@ -387,6 +387,11 @@
       if (!following || performance.now() - turnedUp < 200) return;
       log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
       top = log.scrollTop;
+    };
+    const toTheEnd = () => {
+      turnedUp = -Infinity;
+      follow(true);
+      down();
     };
     const touch = () => (touched = performance.now());
     for (const kind of ["wheel", "touchmove"]) log.addEventListener(kind, touch, { passive: true });
@@ -418,17 +423,13 @@
       for (const child of log.children) sizes.observe(child);
     }).observe(log, { childList: true });
     for (const child of log.children) sizes.observe(child);
-    document.addEventListener("chat-opened", () => {
-      follow(true);
-      down();
-    });
+    document.addEventListener("chat-opened", toTheEnd);
+    document.addEventListener("message-found", () => follow(false));
     let answering = false;
     when("#composer .input-row", (input) => new MutationObserver(() => {
       const begins = !answering && stop();
       answering = Boolean(stop());
-      if (!begins) return;
-      follow(true);
-      down();
+      if (begins) toTheEnd();
     }).observe(input, { childList: true }));
     speak(log, change);
   });

@@ -11,15 +11,16 @@ from agent.web.ui.page_text import SCRIPTS as TEXTS
 HERE = Path(__file__).parent
 HELPERS = ("pieces", "division", "stream", "unchanged", "handover")
 """The scripts whose result other scripts use, by this name."""
-SCRIPTS = ("chats", "transfer", "live", "page", "address", "attach")
+SCRIPTS = ("chats", "transfer", "own_data", "share", "live", "page", "address", "attach", "seek")
 
 
-def script() -> str:
-    """Return the page's script with its texts."""
+def script(*, links: bool = True) -> str:
+    """Return the page's script with its texts. `links`: chats can have read-only links."""
     words: dict[str, dict[str, Any]] = {
         one: translated(TEXTS, one) | {"labels": translated(LABELS, one)} for one in LANGUAGES
     }
     begin = f"const shared = (\n{read('shared.js')}\n)({json.dumps(words, ensure_ascii=False)});"
+    begin += f"shared.links = {json.dumps(links)};"
     helpers = "".join(f"shared.{name} = (\n{read(f'{name}.js')}\n)(shared);" for name in HELPERS)
     # A failing script must not prevent the others from running.
     calls = "".join(

@@ -22,6 +22,7 @@
   };
 
   document.addEventListener("export-chat", ({ detail: { id, form } }) => save(`/${id}`, form));
+  document.addEventListener("export-all", () => save("", "json"));
 
   // The foot of the list
   when("#chats", (aside) => {

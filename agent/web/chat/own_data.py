@@ -1,0 +1,110 @@
+"""What is stored of one visitor: a summary, and the deletion of everything."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import time
+
+from agent.history import HistoryStore, Record
+from agent.media.store import MediaStore, ids_in
+from agent.web.chat.conversation_list import ATTEMPTS, STOP_SECONDS
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.expiry import delete_conversation
+
+FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
+BATCH = 200
+"""Conversations that are read at once."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnDataSummary:
+    """The conversations, messages and files of one visitor, also those that have expired and are not erased yet.
+
+    `expires_at` is when the first conversation is deleted, None for never.
+    """
+
+    conversations: int = 0
+    messages: int = 0
+    text_bytes: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    expires_at: datetime | None = None
+
+
+class OwnData:
+    """Summarizes and deletes everything that is stored of a visitor."""
+
+    def __init__(self, conversations: Conversations, store: HistoryStore, media: MediaStore) -> None:
+        self._conversations, self._store, self._media = conversations, store, media
+
+    async def summary(self, owner: str) -> OwnDataSummary:
+        """Return what is stored of this owner now, read from the store and the files."""
+        records, files = await self._records(owner), await self._media.files(owner)
+        expiries = [record.expires_at for record in records if record.expires_at is not None]
+        return OwnDataSummary(
+            conversations=len(records),
+            messages=sum([1 async for _ in self._store.retention.texts(owner)]),
+            text_bytes=(await self._store.retention.sizes(owners=owner)).get(owner, 0),
+            files=len(files),
+            file_bytes=sum(files.values()),
+            expires_at=min(expiries, default=None),
+        )
+
+    async def delete_all(self, owner: str) -> OwnDataSummary:
+        """Stop the owner's answers, and delete all conversations and files. Return what is stored afterwards.
+
+        A conversation that is begun meanwhile stays, and is in the result. Raises `HistoryError`.
+        """
+        began = time()
+        records = await self._records(owner)
+        deleted = {record.id for record in records}
+        for _attempt in range(ATTEMPTS):  # a conversation that was saved since it was read needs another one
+            if not records:
+                break
+            await self._stop_answers(records)
+            for record in records:
+                await delete_conversation(self._store, self._media, record, self._conversations.live_runs.is_busy)
+            records = [record for record in await self._records(owner) if record.id in deleted]
+        self._conversations.forget(owner, deleted.difference(record.id for record in records))
+        await self._remove_files(owner, began)
+        return await self.summary(owner)
+
+    async def _stop_answers(self, records: Sequence[Record]) -> None:
+        found = [self._conversations.live_runs.get(record.id, record.owner) for record in records]
+        running = [live for live in found if live is not None]
+        for live in running:
+            live.run.cancel("user_request")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                for live in running:
+                    while not live.run.done:
+                        await live.run.wait_for_update(sys.maxsize)
+
+    async def _remove_files(self, owner: str, before: float) -> None:
+        """Remove the files that no message names, except those of a message that was begun since `before`."""
+        try:
+            files = set(await self._media.files(owner))
+            async for text in self._store.retention.texts(owner):
+                files -= await asyncio.to_thread(ids_in, text)
+            await self._media.remove_unused(owner, files, before)
+        except OSError:
+            log.exception("files of deleted conversations could not be removed; this is tried again")
+
+    async def _records(self, owner: str) -> Sequence[Record]:
+        """Return all conversations of the owner, also those that have expired and are not erased yet."""
+        records = dict[str, Record]()
+        offset = 0
+        while page := await self._store.list(owner, limit=BATCH, offset=offset):
+            records |= {record.id: record for record in page}
+            offset += len(page)
+        seen = set[str]()
+        while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=BATCH, skip=seen):
+            seen |= {record.id for record in page}
+            records |= {record.id: record for record in page if record.owner == owner}
+        return [*records.values()]

@@ -1,0 +1,123 @@
+"""The routes below `/s/`: the page of a read-only link, and its files. `docs/http.md` describes them.
+
+A reader needs the token of the link and nothing else. An unknown, expired or revoked link has one and the same answer.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse, StreamingResponse
+
+from agent.errors import AgentError, Busy, InputError, Limited, NotFound
+from agent.history import Entry
+from agent.i18n import _
+from agent.i18n.translator import Translator, negotiate
+from agent.media.references import files_named_in
+from agent.media.store import MediaStore
+from agent.settings import Settings
+from agent.transfer.html import FileUrl
+from agent.web.chat.chat_copies import ChatCopies
+from agent.web.chat.links import ChatLinks
+from agent.web.chat.visitor import Visitor
+from agent.web.client_address import client_address
+from agent.web.conversation_routes import RequestLimit
+from agent.web.gradio_compat.application import root_url
+from agent.web.link_page import GONE, GONE_TITLE, HEADERS, Site, message_page, to_link_page
+from agent.web.link_routes import SHARED
+from agent.web.media_route import file_response
+from agent.web.middleware.isolation import visitor_id_of
+
+NOT_COPIED = _("The chat was not copied")
+COPY_STATUS = {Busy: 409, Limited: 429, InputError: 403}
+
+
+class LinkPageRoutes:
+    """The routes. `limit` is for copies, None on a private page."""
+
+    def __init__(
+        self,
+        links: ChatLinks,
+        copies: ChatCopies,
+        media: MediaStore,
+        settings: Settings,
+        limit: RequestLimit | None = None,
+    ) -> None:
+        self._links, self._copies, self._media, self._settings, self._limit = links, copies, media, settings, limit
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes to the application."""
+        app.add_api_route(SHARED + "{token}", self.page, methods=["GET", "HEAD"])
+        app.add_api_route(SHARED + "{token}/files/{id_}", self.file)
+        app.add_api_route(SHARED + "{token}/continue", self.copy, methods=["POST"])
+
+    async def page(self, request: Request) -> Response:
+        """Answer with the page of a link."""
+        token, site, translator = str(request.path_params["token"]), self._site(request), _translator(request)
+        try:
+            chat = await self._links.open(token)
+        except NotFound:
+            return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
+        address = f"{site.root}{SHARED}{token}"
+        urls = self._file_urls(chat.link.owner, f"{site.path}{SHARED}{token}/files/")
+        pages = to_link_page(chat, address, site, urls, translator)
+        return StreamingResponse(_encoded(pages), headers=HEADERS, media_type="text/html")
+
+    async def file(self, request: Request) -> Response:
+        """Answer with a file that the page of the link shows."""
+        id_ = str(request.path_params["id_"])
+        try:
+            chat = await self._links.open(str(request.path_params["token"]))
+            if not chat.link.with_files or id_ not in _files(chat.stored):
+                return Response("Not found.", status_code=404)
+            file = await self._media.find(chat.link.owner, id_)
+        except NotFound:
+            return Response("Not found.", status_code=404)
+        return file_response(file, request, {"cache-control": "no-store", "x-robots-tag": "noindex, nofollow"})
+
+    async def copy(self, request: Request) -> Response:
+        """Copy the chat into the conversations of the reader, and go there."""
+        site, translator, owner = self._site(request), _translator(request), visitor_id_of(request.scope)
+        address = client_address(request.scope)
+        visitor = Visitor(owner=owner or "", guest=owner is None, address=address)
+        try:
+            if self._limit is not None:
+                self._limit.count(visitor.owner, address)
+            chat = await self._links.open(str(request.path_params["token"]))
+            copy = await self._copies.make(chat, visitor, translator)
+        except NotFound:
+            return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
+        except AgentError as error:
+            status = next((status for kind, status in COPY_STATUS.items() if isinstance(error, kind)), 503)
+            return _message(message_page(NOT_COPIED, error.text, site, translator), status)
+        return RedirectResponse(f"{site.path}/c/{copy}", status_code=303, headers={"cache-control": "no-store"})
+
+    def _file_urls(self, owner: str, path: str) -> FileUrl:
+        async def url(id_: str) -> AsyncIterator[str]:
+            try:
+                await self._media.find(owner, id_)
+            except NotFound:  # deleted
+                return
+            yield path + id_
+
+        return url
+
+    def _site(self, request: Request) -> Site:
+        return Site(title=self._settings.title, root=root_url(request, self._settings.root_path))
+
+
+def _files(entries: Sequence[Entry]) -> set[str]:
+    return files_named_in(entry.message for entry in entries)
+
+
+async def _encoded(pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        if piece:
+            yield piece.encode(errors="replace")
+
+
+def _message(page: str, status: int) -> Response:
+    return Response(page, status_code=status, headers=HEADERS, media_type="text/html")
+
+
+def _translator(request: Request) -> Translator:
+    return negotiate(request.headers.get("accept-language", ""))

@@ -1,0 +1,88 @@
+// What the server keeps of the visitor, in the settings: a summary, the download of it, and its deletion.
+({ said, language, $, when }) => {
+  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
+  let guest = "";
+  const make = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  };
+  const button = (name, text) => make("button", { type: "button", class: name }, text);
+  const ask = async (method) => {
+    const address = new URL(`${root}/own-data`, location);
+    if (guest) address.searchParams.set("guest", guest);
+    const answer = await fetch(address, { method, headers: { "accept-language": language }, cache: "no-store" });
+    const value = await answer.json().catch(() => ({}));
+    if (!answer.ok) throw new Error(value.detail || said.chats_failed);
+    return value;
+  };
+  const number = (value) => value.toLocaleString(language);
+  const size = (bytes) => {
+    const [unit, many] = bytes < 1e6 ? ["kilobyte", bytes / 1e3] : ["megabyte", bytes / 1e6];
+    return many.toLocaleString(language, { style: "unit", unit, maximumFractionDigits: many < 10 ? 1 : 0 });
+  };
+  const isNothing = ({ conversations, messages, files, unsent_files }) =>
+    !(conversations || messages || files || unsent_files);
+  const told = (kept) => {
+    if (isNothing(kept)) return said.own_nothing;
+    const values = { conversations: number(kept.conversations), messages: number(kept.messages),
+      files: number(kept.files + kept.unsent_files), size: size(kept.text_bytes + kept.file_bytes) };
+    const date = kept.expires_at && new Date(kept.expires_at).toLocaleDateString(language, { dateStyle: "long" });
+    return said.own_kept.replace(/\{(\w+)\}/g, (_, name) => values[name]) +
+      (date ? ` ${said.own_expires.replace("{date}", () => date)}` : "");
+  };
+
+  when("#own-data section", (section) => {
+    const settings = $("#settings"), isOpen = () => settings.classList.contains("open");
+    const state = make("p", { role: "status" });
+    const save = button("save", said.own_download), drop = button("delete", said.own_delete);
+    section.append(make("h2", {}, said.own_title), state, make("div", { class: "actions" }, save, drop));
+    const asked = make("dialog", { id: "own-data-ask", "aria-labelledby": "own-data-title" });
+    const cancel = button("cancel", said.camera_cancel), sure = button("delete", said.own_delete);
+    asked.append(make("h2", { id: "own-data-title" }, said.own_delete), make("p", {}, said.own_ask),
+      make("div", { class: "actions" }, cancel, sure));
+    document.body.append(asked);
+
+    let reading = 0; // only the newest reading is shown
+    const read = async () => {
+      const mine = ++reading;
+      let text;
+      try {
+        text = told(await ask("GET"));
+      } catch (error) {
+        text = error instanceof TypeError ? said.chats_failed : error.message;
+      }
+      if (mine === reading) state.textContent = text;
+    };
+    new MutationObserver(() => isOpen() && !drop.disabled && read())
+      .observe(settings, { attributes: true, attributeFilter: ["class"] });
+    document.addEventListener("chat-view", ({ detail }) => {
+      guest = detail.guest || guest;
+      // A new chat has nothing that is stored, and must not replace what was read after a deletion.
+      if (isOpen() && detail.conversation && !drop.disabled) read();
+    });
+    if (isOpen()) read();
+
+    save.addEventListener("click", () => document.dispatchEvent(new Event("export-all")));
+    drop.addEventListener("click", () => {
+      asked.showModal();
+      cancel.focus();
+    });
+    cancel.addEventListener("click", () => asked.close());
+    sure.addEventListener("click", async () => {
+      asked.close();
+      drop.disabled = true;
+      reading++;
+      try {
+        const kept = await ask("DELETE");
+        document.dispatchEvent(new Event("own-data-deleted"));
+        state.textContent = isNothing(kept) ? said.own_gone : `${said.own_remains} ${told(kept)}`;
+      } catch (error) {
+        state.textContent = error instanceof TypeError ? said.chats_failed : error.message;
+      }
+      drop.disabled = false;
+      drop.focus();
+    });
+  });
+}

@@ -1,0 +1,50 @@
+"""What is kept about the visitor, in the settings: the summary, the download, and the deletion of everything."""
+
+import json
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor
+
+Visit = Callable[..., Visitor]
+
+
+def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True, dark=True)
+    page = visitor.page
+    visitor.ask("!text Yes. Quizzaciously")
+    expect(page).to_have_url(re.compile("/c/"))
+    visitor.open_settings()
+    kept, state = page.locator("#own-data"), page.locator("#own-data").get_by_role("status")
+    expect(state).to_have_text(re.compile(r"Conversations: 1, messages: 2, files: 0, together [\d.]+ kB\."))
+    with page.expect_download() as every:
+        kept.get_by_role("button", name="Download everything").click()
+    assert "Quizzaciously" in json.dumps(json.loads(every.value.path().read_text()))
+    kept.scroll_into_view_if_needed()
+    visitor.shot("own-data-dark-phone")
+    drop, asked = (
+        kept.get_by_role("button", name="Delete everything"),
+        page.get_by_role("dialog", name="Delete everything"),
+    )
+    drop.focus()
+    page.keyboard.press("Enter")
+    expect(asked).to_be_visible()
+    expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
+    visitor.shot("own-data-ask-dark-phone")
+    page.keyboard.press("Escape")
+    expect(asked).to_be_hidden()
+    expect(state).to_have_text(re.compile("Conversations: 1"))
+    drop.click()
+    asked.get_by_role("button", name="Delete everything").click()
+    expect(state).to_have_text("Nothing is kept any more: 0 conversations, 0 messages, 0 files.")
+    expect(page).not_to_have_url(re.compile("/c/"))
+    expect(page.locator("#chats li")).to_have_count(0)
+    expect(page.get_by_text("Quizzaciously")).to_have_count(0)
+    visitor.shot("own-data-gone-dark-phone")
+    assert not app.files_with("Quizzaciously")
+    visitor.close_settings()
+    visitor.ask("!text Yes. Another one")
+    visitor.open_settings()
+    expect(state).to_have_text(re.compile("Conversations: 1, messages: 2"))

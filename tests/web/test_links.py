@@ -1,0 +1,255 @@
+"""Read-only links over HTTP: what a link shows, to whom, until when, and the copies that its readers make."""
+
+import re
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.web.chat.links import MAX_LINKS
+from tests.conftest import CONFIG, App, becomes
+from tests.support.foreign_requests import stored_conversations
+from tests.support.http_client import HttpVisitor, cookie_name, marker, owner_in
+from tests.support.media_files import random_png
+from tests.support.models import VISION_MODEL
+from tests.support.scripted_server import Config, Running
+
+SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
+ALL = {"attachments": True, "later_messages": True}
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    """Start an app for this module with a model that takes pictures."""
+    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
+
+
+def chat(app: App, *texts: str, **options: Any) -> tuple[HttpVisitor, str]:
+    """Return a visitor with a chat of these messages, and its id."""
+    visitor = HttpVisitor(app.url)
+    for text in texts:
+        visitor.say(text, **options)
+    [row] = visitor.ask("GET", "/conversations").json["conversations"]
+    return visitor, row["id"]
+
+
+def link(visitor: HttpVisitor, conversation: str, **choices: Any) -> str:
+    """Make a link and return its path."""
+    answer = visitor.ask("POST", f"/conversations/{conversation}/links", json=choices)
+    assert answer.status == 200, answer.text
+    return answer.json["path"]
+
+
+def links(visitor: HttpVisitor, conversation: str) -> list[dict[str, Any]]:
+    return visitor.ask("GET", f"/conversations/{conversation}/links").json["links"]
+
+
+def read(app: App, path: str, **headers: str) -> httpx.Response:
+    """Read a page as anybody who has its address."""
+    return httpx.get(app.url + path, headers=headers, trust_env=False)
+
+
+def go_on(app: App, path: str, **headers: str) -> httpx.Response:
+    return httpx.post(f"{app.url}{path}/continue", headers=headers, trust_env=False)
+
+
+def test_link_shows_the_chat_without_cookie(own: App) -> None:
+    word, prompt = marker(), marker()
+    owner, conversation = chat(own, f"!think Seen thoughts !text **{word}** & <b>", system_message=prompt)
+    path = link(owner, conversation)
+    assert re.fullmatch(r"/s/[0-9A-Za-z_-]{32}", path)
+    page = read(own, path, **{"accept-language": "de"})
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert f"<strong>{word}</strong> &amp; &lt;b&gt;" in page.text
+    assert "Seen thoughts" in page.text
+    assert '<html lang="de">' in page.text
+    assert "<script" not in page.text
+    assert "<h2>Nachricht</h2>" in page.text
+    for hidden in (prompt, conversation, owner_in(owner.cookie or ""), *stored_ids(own, conversation)):
+        assert hidden not in page.text
+    assert "set-cookie" not in page.headers
+    assert page.headers["cache-control"] == "no-store"
+    assert page.headers["x-robots-tag"] == "noindex, nofollow"
+    assert page.headers["referrer-policy"] == "same-origin"
+    assert "default-src 'none'; style-src 'sha256-" in page.headers["content-security-policy"]
+    tags = dict(re.findall(r'<meta (?:property|name)="([^"]+)" content="([^"]*)">', page.text))
+    assert tags["og:title"].startswith("!think Seen thoughts")
+    assert word in tags["og:description"]
+    assert tags["og:image"] == f"{own.url}/preview.png"
+    assert tags["og:url"] == own.url + path
+    assert tags["robots"] == "noindex, nofollow"
+    assert read(own, "/preview.png").headers["content-type"] == "image/png"
+    assert httpx.head(own.url + path, trust_env=False).status_code == 200
+
+
+def stored_ids(app: App, conversation: str) -> list[str]:
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        rows = db.execute("SELECT id FROM entries WHERE conversation_id = ?", [conversation]).fetchall()
+    db.close()
+    return [row[0] for row in rows]
+
+
+def test_rest_is_shown_only_if_chosen(own: App) -> None:
+    owner, word, later, prompt = HttpVisitor(own.url), marker(), marker(), marker()
+    picture = random_png()
+    owner.say("!tokens 3", owner.upload("p.png", picture), owner.upload("notes.txt", word.encode()))
+    [row] = owner.ask("GET", "/conversations").json["conversations"]
+    conversation = row["id"]
+    [kept] = [path.name for path in (own.folder / "data" / "media" / owner_in(owner.cookie or "")).glob("[!.]*")]
+    little, much = link(owner, conversation), link(owner, conversation, **ALL, system_prompt=f" {prompt} ")
+    owner.say(f"!text {later}")
+    first, second = read(own, little), read(own, much)
+    for hidden in (word, later, prompt, kept, "notes.txt"):
+        assert hidden not in first.text
+    assert first.text.count("An attachment that is not part of this link.") == 2
+    for shown in (word, later, f"<pre>{prompt}</pre>", f'src="{much}/files/{kept}"', "notes.txt"):
+        assert shown in second.text
+    file = read(own, f"{much}/files/{kept}")
+    assert (file.status_code, file.headers["content-type"]) == (200, "image/png")
+    assert file.headers["cache-control"] == "no-store"
+    assert file.content.startswith(picture[:8])
+    other = HttpVisitor(own.url)
+    other.say("!text Other", other.upload("q.png", random_png()))
+    [theirs] = [path.name for path in (own.folder / "data" / "media" / owner_in(other.cookie or "")).glob("[!.]*")]
+    owner.say("!text Third", owner.upload("r.png", random_png()), new=True)
+    mine = {path.name for path in (own.folder / "data" / "media" / owner_in(owner.cookie or "")).glob("[!.]*")}
+    [elsewhere] = mine - {kept}
+    refused = [f"{little}/files/{kept}", *(f"{much}/files/{id_}" for id_ in (theirs, elsewhere, "x.png"))]
+    assert [read(own, path).status_code for path in refused] == [404] * 4
+
+
+def test_dead_links_have_one_answer(own: App) -> None:
+    owner, conversation = chat(own, "!text Yes")
+    short, revoked, deleted = (link(owner, conversation, days=days) for days in (1e-7, 3, None))
+    becomes(404, lambda: read(own, short).status_code)
+    [first, last] = links(owner, conversation)
+    path = f"/conversations/{conversation}/links"
+    assert datetime.fromisoformat(first["expires_at"]) - datetime.now(UTC) < timedelta(days=3)
+    assert owner.ask("DELETE", f"{path}/{first['id']}").status == 204
+    assert owner.ask("DELETE", f"{path}/{first['id']}").status == 404
+    assert links(owner, conversation) == [last]
+    assert read(own, deleted).status_code == 200
+    owner.ask("DELETE", f"/conversations/{conversation}")
+    answers = [read(own, path) for path in ("/s/made-up", short, revoked, deleted)]
+    assert {(one.status_code, one.text) for one in answers} == {(404, answers[0].text)}
+    assert {name: value for name, value in answers[3].headers.items() if name != "date"} == {
+        name: value for name, value in answers[0].headers.items() if name != "date"
+    }
+    assert "This link does not work" in answers[0].text
+    assert [go_on(own, path).status_code for path in ("/s/made-up", short, revoked, deleted)] == [404] * 4
+    owner.ask("POST", f"/conversations/{conversation}/restore")
+    assert read(own, deleted).status_code == 200  # an undone deletion
+    owner.ask("DELETE", "/own-data")
+    assert read(own, deleted).text == answers[0].text
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "unknown field": {"json": {"owner": "me"}},
+    "no days": {"json": {"days": 0}},
+    "too many days": {"json": {"days": 1e9}},
+    "days of another kind": {"json": {"days": True}},
+    "infinite days": {"content": b'{"days": Infinity}'},
+    "choice of another kind": {"json": {"attachments": "no"}},
+    "long prompt": {"json": {"system_prompt": "x" * 20_001}},
+    "half a character": {"content": b'{"system_prompt": "\\ud800"}'},
+    "a list": {"json": []},
+    "no JSON": {"content": b"{"},
+}
+
+
+def test_bad_choices_get_a_reason(own: App) -> None:
+    owner, conversation = chat(own, "!text Yes")
+    for name, content in BAD.items():
+        answer = owner.ask("POST", f"/conversations/{conversation}/links", **content)
+        assert answer.status == 400, name
+        assert answer.json["detail"], name
+    assert links(owner, conversation) == []
+
+
+def test_number_of_links_is_limited(own: App) -> None:
+    owner, conversation = chat(own, "!text Yes")
+    for _ in range(MAX_LINKS):
+        link(owner, conversation)
+    answer = owner.ask("POST", f"/conversations/{conversation}/links", json={})
+    assert answer.status == 429
+    assert "Revoke one" in answer.json["detail"]
+    assert len(links(owner, conversation)) == MAX_LINKS
+
+
+def copy_of(answer: httpx.Response, app: App) -> tuple[HttpVisitor, str]:
+    """Return the reader, known by the cookie of the answer, and the id of the copy."""
+    assert answer.status_code == 303, answer.text
+    name, _, cookie = answer.headers["set-cookie"].split(";")[0].partition("=")
+    assert name == cookie_name(app.url)
+    return HttpVisitor(app.url, cookie), answer.headers["location"].removeprefix("/c/")
+
+
+@pytest.mark.parametrize("with_files", [False, True])
+def test_newcomer_continues_in_a_copy(own: App, with_files: bool) -> None:
+    owner, word, prompt, noted = HttpVisitor(own.url), marker(), marker(), marker()
+    owner.say(f"!tokens 3 {word}", owner.upload("p.png", random_png()), owner.upload("n.txt", noted.encode()))
+    [row] = owner.ask("GET", "/conversations").json["conversations"]
+    path = link(owner, row["id"], attachments=with_files, system_prompt=prompt)
+    owner.say(later := f"!text {marker()}")
+    reader, copied = copy_of(go_on(own, path), own)
+    assert [one["id"] for one in reader.ask("GET", "/conversations").json["conversations"]] == [copied]
+    assert copied != row["id"]
+    export = reader.ask("GET", f"/export/{copied}").text
+    assert word in export
+    assert (noted in export, '"file":' in export) == (with_files, with_files)
+    for hidden in (owner_in(owner.cookie or ""), row["id"], later, *stored_ids(own, row["id"])):
+        assert hidden not in export
+    assert stored_conversations(own)[row["id"]][1] == 4
+    again = httpx.post(f"{own.url}{path}/continue", headers=dict(reader.http.headers), trust_env=False)
+    assert (again.status_code, again.headers.get("set-cookie")) == (303, None)
+    assert len(reader.ask("GET", "/conversations").json["conversations"]) == 2
+
+
+def test_running_answer_is_stopped_in_a_copy(own: App) -> None:
+    owner, conversation = chat(own, "!text Yes")
+    path = link(owner, conversation, later_messages=True)
+    owner.begin("!tokens 4000 @20")
+    reader, copied = copy_of(go_on(own, path), own)
+    page = reader.ask("GET", f"/export/{copied}?format=html").text
+    assert "!tokens 4000" in page
+    assert "Stopped." in page
+
+
+def test_pages_of_other_sites_change_nothing(own: App) -> None:
+    owner, conversation = chat(own, "!text Yes")
+    path, before = link(owner, conversation), len(stored_conversations(own))
+    for headers in ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
+        assert go_on(own, path, **headers).status_code == 403
+        answers = [
+            owner.ask("POST", f"/conversations/{conversation}/links", json={}, headers=headers),
+            owner.ask("DELETE", f"/conversations/{conversation}/links/{'0' * 64}", headers=headers),
+        ]
+        assert [answer.status for answer in answers] == [403, 403]
+    assert len(stored_conversations(own)) == before
+    assert len(links(owner, conversation)) == 1
+    assert read(own, f"{path}/continue").status_code in (404, 405)
+
+
+PUBLIC = CONFIG + "[public]\non = true\n"
+
+
+@pytest.mark.slow
+def test_public_page_has_links_only_if_allowed(start_app: Callable[..., App], server: Running) -> None:
+    app = start_app(PUBLIC + "links = true\n", VLLM_BASE_URL=server.base_url)
+    owner, conversation = chat(app, "!text Yes")
+    path = link(owner, conversation)
+    assert "shared.links = true" in owner.config.text
+    assert read(app, path).status_code == 200
+    assert go_on(app, path).status_code == 303
+    app.stop()
+    (app.folder / "app.toml").write_text(PUBLIC)
+    app.start()
+    for method in ("GET", "POST"):
+        answer = owner.ask(method, f"/conversations/{conversation}/links", json={} if method == "POST" else None)
+        assert (answer.status, answer.json["detail"]) == (404, "Links to chats are turned off on this page.")
+    assert [one.status_code for one in (read(app, path), go_on(app, path))] == [404, 404]
+    assert "shared.links = false" in owner.ask("GET", "/config").text  # no entry in the menu
