@@ -103,8 +103,8 @@ def test_axe_finds_nothing_in_full_chat(own: App, visit: Callable[..., Visitor],
         title.click()
     look("tools, pictures, error", visitor.chat.locator(".thought-group pre"))
     visitor.say(ASK)
-    visitor.choose("no-such-model")
     expect(visitor.chat.get_by_role("button", name="yearly")).to_be_visible()
+    visitor.choose("no-such-model")  # last, because its toast goes away by itself
     expect(visitor.toast.locator(".toast-header[role]")).to_have_count(0)
     visitor.page.wait_for_timeout(500)  # wait for the fade-in
     look("question and toast", visitor.toast)
