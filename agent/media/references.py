@@ -64,6 +64,11 @@ def reference_of(conversation: str, entry: str = "") -> str:
     return f"{conversation}/{entry}"
 
 
+def conversation_of(reference: str) -> str:
+    """Return the conversation of a reference."""
+    return reference.partition("/")[0]
+
+
 def references_in(conversation: str, entries: Iterable[Entry]) -> dict[str, set[str]]:
     """Return the references of these entries to each file."""
     found: dict[str, set[str]] = {}

@@ -32,12 +32,13 @@ _OWNER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A stored file that is not read yet."""
+    """A stored file that is not read yet. Nobody may keep a copy of it if it is not `is_kept` here."""
 
     id: str
     size: int
     _name: str
     _place: Place
+    is_kept: bool = True
 
     @property
     def media_type(self) -> str:

@@ -36,6 +36,8 @@ from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import recover
 from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
+from agent.web.chat.temporary_store import TemporaryStore
 from agent.web.chat.transcript import to_turns
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, RequestLimit
@@ -58,6 +60,7 @@ from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
 from agent.web.routes import add_health_routes, add_page_routes
 from agent.web.run_event_routes import RunEventRoutes
+from agent.web.temporary_route import add_temporary_route
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
@@ -133,6 +136,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     limit = RequestLimit() if settings.public else None
     own_data = OwnData(conversations, services.store, services.media)
     OwnDataRoutes(own_data, services.unsent_files, _owner_of(services.visitors), limit).add_to(app)
+    add_temporary_route(app, conversations.temporary, _owner_of(services.visitors))
     ConversationRoutes(conversations.list, _owner_of(services.visitors), limit).add_to(app)
     links = ChatLinks(services.store, settings)
     LinkRoutes(links, _owner_of(services.visitors), limit).add_to(app)
@@ -153,14 +157,15 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
     make_private(settings.data_dir)
-    store = await open_store(settings.store, folder=settings.data_dir)
+    temporary = TemporaryMemory()
+    store = TemporaryStore(await open_store(settings.store, folder=settings.data_dir), temporary)
     unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
     os.environ["GRADIO_TEMP_DIR"] = str(unsent_files.folder)  # Gradio takes files that a visitor names from here
     models = LocalModels(settings.local, say=say)
     place = open_place(settings.media_url)
-    media = MediaStore(place)
+    media = TemporaryMedia(place, temporary)
     quota = StorageQuota(settings.public, store, media, place.path("") or settings.data_dir)
-    conversations = Conversations(settings, store, media, models, _tools(settings), quota)
+    conversations = Conversations(settings, store, media, models, _tools(settings), quota, temporary)
     visitors = VisitorCookies.in_folder(settings.data_dir)
     return _Services(settings, store, media, models, unsent_files, quota, conversations, visitors)
 

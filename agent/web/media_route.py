@@ -43,8 +43,9 @@ def headers_of(file: StoredFile, name: str = "") -> dict[str, str]:
     is_inline = file.media_type.startswith(INLINE_TYPES)
     file_name = quote(display_name(name or file.id, file.media_type))
     disposition = "inline" if is_inline else f"attachment; filename*=UTF-8''{file_name}"
-    # The bytes of an id never change.
-    return {"cache-control": "private, max-age=86400", "content-disposition": disposition, "etag": f'"{file.id}"'}
+    # The bytes of an id never change. Those of a temporary chat must not be on the disk of the browser.
+    caching = "private, max-age=86400" if file.is_kept else "no-store"
+    return {"cache-control": caching, "content-disposition": disposition, "etag": f'"{file.id}"'}
 
 
 def _in_pieces(file: StoredFile, headers: dict[str, str], request: Request) -> Response:

@@ -1,16 +1,25 @@
 """The permit to write one answer: a reservation and a model connection. All code that begins an answer needs one."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from agent.providers import Connection
 from agent.web.chat.expiry import IsBusy
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter, Reservation
 from agent.web.chat.run_setup import Choices
-from agent.web.chat.storage_quota import Reserve, StorageQuota
+from agent.web.chat.storage_quota import Reserve
 from agent.web.chat.visitor import Visitor
+
+
+class Quota(Protocol):
+    """Room for messages: in the store, or in memory for those of temporary chats."""
+
+    def reservation(self, visitor: Visitor, is_busy: IsBusy, /) -> AbstractAsyncContextManager[Reserve]:
+        """Allow a message to be stored in the block."""
+        ...
 
 
 @dataclass(slots=True)
@@ -44,7 +53,7 @@ class AnswerPermit:
 async def permit_answer(
     rate_limiter: RateLimiter,
     models: ModelMenu,
-    quota: StorageQuota,
+    quota: Quota,
     is_busy: IsBusy,
     visitor: Visitor,
     choices: Choices,

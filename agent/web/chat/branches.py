@@ -5,6 +5,7 @@ Retry and edit store a new message beside the old one, after the same message. T
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from agent.errors import AgentError, Conflict
 from agent.history import Entry, HistoryStore, Record
@@ -17,18 +18,29 @@ from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
+from agent.web.chat.temporary import TemporaryChats
+from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import Versions, is_prompt
 from agent.web.chat.visitor import Visitor
 
 
 class Branches:
-    """Changes which branch of a conversation is shown, and copies a branch. `periods` are the retention periods."""
+    """Changes which branch of a conversation is shown, and copies a branch. `periods` are the retention periods.
+
+    A branch of a temporary chat is copied to another one of `temporary`.
+    """
 
     def __init__(
-        self, store: HistoryStore, media: MediaStore, quota: StorageQuota, periods: RetentionPeriods, is_busy: IsBusy
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        quota: StorageQuota,
+        periods: RetentionPeriods,
+        is_busy: IsBusy,
+        temporary: TemporaryChats | None = None,
     ) -> None:
         self._store, self._media, self._quota = store, media, quota
-        self._periods, self._is_busy = periods, is_busy
+        self._periods, self._is_busy, self._temporary = periods, is_busy, temporary
 
     async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
@@ -45,9 +57,12 @@ class Branches:
         """
         record = await self._read(visitor.owner, conversation)
         entries = _turns_until(entry_id, await self._store.history(record))
+        quota, copied = self._quota, Record(owner=visitor.owner)
+        if self._temporary is not None and is_temporary(record.id):
+            quota, copied = self._temporary, await self._temporary.begin(visitor)
         expires_at = self._periods.until(visitor.owner, running=False)
-        copied = Record(owner=visitor.owner, title=record.title, head_id=entries[-1].id, expires_at=expires_at)
-        async with self._quota.reservation(visitor, self._is_busy) as reserve:
+        copied = replace(copied, title=record.title, head_id=entries[-1].id, expires_at=expires_at)
+        async with quota.reservation(visitor, self._is_busy) as reserve:
             await reserve(sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in entries))
             await run_to_completion(self._save_copy(record, copied, entries))
         return copied.id

@@ -43,6 +43,8 @@ from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.storage_status import StorageStatus
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, record_of, waits_for_answer
+from agent.web.chat.temporary import TemporaryChats
+from agent.web.chat.temporary_memory import TemporaryMemory, is_temporary
 from agent.web.chat.titles import Titles
 from agent.web.chat.transcript import (
     is_prompt,
@@ -67,7 +69,9 @@ class Conversations:
         models: Models,
         tools: Sequence[Tool | Toolset],
         quota: StorageQuota | None = None,
+        temporary: TemporaryMemory | None = None,
     ) -> None:
+        """Take the parts. `store` and `media` must know the chats in the memory `temporary`."""
         self.settings, self.media = settings, media
         self.models = ModelMenu.of(settings, models)
         self.tools = tuple(tools)
@@ -82,7 +86,9 @@ class Conversations:
         self._titles = Titles(settings, store, self.models)
         self.list = ConversationList(store, media, self.live_runs, self.replies, self._titles.is_pending)
         self.views = ChatViews(store, self.live_runs, self.replies)
-        self.branches = Branches(store, media, self._quota, RetentionPeriods.of(settings), self.list.is_in_use)
+        self.temporary = TemporaryChats(temporary or TemporaryMemory(), self.live_runs, self._forget_conversation)
+        periods = RetentionPeriods.of(settings)
+        self.branches = Branches(store, media, self._quota, periods, self.list.is_in_use, self.temporary)
 
     # Queries
 
@@ -120,7 +126,7 @@ class Conversations:
         owner, files = visitor.owner, (value or {}).get("files")
         if conversation is not None and not files and await waits_for_answer(self._store, owner, conversation):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
-        async with self._permit(visitor, choices) as permit:
+        async with self._permit(visitor, choices, conversation) as permit:
             if files:
                 permit.reservation.count_for_all()
             parts = await message_parts(
@@ -157,7 +163,7 @@ class Conversations:
             with self.rate_limiter.reserve_answer(visitor):
                 self.replies.put(record, replies)
             return None
-        async with self._permit(visitor, choices) as permit:
+        async with self._permit(visitor, choices, conversation) as permit:
             # The pending calls need the tools, even if they were switched off since.
             choices, texts = replace(choices, tools=True), list(replies.values())
             await permit.reserve(size_of(texts))
@@ -176,7 +182,7 @@ class Conversations:
     async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
         """Answer the last message again, on its own branch. Raises `Conflict` if it is no longer the last one."""
         self._check_not_busy(conversation)
-        async with self._permit(visitor, choices) as permit:
+        async with self._permit(visitor, choices, conversation) as permit:
             entry, record, _ = await self._find_last(visitor.owner, conversation, entry_id)
             await self._answer_again(record, entry, None, choices, permit)
 
@@ -189,7 +195,7 @@ class Conversations:
         Raises `Conflict`.
         """
         self._check_not_busy(conversation)
-        async with self._permit(visitor, choices) as permit:
+        async with self._permit(visitor, choices, conversation) as permit:
             _head, record, entries = await self._find_last(visitor.owner, conversation, entry_id)
             if not is_unfinished(last := entries[-1].note):
                 raise Conflict(CHAT_CHANGED)
@@ -213,7 +219,7 @@ class Conversations:
             raise InputError(WRITE_FIRST)
         check_length(text)
         self._check_not_busy(conversation)
-        async with self._permit(visitor, choices) as permit:
+        async with self._permit(visitor, choices, conversation) as permit:
             entries, record = await self._entries(visitor.owner, conversation)
             entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
             if entry is None:
@@ -233,18 +239,22 @@ class Conversations:
         self.remembered.forget(owner)
         self._quota.forget(owner)
         for conversation in conversations:
-            self._histories.forget(conversation)
-            self.replies.forget(conversation)
-            self.list.forget(conversation)
+            self._forget_conversation(conversation)
 
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""
+        self.temporary.close()
         await self.live_runs.close()
         await self._titles.aclose()
         await self.list.aclose()
         await self.models.aclose()
 
     # Helpers
+
+    def _forget_conversation(self, conversation: str) -> None:
+        self._histories.forget(conversation)
+        self.replies.forget(conversation)
+        self.list.forget(conversation)
 
     async def _find_last(
         self, owner: str, conversation: str | None, entry_id: str
@@ -260,9 +270,12 @@ class Conversations:
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record
 
-    def _permit(self, visitor: Visitor, choices: Choices) -> AbstractAsyncContextManager[AnswerPermit]:
+    def _permit(
+        self, visitor: Visitor, choices: Choices, conversation: str | None
+    ) -> AbstractAsyncContextManager[AnswerPermit]:
         """Return the permit for one answer. Get it before reading anything large."""
-        return permit_answer(self.rate_limiter, self.models, self._quota, self.list.is_in_use, visitor, choices)
+        quota = self.temporary if is_temporary(conversation) else self._quota
+        return permit_answer(self.rate_limiter, self.models, quota, self.list.is_in_use, visitor, choices)
 
     def _check_not_busy(self, conversation: str | None) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""

@@ -6,13 +6,23 @@ from contextlib import suppress
 from agent.errors import Conflict, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
+from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import is_prompt
 
 CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")
+TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
 async def record_of(store: HistoryStore, conversation: str | None, owner: str) -> Record:
-    """Return the stored conversation, or a new one if there is none."""
+    """Return the stored conversation, or a new one if there is none.
+
+    Raises `Conflict` if a temporary one is gone: what is meant for it must not be stored.
+    """
+    if conversation is not None and is_temporary(conversation):
+        try:
+            return await store.get(conversation, owner=owner)
+        except NotFound as error:
+            raise Conflict(TEMPORARY_GONE) from error
     if conversation is not None:
         with suppress(NotFound):
             return await store.get(conversation, owner=owner)

@@ -47,6 +47,7 @@ OPEN_PREFIXES = (
     "/media/",
     "/runs/",
     "/export/",
+    "/temporary/",
     "/s/",
     "/assets/",
     "/static/",
@@ -56,7 +57,10 @@ OPEN_PREFIXES = (
 CHANGES = {
     "PATCH": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
     "DELETE": re.compile(r"/own-data|/conversations/[0-9A-Za-z_-]{1,64}(/links/[0-9a-f]{64})?"),
-    "POST": re.compile(rf"/import|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links)|{CONTINUE_PATH.pattern}"),
+    "POST": re.compile(
+        rf"/import|/temporary/[0-9A-Za-z_-]{{1,64}}|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links)"
+        rf"|{CONTINUE_PATH.pattern}"
+    ),
 }
 """The paths of our own routes that change something, by method."""
 LOGIN_PATHS = ("/login/huggingface", "/login/callback", "/logout")

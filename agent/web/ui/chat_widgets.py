@@ -37,7 +37,7 @@ class ChatWidgets:
         return shown if page.is_busy else shown | {self._widgets.composer.box: composer(busy=False)}
 
     def empty(self, session: PageSession) -> Updates:
-        """Return the empty page. `is_missing` of the session adds that its conversation was not found."""
+        """Return the empty page. The session can say that its conversation is missing."""
         return {
             self._widgets.chat.view: self.view(session, [], None),
             self._widgets.chat.earlier: gr.Button(visible=False),
@@ -49,7 +49,7 @@ class ChatWidgets:
     ) -> dict[str, Any]:
         """Return what live.js shows: the stored messages (None: those that it has) and the URL of a live answer.
 
-        chats.js uses `conversation`, "" for a new one, the token of a guest, and `missing`.
+        chats.js uses `conversation`, "" for a new one, the token of a guest, and the sentence `missing`.
         """
         token = self._guest_token(session.owner) if session.guest else ""
         query = "format=page" + (f"&guest={token}" if token else "")
@@ -59,5 +59,5 @@ class ChatWidgets:
             "window": session.window,
             "conversation": session.conversation or "",
             "guest": token,
-            "missing": session.is_missing,
+            "missing": session.translator(session.missing) if session.missing is not None else "",
         }

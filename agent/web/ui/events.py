@@ -12,8 +12,10 @@ from agent.web.ui.layout import Widgets
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
 EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
-WANTED_CHAT = "() => [/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? '']"
+CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
+WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
+SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
 SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
@@ -73,7 +75,7 @@ class Events:
     def _show(self, begin: Any) -> None:
         """Show the conversation when this event occurs."""
         chat, box = self._widgets.chat, self._widgets.composer.box
-        shown = begin(self._handlers.show, None, [chat.view, chat.earlier, box], trigger_mode="multiple", **QUIET)
+        shown = begin(self._handlers.chats.show, None, [chat.view, chat.earlier, box], trigger_mode="multiple", **QUIET)
         shown.success(None, chat.view, None, js=SHOW, **QUIET)
 
     def _connect_messages(self) -> None:
@@ -83,11 +85,13 @@ class Events:
         loaded = [widgets.settings.extract_text, *self._menu, *self._for_model]
         follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=WANTED_CHAT, **QUIET))
         view = widgets.chat.view
-        follow(box.submit(handlers.submit, {box, *self._settings}, [box, sending, view], **QUIET), has_view=True)
-        begun = chatbot.example_select(handlers.example, self._settings, [box, sending, view], **QUIET)
-        follow(begun, has_view=True)
-        follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
         addressed: set[Any] = {widgets.addressed, *self._settings}
+        for begin, handler, given in (
+            (box.submit, handlers.submit, {box, *addressed}),
+            (chatbot.example_select, handlers.example, addressed),
+        ):
+            follow(begin(handler, given, [box, sending, view], js=SHOWN_CHAT, **QUIET), has_view=True)
+        follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
         follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
         edited: set[Any] = {widgets.edited, *addressed}
         sent = widgets.chat.edit.click(handlers.edit, edited, box, js=EDITED_MESSAGE, **QUIET)
@@ -104,11 +108,13 @@ class Events:
         named: dict[str, Any] = {"js": "() => [window.addressed.branch]", **QUIET}
         for button, chosen in ((chat.version, handlers.branches.version), (chat.copy_branch, handlers.branches.copy)):
             self._follow(button.click(chosen, self._widgets.addressed, None, **named))
-        self._follow(chat.earlier.click(handlers.earlier, None, None, **QUIET))
+        self._follow(chat.earlier.click(handlers.chats.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         # chats.js handles a click on `new`. The last of several quick clicks counts.
         wanted: dict[str, Any] = {"js": WANTED_CHAT, "trigger_mode": "always_last", **QUIET}
-        opened = chat.open.click(handlers.opened, self._widgets.addressed, [chat.view, chat.earlier, box], **wanted)
+        opened = chat.open.click(
+            handlers.chats.opened, self._widgets.addressed, [chat.view, chat.earlier, box], **wanted
+        )
         opened.success(None, chat.view, None, js=SHOW, **QUIET)
         chat.swap.click(None, box, box, js="(value) => window.chats.swap(value)", trigger_mode="multiple", **QUIET)
         chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from agent.errors import AgentError, StoreUnavailable
+from agent.errors import AgentError, Conflict
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.providers import preload
@@ -19,9 +19,9 @@ from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.run_setup import Choices
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
-from agent.web.chat.views import WINDOW
 from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.branch_handlers import BranchHandlers
+from agent.web.ui.chat_handlers import ChatHandlers
 from agent.web.ui.chat_widgets import ChatWidgets
 from agent.web.ui.components import (
     Given,
@@ -38,9 +38,9 @@ from agent.web.ui.examples import example_message
 from agent.web.ui.key_handlers import KeyHandlers
 from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
-from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
+from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.setting_handlers import SettingHandlers
-from agent.web.ui.submit import Submission, ask_to_wait, submit, toast_errors
+from agent.web.ui.submit import Submission, ask_to_wait, not_sent, submit, toast_errors
 
 
 class Handlers:
@@ -60,9 +60,10 @@ class Handlers:
         self._conversations, self.widgets = conversations, widgets
         self._chat = ChatWidgets(conversations, widgets, guest_token)
         self._sessions = PageSessions()
+        self.chats = ChatHandlers(conversations, self._sessions, widgets, self._chat)
         self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
         self.attaching = AttachmentHandlers(conversations, self._sessions, widgets, guard)
-        self.branches = BranchHandlers(conversations.branches, self._sessions)
+        self.branches = BranchHandlers(conversations.branches, self._sessions, conversations.temporary)
         self.settings = SettingHandlers(conversations, self._sessions)
         self._model = ModelWidgets(conversations, widgets)
         self.keys = KeyHandlers(conversations, self._sessions, self._model)
@@ -74,17 +75,8 @@ class Handlers:
 
         Without it, the visitor's last conversation is selected.
         """
-        session = self._sessions.get(request)
         await self._conversations.storage.check()
-        try:
-            if wanted:
-                found = wanted if await self._conversations.list.has(session.owner, wanted) else None
-            else:
-                found = await self._conversations.list.last_used(session.owner)
-            is_missing = bool(wanted) and found is None
-        except StoreUnavailable:  # every later call names the owner, too
-            found, is_missing = wanted or session.conversation, False
-        session = self._sessions.save(request, replace(session, conversation=found, is_missing=is_missing))
+        session = await self.chats.select(self._sessions.get(request), wanted, request)
         self._conversations.models.keys.keep_alive(session.owner)
         chosen = self._conversations.choices(session.owner)
         if chosen.extract_text:
@@ -93,40 +85,6 @@ class Handlers:
         busy = session.conversation is not None and self._conversations.live_runs.is_busy(session.conversation)
         shown = self._model.menu(session, spec) | self._model.for_model(session, spec, busy=busy)
         return shown | {self.widgets.settings.extract_text: chosen.extract_text}
-
-    async def show(self, request: gr.Request) -> Updates:
-        """Return the conversation, and where the page reads the answer that is being written.
-
-        Re-enables the composer only if no answer is being written.
-        """
-        session = self._sessions.get(request)
-        if session.is_missing:  # without the list, too
-            return {self.widgets.chat.view: self._chat.view(session, None, None)}
-        if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
-            return no_updates()
-        try:
-            shown = await self._chat.stored(session)
-        except StoreUnavailable:  # what the page shows stays
-            return no_updates()
-        return shown if self._sessions.get(request).conversation == session.conversation else no_updates()
-
-    async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
-        """Show another conversation of the visitor, or an empty page for a new one."""
-        session = self._sessions.get(request)
-        if not wanted:
-            return self.new(request)
-        stored = await self._conversations.views.view(session.owner, wanted, WINDOW)
-        found = None if stored.is_missing else wanted
-        session = replace(session, conversation=found, window=WINDOW, is_missing=stored.is_missing)
-        self._sessions.save(request, session)
-        if stored.is_missing:
-            return self._chat.empty(session)
-        return self._chat.shown(session, stored) | {self.widgets.composer.box: composer(busy=stored.live is not None)}
-
-    def earlier(self, request: gr.Request) -> None:
-        """Show twice as many bubbles of the conversation, up to `MAX_WINDOW`."""
-        session = self._sessions.get(request)
-        self._sessions.save(request, replace(session, window=min(session.window * 2, MAX_WINDOW)))
 
     async def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.
@@ -257,13 +215,6 @@ class Handlers:
             sending.stop()
         self._conversations.live_runs.stop(session.conversation, session.owner)
 
-    def new(self, request: gr.Request) -> Updates:
-        """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""
-        session = self._sessions.get(request)
-        session = replace(session, conversation=None, window=WINDOW, is_missing=False)
-        self._sessions.save(request, session)
-        return self._chat.empty(session)
-
     # Helpers
 
     async def _submit(
@@ -279,6 +230,10 @@ class Handlers:
             raise ask_to_wait(
                 session.translator(_("Your last message is still being sent. Stop it, or wait.")), session.translator
             )
+        try:
+            self.chats.check_address(session, values(given).get("addressed"), request)
+        except Conflict as error:
+            raise not_sent(error, session.translator) from error
         choices = self._choices(session, given)
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]
         ready = self._conversations.model_for(session.owner, choices.model) is not None
@@ -299,7 +254,7 @@ class Handlers:
             if left:  # the page shows another conversation by now
                 yield {line: ""}
                 return
-            session = self._sessions.save(request, replace(session, is_missing=False))
+            session = self._sessions.save(request, replace(session, missing=None))
             shown: Updates = {box: composer(busy=live is not None, **({"value": None} if emptied else {})), line: ""}
             if (
                 live is not None and not live.resumed

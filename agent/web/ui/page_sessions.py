@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import gradio as gr
 
 from agent.history import new_id
+from agent.i18n import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator, negotiate
 from agent.web.chat.expiry import GUEST_PREFIX
 from agent.web.chat.views import WINDOW
@@ -27,7 +28,7 @@ MAX_WINDOW = 100_000
 class PageSession:
     """One page: its visitor, its conversation, and how many bubbles it shows. A guest is known only by the page.
 
-    `is_missing` is True if the address of the page names a conversation that the visitor does not have.
+    `missing` is the sentence for an address that names a conversation that the visitor does not have, else None.
     `login` is the token of a visitor who has logged in to Hugging Face. It comes with each request and is never stored,
     like the network `address`. `translator` translates to the language that the request asks for.
     """
@@ -36,7 +37,7 @@ class PageSession:
     guest: bool
     conversation: str | None = None
     window: int = WINDOW
-    is_missing: bool = False
+    missing: LocalizedText | None = None
     login: str | None = field(default=None, repr=False)
     address: str | None = None
     translator: Translator = ENGLISH

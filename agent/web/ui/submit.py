@@ -123,13 +123,8 @@ async def toast_errors(work: Awaitable[T], translator: Translator = ENGLISH) -> 
     try:
         return await work
     except AgentError as error:
-        message = translator(error.text)
         waits = error.text == STILL_WRITING
-        raise (
-            ask_to_wait(message, translator)
-            if waits
-            else gr.Error(message, title=translator(_NOT_SENT), print_exception=False)
-        ) from error
+        raise (ask_to_wait(translator(error.text), translator) if waits else not_sent(error, translator)) from error
     except Exception as error:
         log.exception("an event failed")
         raise gr.Error(
@@ -137,6 +132,11 @@ async def toast_errors(work: Awaitable[T], translator: Translator = ENGLISH) -> 
             title=translator(_NOT_SENT),
             print_exception=False,
         ) from error
+
+
+def not_sent(error: AgentError, translator: Translator) -> gr.Error:
+    """Return the toast of an error that prevented the sending."""
+    return gr.Error(translator(error.text), title=translator(_NOT_SENT), print_exception=False)
 
 
 def ask_to_wait(message: str, translator: Translator) -> gr.Error:

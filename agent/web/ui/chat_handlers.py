@@ -1,0 +1,124 @@
+"""The events that show a conversation: the page's address, the list of chats, and the buttons for a new one."""
+
+import html
+from dataclasses import replace
+
+import gradio as gr
+
+from agent.errors import AgentError, Conflict, StoreUnavailable
+from agent.i18n import LocalizedText, _
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.stored_entries import TEMPORARY_GONE
+from agent.web.chat.temporary_memory import PREFIX, is_temporary
+from agent.web.chat.views import WINDOW
+from agent.web.ui.chat_widgets import ChatWidgets
+from agent.web.ui.components import Updates, composer, no_updates
+from agent.web.ui.layout import Widgets
+from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
+
+MISSING = _("This chat does not exist here. It may have been deleted, or it belongs to another browser.")
+OVER = _("The temporary chat is over, and nothing of it was kept.")
+
+
+class ChatHandlers:
+    """One method per event. `chat` returns the widgets of a conversation."""
+
+    def __init__(
+        self, conversations: Conversations, sessions: PageSessions, widgets: Widgets, chat: ChatWidgets
+    ) -> None:
+        self._conversations, self._sessions = conversations, sessions
+        self._widgets, self._chat = widgets, chat
+
+    async def select(self, session: PageSession, wanted: str | None, request: gr.Request) -> PageSession:
+        """Select the conversation of a loaded page: the one in its address, or the visitor's last one."""
+        if wanted == PREFIX:
+            return await self._begin_temporary(session, request)
+        has, last_used = self._conversations.list.has, self._conversations.list.last_used
+        missing = None
+        try:
+            if wanted:
+                found = wanted if await has(session.owner, wanted) else None
+                missing = None if found else _missing(wanted)
+            else:
+                found = await last_used(session.owner)
+        except StoreUnavailable:  # every later call names the owner, too
+            found = wanted or session.conversation
+        return self._sessions.save(request, replace(session, conversation=found, missing=missing))
+
+    async def show(self, request: gr.Request) -> Updates:
+        """Return the conversation, and where the page reads the answer that is being written.
+
+        Re-enables the composer only if no answer is being written.
+        """
+        session = self._sessions.get(request)
+        if session.missing is not None:  # without the list, too
+            return {self._widgets.chat.view: self._chat.view(session, None, None)}
+        if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
+            return no_updates()
+        try:
+            shown = await self._chat.stored(session)
+        except StoreUnavailable:  # what the page shows stays
+            return no_updates()
+        return shown if self._sessions.get(request).conversation == session.conversation else no_updates()
+
+    async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
+        """Show another conversation of the visitor, a new temporary one, or an empty page for a new one."""
+        session = self._sessions.get(request)
+        if session.conversation != wanted:
+            self._conversations.temporary.leave(session.owner, session.conversation)
+        if not wanted:
+            return self.new(request)
+        if wanted == PREFIX:
+            return self._chat.empty(await self._begin_temporary(session, request))
+        stored = await self._conversations.views.view(session.owner, wanted, WINDOW)
+        found, missing = (None, _missing(wanted)) if stored.is_missing else (wanted, None)
+        session = replace(session, conversation=found, window=WINDOW, missing=missing)
+        self._sessions.save(request, session)
+        if stored.is_missing:
+            return self._chat.empty(session)
+        return self._chat.shown(session, stored) | {self._widgets.composer.box: composer(busy=stored.live is not None)}
+
+    def new(self, request: gr.Request) -> Updates:
+        """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""
+        session = self._sessions.get(request)
+        session = replace(session, conversation=None, window=WINDOW, missing=None)
+        self._sessions.save(request, session)
+        return self._chat.empty(session)
+
+    def earlier(self, request: gr.Request) -> None:
+        """Show twice as many bubbles of the conversation, up to `MAX_WINDOW`."""
+        session = self._sessions.get(request)
+        self._sessions.save(request, replace(session, window=min(session.window * 2, MAX_WINDOW)))
+
+    def check_address(self, session: PageSession, address: str | None, request: gr.Request) -> None:
+        """Raise `Conflict` if a message is meant for a temporary chat that is gone, or not for the one that is open.
+
+        `address` is the conversation in the address of the page, None if the caller has no page. The server forgets
+        page sessions when it restarts, and what a visitor believes to be temporary must not be stored then.
+        """
+        shown = session.conversation
+        if address is None or address == (shown or "") or not (is_temporary(address) or is_temporary(shown)):
+            return
+        if address == PREFIX and is_temporary(shown):  # it has begun, and the page will know its id in a moment
+            return
+        if is_temporary(address):
+            self._sessions.save(request, replace(session, conversation=None, missing=OVER))
+        raise Conflict(TEMPORARY_GONE if is_temporary(address) else _("The chat is still being opened. Send it again."))
+
+    async def _begin_temporary(self, session: PageSession, request: gr.Request) -> PageSession:
+        """Select a new temporary chat, or the one that the page shows if that is still empty."""
+        chats, shown = self._conversations.temporary, session.conversation
+        if shown is not None and await chats.is_empty(session.owner, shown):
+            chats.keep(session.owner, shown)
+            return session
+        found, missing = None, OVER
+        try:
+            found, missing = (await chats.begin(session.visitor)).id, None
+        except AgentError as error:
+            title = session.translator(_("No temporary chat"))
+            gr.Warning(html.escape(session.translator(error.text)), title=title)
+        return self._sessions.save(request, replace(session, conversation=found, window=WINDOW, missing=missing))
+
+
+def _missing(conversation: str) -> LocalizedText:
+    return OVER if is_temporary(conversation) else MISSING
