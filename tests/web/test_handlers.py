@@ -109,7 +109,7 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
         models.serve(*served)
         for name, shown in {
             "page_loaded": await handlers.page_loaded("", page_request()),
-            "opened": await handlers.opened("x", page_request()),
+            "opened": await handlers.chats.opened("x", page_request()),
             "refresh_models": await handlers.refresh_models(None, page_request()),
             "model_chosen": await handlers.model_chosen("", "", page_request()),
             "switch": await handlers.switch(page_request()),
@@ -225,6 +225,6 @@ async def test_repeated_earlier_still_shows_conversation(models: FakeLocalModels
         record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
         handlers._sessions.save(page_request(), replace(handlers._sessions.get(page_request()), conversation=record.id))
         for _ in range(80):
-            handlers.earlier(page_request())
-        shown = await handlers.show(page_request())
+            handlers.chats.earlier(page_request())
+        shown = await handlers.chats.show(page_request())
         assert "Hi." in str(shown[handlers.widgets.chat.view])

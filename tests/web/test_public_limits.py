@@ -273,7 +273,7 @@ async def test_owner_key_serves_lent_models_only(
     page = Page(conversations)
 
     async def try_with(model: str) -> None:
-        page.handlers.new(page.request)
+        page.handlers.chats.new(page.request)
         page.model = LARGE.id
         if first:
             await page.send(first)

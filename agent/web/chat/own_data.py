@@ -59,7 +59,8 @@ class OwnData:
     async def delete_all(self, owner: str) -> OwnDataSummary:
         """Stop the owner's answers, and delete all conversations and files. Return what is stored afterwards.
 
-        Temporary chats end, too. A conversation that is begun meanwhile stays, and is in the result. Raises `HistoryError`.
+        Temporary chats end, too. A conversation that is begun meanwhile stays, and is in the result.
+        Raises `HistoryError`.
         """
         self._conversations.temporary.erase_all(owner)
         began = time()

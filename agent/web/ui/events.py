@@ -16,6 +16,7 @@ CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
 WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
 SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
+"""Tells the server for which chat the message is."""
 SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
@@ -86,11 +87,10 @@ class Events:
         follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=WANTED_CHAT, **QUIET))
         view = widgets.chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}
-        for begin, handler, given in (
-            (box.submit, handlers.submit, {box, *addressed}),
-            (chatbot.example_select, handlers.example, addressed),
-        ):
-            follow(begin(handler, given, [box, sending, view], js=SHOWN_CHAT, **QUIET), has_view=True)
+        composed: set[Any] = {box, *addressed}
+        shown: dict[str, Any] = {"outputs": [box, sending, view], "js": SHOWN_CHAT, **QUIET}
+        follow(box.submit(handlers.submit, composed, **shown), has_view=True)
+        follow(chatbot.example_select(handlers.example, addressed, **shown), has_view=True)
         follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
         follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
         edited: set[Any] = {widgets.edited, *addressed}
