@@ -6,6 +6,8 @@
   const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
+  const TEMPORARY = "temporary"; // begins the id of a temporary chat; as the id in the address, it begins one
+  const isTemporary = (id) => id.startsWith(TEMPORARY);
   const wide = matchMedia("(min-width: 900px)");
   const rows = new Map(); // by id, in the order of the list: those that are pinned first
   let next, guest = "", shown = inAddress(); // the offset of the next page, a guest's token, and the open conversation
@@ -29,6 +31,7 @@
   // The frame: head, search, list, and a line for what was done.
   const close = button("close", said.chats_close);
   const again = button("new", said.new_chat);
+  const temporary = button("temporary", said.temporary);
   const search = make("input", { type: "search", placeholder: said.chats_search, "aria-label": said.chats_search,
     autocomplete: "off", spellcheck: "false", maxlength: "200", enterkeyhint: "search" });
   const list = make("nav", { "aria-label": said.chats });
@@ -36,7 +39,7 @@
   const done = make("p", { class: "done", role: "status" });
   const brand = make("p", { class: "brand" }, make("img", { src: `${root}/mark.svg`, alt: "" }), app);
   const aside = make("aside", { id: "chats", "aria-label": said.chats },
-    make("div", { class: "head" }, brand, again, close), make("div", { class: "search" }, search), list, empty, done);
+    make("div", { class: "head" }, brand, temporary, again, close), make("div", { class: "search" }, search), list, empty, done);
   const shade = make("div", { id: "chats-shade" });
   document.body.prepend(aside, shade);
 
@@ -157,12 +160,14 @@
   });
   document.addEventListener("own-data-deleted", () => {
     tabs?.postMessage("changed");
-    history.replaceState(null, "", `${root}/`);
-    open("");
-    left = ""; // so that the text in the composer stays there
+    drop();
     drafts.clear();
     say("");
     refresh();
+  });
+  document.addEventListener("temporary-over", () => {
+    drop();
+    miss(said.temporary_over);
   });
   addEventListener("focus", () => refresh());
   document.addEventListener("visibilitychange", () => document.hidden || refresh());
@@ -258,7 +263,7 @@
   // The title of the open chat, in the header and in the title of the page.
   let fetched; // the row of an open chat that is not in the list so far
   const entitle = () => {
-    const row = rows.get(shown) ?? (fetched?.id === shown ? fetched : undefined);
+    const row = isTemporary(shown) ? { title: said.temporary } : rows.get(shown) ?? (fetched?.id === shown ? fetched : undefined);
     if (shown && !row && next !== undefined && fetched?.asked !== shown) {
       fetched = { asked: shown };
       ask(`/${shown}`).then((found) => {
@@ -316,16 +321,27 @@
   // Another chat
   const drafts = new Map(); // what is in the composer of other chats, by chat
   let left = "", opening; // the chat that was shown before, and the one that the server was asked for
+  // Tells temporary.js which chat is shown.
+  const tell = () => {
+    document.dispatchEvent(new CustomEvent("chat-shown", { detail: { id: shown, isTemporary: isTemporary(shown) } }));
+  };
   const isSending = () => Boolean($("#sending p"));
   const open = (id) => {
     [left, shown, opening] = [shown, id, id];
     fetched = fetched?.asked === id ? fetched : undefined;
-    miss(false);
+    miss("");
+    tell();
     if (left !== id) $("#swap")?.click();
     $("#open").click();
     draw();
     if (!wide.matches && isOpen()) toggle(false);
     if (wide.matches || !id) box()?.focus();
+  };
+  // Shows a new chat instead of one that is gone. What is in the composer stays there.
+  const drop = () => {
+    history.replaceState(null, "", `${root}/`);
+    open("");
+    left = "";
   };
   const go = (id, { replace = false } = {}) => {
     if (isSending()) return hint(said.chats_sending);
@@ -341,6 +357,7 @@
     event.preventDefault();
     go("");
   });
+  temporary.addEventListener("click", () => go(TEMPORARY));
   list.addEventListener("click", (event) => {
     const link = event.target.closest("a");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
@@ -358,23 +375,28 @@
   // A sentence instead of a chat that is not there
   const missing = make("p", { id: "missing", role: "status" });
   when("#chat", (chat) => chat.before(missing));
-  const miss = (is) => (missing.textContent = is ? said.chats_missing : "");
+  const miss = (sentence) => (missing.textContent = sentence);
 
   document.addEventListener("chat-view", ({ detail }) => {
-    const { conversation, messages, guest: token, missing: isMissing } = detail;
+    const { conversation, messages, guest: token, missing: sentence } = detail;
     guest = token || guest;
+    const isAwaited = conversation === opening || (opening === TEMPORARY && isTemporary(conversation));
     // A view of the chat that was left can still come. One without messages is of a message that was just sent.
-    if (opening === undefined || isMissing || conversation === opening || !messages) {
+    if (opening === undefined || sentence || isAwaited || !messages) {
       opening = undefined;
-      miss(isMissing);
-      if (isMissing) shown = "";
+      if (sentence || conversation) miss(sentence);
+      if (sentence && isTemporary(inAddress())) {
+        drop();
+        miss(sentence);
+      } else if (sentence) shown = "";
       else if (conversation && conversation !== inAddress()) {
         // A new chat got its id, or the last one is shown. Or this chat was copied, and the way back is to the original.
-        const isCopy = inAddress() && shown;
+        const isCopy = inAddress() && shown && shown !== TEMPORARY;
         history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
         shown = conversation;
         restoreDraft();
       }
+      tell();
     }
     refresh({ tell: true });
   });
@@ -535,7 +557,8 @@
   for (const [id, text] of Object.entries(written)) drafts.set(id, { text, files: [] });
   addEventListener("pagehide", () => {
     drafts.set(shown, { text: box()?.value ?? "", files: [] });
-    const texts = [...drafts].map(([id, { text }]) => [id, text]).filter(([, text]) => text);
+    const texts = [...drafts].map(([id, { text }]) => [id, text])
+      .filter(([id, text]) => text && (id === shown || !isTemporary(id)));
     stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts)));
   });
   const restoreDraft = () => when("#composer textarea", (area) => {
@@ -546,5 +569,6 @@
     area.dispatchEvent(new Event("input", { bubbles: true }));
   });
   restoreDraft();
+  tell();
   refresh();
 }

@@ -37,7 +37,7 @@ SIZES = {
     "small": ".875rem",
     "tiny": ".78rem",
 }
-STYLES = ("page.css", "chats.css", "transfer.css", "own_data.css", "share.css")
+STYLES = ("page.css", "chats.css", "transfer.css", "own_data.css", "share.css", "temporary.css")
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 GRADIO = {  # Gradio's variable: the page's variable

@@ -1,0 +1,164 @@
+"""The temporary chat on the page: it answers, survives a reload, and is over when the server has forgotten it."""
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import App, Visitor
+from tests.support.http_client import marker
+
+Visit = Callable[..., Visitor]
+ADDRESS = re.compile(r"/c/temporary-[0-9a-f]{32}$")
+OVER = "The temporary chat is over, and nothing of it was kept."
+
+
+def mark(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#temporary")
+
+
+def missing(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#missing")
+
+
+def begin(visitor: Visitor) -> str:
+    """Begin a temporary chat with the button of the side bar. Return its address."""
+    visitor.page.get_by_role("button", name="Temporary chat").click()
+    expect(visitor.page).to_have_url(ADDRESS)
+    expect(mark(visitor)).to_contain_text("Nothing of it is stored")
+    expect(visitor.mine).to_have_count(0)
+    return visitor.page.url
+
+
+@pytest.fixture
+def own(start_app: Callable[..., App]) -> Iterator[App]:
+    """An app that the test can stop."""
+    app = start_app()
+    yield app
+    app.stop()
+
+
+@pytest.mark.gate("A temporary chat answers like any other, is in no list, and leaves nothing on the disk.")
+def test_temporary_chat_leaves_nothing(app: App, visit: Visit) -> None:
+    visitor, word = visit(app.url), marker()
+    page = visitor.page
+    visitor.ask("A kept one")
+    kept = page.url
+    address = begin(visitor)
+    expect(page).to_have_title("Temporary chat · Switchboard")
+    expect(page.locator("#name")).to_have_text("Temporary chat")
+    visitor.shot("temporary-empty")
+    visitor.ask(f"!text **Otters** float. {word}")
+    expect(page).to_have_url(address)
+    expect(visitor.bubbles.locator("strong")).to_have_text("Otters")
+    visitor.shot("temporary-answer")
+    visitor.say(f"!tokens 900 @20 {word}")
+    expect(visitor.bubbles.last).to_contain_text("word3")
+    visitor.stop.click()
+    expect(visitor.chat.locator(".caption").last).to_contain_text("stopped", ignore_case=True)
+    visitor.idle()
+    visitor.chat.get_by_role("button", name="Retry").last.click()
+    expect(visitor.bubbles.last).to_contain_text("word5")
+    visitor.stop.click()
+    visitor.idle()
+    expect(page.locator(".branches").last).to_contain_text("2/2")
+    expect(page.locator("#chats li")).to_have_count(1)
+    page.get_by_role("searchbox", name="Search chats").fill(word)
+    expect(page.locator("#chats .none")).to_have_text("No chat has these words.")
+    page.get_by_role("searchbox", name="Search chats").fill("")
+    visitor.box.fill("Not sent yet")
+    visitor.reload()
+    expect(visitor.mine).to_have_count(2)
+    expect(mark(visitor)).to_be_visible()
+    expect(visitor.box).to_have_value("Not sent yet")
+    assert app.files_with(word) == []
+    page.locator("#chats li a").click()
+    expect(page).to_have_url(kept)
+    expect(mark(visitor)).to_be_hidden()
+    expect(visitor.mine).to_have_text(["A kept one"])
+    page.go_back()  # soon after it was left, it is still there
+    expect(visitor.mine).to_have_count(2)
+    expect(mark(visitor)).to_be_visible()
+    stranger = visit(address, fresh=True)
+    expect(missing(stranger)).to_have_text(OVER)
+    expect(stranger.page).to_have_url(app.url + "/")
+    expect(mark(stranger)).to_be_hidden()
+    page.locator("#new").click()
+    expect(mark(visitor)).to_be_hidden()
+    visitor.ask("Kept again")
+    expect(page.locator("#chats li")).to_have_text(["Kept again", "A kept one"])
+
+
+@pytest.mark.gate("After a restart of the server the page says that the temporary chat is over, and keeps the text.")
+def test_restart_ends_it(own: App, visit: Visit) -> None:
+    visitor, word = visit(own.url, fresh=True), marker()
+    address = begin(visitor)
+    visitor.ask(f"!text Hello. {word}")
+    visitor.box.fill("Not sent yet")
+    own.stop(signal.SIGKILL)
+    own.start()
+    expect(missing(visitor)).to_have_text(OVER)  # Gradio reloads the page, or the page asks and is told
+    expect(mark(visitor)).to_be_hidden()
+    expect(visitor.page).to_have_url(own.url + "/")
+    expect(visitor.mine).to_have_count(0)
+    expect(visitor.box).to_have_value("Not sent yet")
+    assert own.files_with(word) == []
+    visitor.page.goto(address)
+    expect(missing(visitor)).to_have_text(OVER)
+    expect(visitor.box).to_have_value("Not sent yet")
+    expect(visitor.page.locator("#model input")).not_to_have_value("")
+    visitor.box.press("Enter")
+    expect(visitor.mine).to_have_text(["Not sent yet"])
+    expect(missing(visitor)).to_be_empty()
+    expect(visitor.page.locator("#chats li")).to_have_text(["Not sent yet"])
+
+
+def test_message_for_an_erased_chat_is_not_stored(app: App, visit: Visit) -> None:
+    """The page still shows the chat, because it has not asked since."""
+    visitor, other, word = visit(app.url, fresh=True), visit(app.url), marker()
+    visitor.page.route("**/temporary/*", lambda route: route.abort())
+    begin(visitor)
+    visitor.ask("!text Hello.")
+    erased = visitor.page.evaluate("fetch('/own-data', {method: 'DELETE'}).then((answer) => answer.status)")
+    assert erased == 200
+    visitor.say(word)
+    expect(visitor.toast).to_contain_text("this message was not sent")
+    expect(missing(visitor)).to_have_text(OVER)
+    expect(mark(visitor)).to_be_hidden()
+    expect(visitor.mine).to_have_count(0)
+    expect(visitor.box).to_have_value(word)
+    assert app.files_with(word) == []
+    expect(visitor.page.locator("#chats .none")).to_have_text("No chats yet")
+    del other
+
+
+def test_third_open_chat_is_refused(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    for _ in range(3):  # what this page has left makes room
+        begin(visitor)
+        visitor.ask("!text Hello.")
+    second = visit(app.url + "/c/temporary", like=visitor)
+    expect(second.page).to_have_url(ADDRESS)
+    second.ask("!text Hello.")
+    third = visit(app.url + "/c/temporary", like=visitor)
+    expect(third.toast).to_contain_text("You have 2 temporary chats open.")
+    expect(mark(third)).to_be_hidden()
+    expect(third.page).to_have_url(app.url + "/")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_phone(app: App, visit: Visit, dark: bool) -> None:
+    visitor = visit(app.url, phone=True, dark=dark)
+    page = visitor.page
+    page.get_by_role("button", name="Open or close the list of chats").click()
+    visitor.shot(f"temporary-phone-{'dark' if dark else 'light'}-drawer")
+    begin(visitor)
+    expect(page.locator("#chats")).to_be_hidden()
+    visitor.ask("!text Hello.")
+    visitor.shot(f"temporary-phone-{'dark' if dark else 'light'}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator("#new").click()
+    expect(mark(visitor)).to_be_hidden()
+    expect(visitor.mine).to_have_count(0)
