@@ -56,10 +56,15 @@ class ChatHandlers:
         if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
             return no_updates()
         try:
-            shown = await self._chat.stored(session)
+            stored = await self._conversations.views.view(session.owner, session.conversation, session.window)
         except StoreUnavailable:  # what the page shows stays
             return no_updates()
-        return shown if self._sessions.get(request).conversation == session.conversation else no_updates()
+        if self._sessions.get(request).conversation != session.conversation:
+            return no_updates()
+        if stored.is_missing and is_temporary(session.conversation):
+            over = self._sessions.save(request, replace(session, conversation=None, missing=OVER))
+            return {self._widgets.chat.view: self._chat.view(over, None, None)}
+        return self._chat.shown(session, stored)
 
     async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
         """Show another conversation of the visitor, a new temporary one, or an empty page for a new one."""

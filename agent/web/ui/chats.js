@@ -335,7 +335,7 @@
     $("#open").click();
     draw();
     if (!wide.matches && isOpen()) toggle(false);
-    if (wide.matches || !id) box()?.focus();
+    if (wide.matches || !id || id === TEMPORARY) box()?.focus();
   };
   // Shows a new chat instead of one that is gone. What is in the composer stays there.
   const drop = () => {
@@ -547,7 +547,8 @@
   const nothing = () => ({ text: "", files: [] });
   window.chats = {
     swap: (value) => {
-      drafts.set(left, value ?? nothing());
+      const isEmpty = !value?.text && !value?.files?.length;
+      if (left !== shown || !isEmpty) drafts.set(left, value ?? nothing());
       const draft = drafts.get(shown) ?? nothing();
       drafts.delete(shown);
       return draft;
