@@ -23,6 +23,8 @@ from agent.history.sqlite import SqliteStore
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
+from agent.web.chat.temporary_memory import TemporaryMemory
+from agent.web.chat.temporary_store import TemporaryStore
 from tests.support import postgres_server, redis_servers
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "MALLORY",
     "STORES",
     "SUBJECTS",
+    "TEMPORARY",
     "Clock",
     "chain",
     "grown",
@@ -139,6 +142,14 @@ MORE: dict[str, dict[str, Any]] = {
 """Further fields of the `Subject` of a store, for the laws that need them."""
 
 SUBJECTS = {name: Subject(open=open_, **MORE.get(name, {})) for name, open_ in STORES.items()}
+
+
+async def temporary(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
+    return TemporaryStore(await sqlite(folder, clock), TemporaryMemory())
+
+
+TEMPORARY = Subject(open=temporary, raw=in_files)
+"""A store that also knows temporary chats."""
 
 FILE_LEDGER = Subject(
     open=memory,

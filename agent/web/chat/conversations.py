@@ -243,7 +243,7 @@ class Conversations:
 
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""
-        self.temporary.close()
+        await self.temporary.aclose()
         await self.live_runs.close()
         await self._titles.aclose()
         await self.list.aclose()

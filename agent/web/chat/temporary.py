@@ -5,16 +5,18 @@ process. An answer that is being written is cancelled then.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from time import monotonic
 
 from agent.errors import Limited, NotFound
 from agent.history import Record
 from agent.i18n import _
+from agent.web.chat.conversation_list import STOP_SECONDS
 from agent.web.chat.expiry import IsBusy
-from agent.web.chat.live_runs import LiveRuns
+from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.storage_quota import Reserve
 from agent.web.chat.temporary_memory import TemporaryChat, TemporaryMemory
 from agent.web.chat.temporary_store import FULL
@@ -50,6 +52,7 @@ class TemporaryChats:
         self._memory, self._live_runs, self._forget, self._clock = memory, live_runs, forget, clock
         self._reserved = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._ending = set[asyncio.Task[None]]()
 
     async def begin(self, visitor: Visitor) -> Record:
         """Return a new chat without messages. Raises `Limited`."""
@@ -113,21 +116,36 @@ class TemporaryChats:
         finally:
             self._reserved -= reserved
 
-    def close(self) -> None:
-        """Erase all chats."""
+    async def aclose(self) -> None:
+        """Erase all chats, and wait for the end of their answers."""
         if self._timer is not None:
             self._timer.cancel()
         for chat in [*self._memory.chats.values()]:
             self._erase(chat)
+        if self._ending:
+            await asyncio.wait(self._ending)
 
     # Helpers
 
     def _erase(self, chat: TemporaryChat) -> None:
-        """Erase a chat, then cancel its answer, which finds no place to write to any more."""
+        """Erase a chat and cancel its answer, which writes its end to what nobody can read any more."""
         del self._memory.chats[chat.id]
         self._forget(chat.id)
         if live := self._live_runs.get(chat.id, chat.owner):
             live.run.cancel("client_disconnect")
+            self._memory.ending[chat.id] = chat
+            task = asyncio.create_task(self._wait_for_end(live), context=Context())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _wait_for_end(self, live: LiveRun) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    while not live.run.done:
+                        await live.run.wait_for_update(sys.maxsize)
+        finally:
+            del self._memory.ending[live.conversation]
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()

@@ -59,11 +59,14 @@ class TemporaryChat:
 
 
 class TemporaryMemory:
-    """Owns the temporary chats of this process."""
+    """Owns the temporary chats of this process.
+
+    `ending` are those that are erased, but whose cancelled answers have not ended yet. Nobody can read them.
+    """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
-        self.chats = dict[str, TemporaryChat]()
+        self.chats, self.ending = dict[str, TemporaryChat](), dict[str, TemporaryChat]()
 
     def add(self, owner: str, address: str | None, asked_at: float) -> TemporaryChat:
         """Return a new chat without messages."""
@@ -86,6 +89,11 @@ class TemporaryMemory:
         if chat is None or chat.owner != owner:
             raise NotFound(NO_CONVERSATION)
         return chat
+
+    def to_write(self, conversation: str, owner: str) -> TemporaryChat:
+        """Return this owner's chat for an answer to write to. Raises `NotFound`."""
+        ending = self.ending.get(conversation)
+        return ending if ending is not None and ending.owner == owner else self.get(conversation, owner)
 
     def of(self, owner: str) -> list[TemporaryChat]:
         """Return the chats of this owner, the oldest first."""
@@ -114,7 +122,7 @@ class TemporaryMedia(MediaStore):
         conversation = conversation_of(reference)
         if not is_temporary(conversation):
             return await super().add(owner, content, reference)
-        return await self._memory.get(conversation, owner).media.add(owner, content, reference)
+        return await self._memory.to_write(conversation, owner).media.add(owner, content, reference)
 
     async def read(self, owner: str, id_: str) -> BinaryContent:
         """Return the content of one file. Raises `NotFound`."""

@@ -42,7 +42,7 @@ class TemporaryStore:
         """Implement `HistoryStore.save`. Raises `Limited` if a temporary chat needs more memory than there is."""
         if not is_temporary(record.id):
             return await self._kept.save(record, entries, events)
-        chat, size = self._memory.get(record.id, record.owner), size_in_memory(entries, events)
+        chat, size = self._memory.to_write(record.id, record.owner), size_in_memory(entries, events)
         if entries and size > self._memory.room():
             raise Limited(FULL)
         saved = await chat.store.save(record, entries, events)
@@ -109,7 +109,8 @@ class _Runs:
         """Implement `RunStore.append`. Raises `Limited` like `TemporaryStore.save`."""
         if not is_temporary(events.conversation_id):
             return await self._kept.append(events)
-        chat, size = self._memory.get(events.conversation_id, events.owner), size_in_memory((), events)
+        chat = self._memory.to_write(events.conversation_id, events.owner)
+        size = size_in_memory((), events)
         if size > self._memory.room():
             raise Limited(FULL)
         await chat.store.runs.append(events)

@@ -1,0 +1,342 @@
+"""Temporary chats: nothing of them is stored, only their visitor reaches them, and they are erased."""
+
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from weakref import ref
+
+import pytest
+from pydantic_ai.messages import BinaryContent
+
+from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
+from agent.fetch import GUARD
+from agent.history import HistoryStore, Link, Record
+from agent.history.conformance import Law, check, laws_for
+from agent.i18n.translator import ENGLISH
+from agent.media.places import LocalFolder
+from agent.media.references import reference_of
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, Settings
+from agent.tools import ask_user, tool
+from agent.transfer.export import Exporter
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.own_data import OwnData, OwnDataSummary
+from agent.web.chat.run_setup import Choices
+from agent.web.chat.temporary import CHATS, CHATS_EACH, GONE_SECONDS, TemporaryChats
+from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory, is_temporary
+from agent.web.chat.temporary_store import NO_LINKS, TemporaryStore
+from agent.web.chat.transcript import is_prompt
+from agent.web.chat.visitor import Visitor
+from agent.web.ui.handlers import Handlers
+from tests.conftest import App
+from tests.support.history_stores import STORE_PARAMS, STORES, TEMPORARY, Clock, subject_name
+from tests.support.http_client import HttpVisitor
+from tests.support.media_files import random_png
+from tests.support.models import FakeLocalModels
+from tests.support.scripted_server import Config, Running
+from tests.support.temporary_chats import begin_temporary
+from tests.support.views import page_request, view_of, widgets
+
+ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
+SERVER = Config(rate=200.0, models=("plain",))
+SPEC = ModelSpec(id="local:plain", name="plain", label="Plain", provider="vllm", image=True, tools="native")
+WORD = "quizzaciously"
+PICTURE = random_png()
+EMPTY = OwnDataSummary()
+
+
+@tool
+def draw() -> BinaryContent:
+    """Draw something."""
+    return BinaryContent(PICTURE, media_type="image/png", identifier="drawing")
+
+
+class Seconds:
+    """A clock that stands still until a test moves it."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class House:
+    """The chats of a server with this store: everything that the application builds, without its page."""
+
+    def __init__(self, folder: Path, kept: HistoryStore, endpoint: str, max_bytes: int = 10_000_000) -> None:
+        self.folder, self.kept, self.clock = folder, kept, Seconds()
+        self.memory = TemporaryMemory(max_bytes)
+        self.store = TemporaryStore(kept, self.memory)
+        self.media = TemporaryMedia(LocalFolder(folder / "media"), self.memory)
+        models = FakeLocalModels(served=(ServedModel(SPEC, Endpoint(endpoint)),))
+        settings = Settings(titles=True, local=LocalSettings(cache_dir=folder, downloads=False))
+        tools = [ask_user, draw]
+        self.page = Conversations(settings, self.store, self.media, models, tools, temporary=self.memory)
+        forget = self.page._forget_conversation
+        self.page.temporary = TemporaryChats(self.memory, self.page.live_runs, forget, self.clock)
+        self.page.branches._temporary = self.page.temporary
+
+    async def begin(self, visitor: Visitor = ANN) -> str:
+        return (await self.page.temporary.begin(visitor)).id
+
+    async def say(self, chat: str | None, text: str, visitor: Visitor = ANN, **more: object) -> None:
+        """Send a message and wait for the end of its answer."""
+        live = await self.page.send(visitor, chat, {"text": text, **more}, Choices(tools=True))
+        assert live is not None
+        await live.run
+        await self.ended()
+
+    async def ended(self) -> None:
+        await self.page.live_runs.close(seconds=30)
+        self.page.live_runs.is_closing = False
+
+    async def last_prompt(self, chat: str, owner: str = "ann") -> str:
+        record = await self.store.get(chat, owner=owner)
+        return next(entry.id for entry in reversed(await self.store.history(record)) if is_prompt(entry))
+
+    async def assert_nothing_kept(self) -> None:
+        assert await self.kept.list("ann") == []
+        assert await self.kept.search("ann", WORD) == []
+        assert await self.kept.retention.size() == 0
+        assert await self.kept.runs.unfinished() == []
+        assert await self.media.files("ann") == {}
+        assert marked_files(self.folder) == []
+
+
+def marked_files(folder: Path) -> list[Path]:
+    """Return the files below the folder with a word or the picture of a temporary chat."""
+    return [path for path in folder.rglob("*") if path.is_file() and is_marked(path.read_bytes())]
+
+
+def is_marked(data: bytes) -> bool:
+    return WORD.encode() in data or PICTURE[:64] in data
+
+
+@pytest.fixture
+async def house(server: Running, tmp_path: Path) -> AsyncIterator[House]:
+    kept = await STORES["sqlite"](tmp_path, Clock())
+    made = House(tmp_path, kept, server.base_url)
+    yield made
+    await made.page.aclose()
+    await made.store.aclose()
+
+
+@pytest.mark.gate("A temporary chat with files, tools, retry, edit and branches stores nothing, in any store.")
+@pytest.mark.parametrize("name", STORE_PARAMS)
+async def test_whole_chat_stores_nothing(
+    name: str, server: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = await STORES[name](tmp_path, Clock())
+    house = House(tmp_path, kept, server.base_url)
+    page, chat = house.page, await house.begin()
+    (sent := tmp_path / "sent.png").write_bytes(random_png())
+    await house.say(chat, f"!text {WORD}", files=[str(sent)])
+    await house.say(chat, f"!tool draw !text {WORD}")
+    await house.say(chat, f'!tool ask_user {{"question": "{WORD}?"}} !echo')
+    assert await page.answer(ANN, chat, f"yes, {WORD}", Choices()) is not None
+    await house.ended()
+    assert "yes, " in str((await view_of(page, "ann", chat)).messages)
+    await page.retry(ANN, chat, await house.last_prompt(chat), Choices(tools=True))
+    await house.ended()
+    await page.edit(ANN, chat, await house.last_prompt(chat), f"!text Edited {WORD}", Choices())
+    await house.ended()
+    edited = await house.last_prompt(chat)
+    assert "Edited" in await page.undo("ann", chat, edited)
+    await page.branches.choose("ann", chat, edited)
+    copied = await page.branches.copy(ANN, chat, edited)
+    assert is_temporary(copied)
+    shown = [(await view_of(page, "ann", one)).messages for one in (chat, copied)]
+    assert "Edited" in str(shown[0])
+    assert str(shown[1]).count("(media/") == str(shown[0]).count("(media/") == 2
+    await house.assert_nothing_kept()
+    erased = [ref(house.memory.chats[one]) for one in (chat, copied)]
+    page.temporary.erase_all("ann")
+    gc.collect()
+    assert [one() for one in erased] == [None, None]
+    await house.assert_nothing_kept()
+    await page.aclose()
+    await house.store.aclose()
+    assert marked_files(tmp_path) == []
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+async def test_others_do_not_reach_it(house: House) -> None:
+    page, chat = house.page, await house.begin()
+    await house.say(chat, f"!tool draw !text {WORD}")
+    [file] = house.memory.chats[chat].place.files("ann")
+    live = await page.send(ANN, chat, {"text": "!count 3000"}, Choices())
+    assert live is not None
+    assert (await page.views.view("bob", chat)).is_missing
+    assert page.live_runs.find(live.run.id, "bob") is None
+    refused: list[tuple[type[AgentError], Callable[[], object]]] = [
+        (NotFound, lambda: house.store.get(chat, owner="bob")),
+        (NotFound, lambda: house.store.runs.events(live.run.id, owner="bob")),
+        (NotFound, lambda: house.store.links.of(chat, owner="bob")),
+        (NotFound, lambda: house.store.label(chat, owner="bob", title="Mine")),
+        (NotFound, lambda: house.store.delete(chat, owner="bob")),
+        (NotFound, lambda: house.store.save(Record(id=chat, owner="bob", revision=1))),
+        (NotFound, lambda: house.media.find("bob", file.name)),
+        (NotFound, lambda: house.media.read("bob", file.name)),
+        (NotFound, lambda: house.media.add("bob", BinaryContent(b"x", media_type="text/plain"), reference_of(chat))),
+        (NotFound, lambda: page.list.delete("bob", chat)),
+        (NotFound, lambda: Exporter(house.store, house.media, "bob", ENGLISH).one(chat, "json")),
+    ]
+    for error, call in refused:
+        with pytest.raises(error):
+            await call()  # pyright: ignore[reportGeneralTypeIssues]
+    with pytest.raises(NotFound):
+        page.temporary.keep("bob", chat)
+    page.temporary.leave("bob", chat)
+    page.temporary.erase_all("bob")
+    assert await house.store.entries(Record(id=chat, owner="bob")) == []
+    assert not await house.store.retention.erase(Record(id=chat, owner="bob", revision=1))
+    assert house.memory.get(chat, "ann").is_left is False
+    assert not live.run.done
+    page.live_runs.stop(chat, "ann")
+    await house.ended()
+    with pytest.raises(Conflict, match="over"):
+        await house.say(chat, WORD, BOB)
+    assert await house.kept.list("bob") == []
+
+
+@pytest.mark.gate("A temporary chat is erased when its page has gone, and its running answer is cancelled.")
+async def test_chat_is_erased_when_its_page_has_gone(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    page, chat, other = house.page, await house.begin(), await house.begin(BOB)
+    live = await page.send(ANN, chat, {"text": f"!count 3000 {WORD}"}, Choices())
+    assert live is not None
+    while not live.log.bubbles:
+        await live.run.wait_for_update(live.log.seen, timeout=1.0)
+    house.clock.now += GONE_SECONDS - 1
+    page.temporary.sweep()
+    page.temporary.keep("bob", other)
+    assert not live.run.done
+    house.clock.now += 1
+    page.temporary.sweep()
+    assert [*house.memory.chats] == [other]
+    result = await live.run
+    assert result.finish_reason != "stop"
+    await house.ended()
+    assert (await page.views.view("ann", chat)).is_missing
+    with pytest.raises(NotFound):
+        page.temporary.keep("ann", chat)
+    with pytest.raises(Conflict, match="was not sent"):
+        await house.say(chat, WORD)
+    await house.assert_nothing_kept()
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+async def test_message_that_is_being_read_is_refused_after_the_end(house: House) -> None:
+    chat = await house.begin()
+    record = await house.store.get(chat, owner="ann")
+    house.page.temporary.erase_all("ann")
+    with pytest.raises(NotFound):
+        await house.store.save(replace(record, title=WORD))
+    with pytest.raises(HistoryError):
+        await house.media.add("ann", BinaryContent(PICTURE, media_type="image/png"), reference_of(chat, "entry"))
+    await house.assert_nothing_kept()
+
+
+async def test_it_cannot_be_shared_but_exported(house: House) -> None:
+    chat = await house.begin()
+    await house.say(chat, f"!text {WORD}")
+    link = Link(digest="0" * 64, conversation_id=chat, owner="ann")
+    for refused in (house.store.links.put(link), house.store.links.of(chat, owner="ann")):
+        with pytest.raises(InputError, match=str(NO_LINKS)[:30]):
+            await refused
+    exporter = Exporter(house.store, house.media, "ann", ENGLISH)
+    one = [piece async for piece in (await exporter.one(chat, "json")).pieces]
+    every = [piece async for piece in (await exporter.all("markdown")).pieces]
+    assert WORD.encode() in b"".join(one)
+    assert WORD.encode() not in b"".join(every)
+
+
+async def test_own_data_ends_it(house: House) -> None:
+    chat = await house.begin()
+    live = await house.page.send(ANN, chat, {"text": "!count 3000"}, Choices())
+    assert live is not None
+    own_data = OwnData(house.page, house.store, house.media)
+    assert await own_data.summary("ann") == EMPTY
+    await own_data.delete_all("bob")
+    assert [*house.memory.chats] == [chat]
+    assert await own_data.delete_all("ann") == EMPTY
+    assert house.memory.chats == {}
+    await live.run
+
+
+async def test_number_of_chats_is_limited(house: House) -> None:
+    chats, there = house.page.temporary, Visitor(owner="ann", address="9.9.9.9")
+    first, second = [await house.begin(there) for _ in range(CHATS_EACH)]
+    with pytest.raises(Limited, match=f"{CHATS_EACH} temporary chats"):
+        await house.begin(there)
+    chats.leave("ann", first)
+    chats.leave("ann", second)
+    chats.keep("ann", first)  # another page shows it
+    third = await house.begin(there)
+    assert [*house.memory.chats] == [first, third]
+    robots = [Visitor(owner=f"robot{number}", address="9.9.9.9") for number in range(CHATS // 2)]
+    for robot in robots[:-2]:
+        await house.begin(robot)
+    with pytest.raises(Limited, match="no room"):
+        await house.begin(robots[-1])
+    await house.begin(Visitor(owner="other", address="8.8.8.8"))
+
+
+async def test_memory_is_limited(server: Running, tmp_path: Path) -> None:
+    kept = await STORES["sqlite"](tmp_path, Clock())
+    house = House(tmp_path, kept, server.base_url, max_bytes=100_000)
+    chat, there = await house.begin(), await house.begin(BOB)
+    (large := tmp_path / "large.txt").write_text(f"{WORD} " * 8_000)
+    with pytest.raises(Limited, match="no room"):
+        await house.say(chat, "!text Hello.", files=[str(large)])
+    large.unlink()
+    with pytest.raises(OSError, match="no room"):
+        house.memory.chats[chat].place.write("ann/file", bytes(100_001))
+    await house.say(chat, "!text " + "word " * 2_000)
+    with pytest.raises(Limited, match="no room"):
+        await house.say(chat, "!text " + "word " * 2_000)
+    await house.say(there, "!text Hello.", BOB)  # somebody with less can still write
+    house.page.temporary.erase_all("ann")
+    house.page.temporary.erase_all("bob")
+    assert house.memory.room() == 100_000
+    await house.assert_nothing_kept()
+    await house.page.aclose()
+    await house.store.aclose()
+
+
+async def test_page_that_lost_its_session_stores_nothing(house: House) -> None:
+    """The server forgets sessions when it restarts, but the page can still show the chat."""
+    handlers, chat = Handlers(house.page, widgets(), GUARD), await house.begin()
+    request = page_request()
+    session = handlers._sessions.get(request)
+    for address, conversation in ((chat, None), (chat, "0" * 32), ("temporary", None), ("", chat), ("0" * 32, chat)):
+        handlers._sessions.save(request, replace(session, conversation=conversation))
+        with pytest.raises(Conflict):
+            handlers.chats.check_address(handlers._sessions.get(request), address, request)
+    for address, conversation in ((chat, chat), ("temporary", chat), ("", None), ("", "0" * 32), (None, chat)):
+        handlers.chats.check_address(replace(session, conversation=conversation), address, request)
+
+
+@pytest.mark.parametrize("law", laws_for(TEMPORARY), ids=lambda law: law.name)
+async def test_kept_conversations_keep_all_laws(law: Law, tmp_path: Path) -> None:
+    await check(law, subject_name("TEMPORARY"), tmp_path)
+
+
+def test_temporary_chat_over_http(app: App) -> None:
+    ann, bob, nobody = HttpVisitor(app.url), HttpVisitor(app.url), HttpVisitor(app.url, None)
+    chat = begin_temporary(ann)
+    assert [one.ask("POST", f"/temporary/{chat}").status for one in (ann, bob, nobody)] == [204, 404, 401]
+    assert [one.ask("GET", f"/conversations/{chat}").status for one in (ann, bob)] == [200, 404]
+    shared = ann.ask("POST", f"/conversations/{chat}/links", json={})
+    assert shared.status == 400
+    assert bob.ask("POST", f"/conversations/{chat}/links", json={}).status == 404
+    assert ann.ask("GET", f"/conversations/{chat}/links").json["detail"] == str(NO_LINKS)
+    assert ann.ask("GET", "/conversations").json["conversations"] == []
+    assert not any(ann.ask("GET", "/own-data").json.values())
+    for headers in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        assert ann.ask("POST", f"/temporary/{chat}", headers=headers).status >= 400
+    assert ann.ask("DELETE", "/own-data").status == 200
+    assert ann.ask("POST", f"/temporary/{chat}").status == 404
+    assert app.files_with(chat) == []
