@@ -17,6 +17,7 @@ from tests.conftest import App
 from tests.support.http_client import API, Answer, HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
 from tests.support.scripted_server import Running
+from tests.support.temporary_chats import begin_temporary, kept_alive, page_event, say_on_page
 
 LONG = "!tokens 9000 @20"
 SHARED = "A chat that a link shows"
@@ -52,7 +53,10 @@ def stored_of(app: App, owner: str) -> tuple[list[Any], list[Any], list[Any], li
 
 @dataclass
 class Scene:
-    """The first visitor's state: a running answer, a finished one, an upload, a picture, and a link to another chat."""
+    """The first visitor's state.
+
+    There are a running answer, a finished one, an upload, a picture, a link to another chat, and a temporary chat.
+    """
 
     program: HttpVisitor
     marker: str
@@ -122,6 +126,8 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", random_png())
     assert word in first.say(f"!text {word}", sent, picture, system_message=word, new=True)
     path = first.upload(f"{word}.txt", word.encode())
+    temporary = begin_temporary(first)
+    said = say_on_page(first, temporary, f"!text {word}")
     long = f"{LONG} !text {word}"
     event = first.begin(long).json["event_id"]
     server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
@@ -143,10 +149,13 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
         "ended": ended,
         "run": run,
         "chat": str(first.chat),
+        "temporary": temporary,
+        "answer": re.findall(r"runs/([0-9a-f]{32})/events", said)[-1],
+        "open": str(page_event(first, "open", "click")["id"]),
     }
     made = Scene(first, word, ids, app, server, long)
     end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
-    with reading_events(first):
+    with reading_events(first), kept_alive(HttpVisitor(app.url, first.cookie), temporary):
         try:
             yield made
         finally:
@@ -224,6 +233,17 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("running answer", "subscribe as guest", "GET", "/runs/$run/events?wait=0&guest=$owner", None, 200),
     ("ended answer", "subscribe", "GET", "/runs/$ended/events", None, 200),
     ("ended answer", "subscribe as page", "GET", "/runs/$ended/events?format=page", None, 200),
+    ("temporary chat", "keep", "POST", "/temporary/$temporary", None, 204),
+    ("temporary chat", "read", "GET", "/conversations/$temporary", None, 200),
+    ("temporary chat", "rename", "PATCH", "/conversations/$temporary", '{"title": "Mine"}', None),
+    ("temporary chat", "delete", "DELETE", "/conversations/$temporary", None, None),
+    ("temporary chat", "links", "GET", "/conversations/$temporary/links", None, 400),
+    ("temporary chat", "share", "POST", "/conversations/$temporary/links", "{}", 400),
+    ("temporary chat", "export", "GET", "/export/$temporary?format=markdown", None, 200),
+    ("temporary chat", "page", "GET", "/c/$temporary", None, 200),
+    ("temporary chat", "open", "POST", "queue/join",
+     '{"session_hash": "$fresh", "fn_index": $open, "data": ["$temporary"]}', 200),
+    ("temporary answer", "subscribe", "GET", "/runs/$answer/events", None, 200),
 ]  # fmt: skip
 
 
@@ -250,7 +270,7 @@ def comparable(said: Answer, ids: dict[str, str]) -> tuple[int, str]:
     for id_ in ids.values():
         if len(id_) > 5:
             text = text.replace(id_, "ID")
-    text = re.sub(r"[0-9a-f]{32}", "ID", text)
+    text = re.sub(r'"guest": ?"[^"]+"', '"guest":"TOKEN"', re.sub(r"[0-9a-f]{32}", "ID", text))
     text = re.sub(r'"[a-z_]*(duration|time|eta|left|since)[a-z_]*": ?[^,}]*|[0-9.]+ (s|tokens?)[^"<]*', "", text)
     return said.status, re.sub(r"data: .*process_generating.*\n+", "", text)
 

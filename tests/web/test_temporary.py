@@ -12,7 +12,7 @@ from pydantic_ai.messages import BinaryContent
 
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.fetch import GUARD
-from agent.history import HistoryStore, Link, Record
+from agent.history import HistoryStore, Link, Record, RunEvent, RunEvents
 from agent.history.conformance import Law, check, laws_for
 from agent.i18n.translator import ENGLISH
 from agent.media.places import LocalFolder
@@ -236,6 +236,16 @@ async def test_message_that_is_being_read_is_refused_after_the_end(house: House)
         await house.store.save(replace(record, title=WORD))
     with pytest.raises(HistoryError):
         await house.media.add("ann", BinaryContent(PICTURE, media_type="image/png"), reference_of(chat, "entry"))
+    await house.assert_nothing_kept()
+
+
+async def test_events_of_an_answer_are_in_memory(house: House) -> None:
+    chat, event = await house.begin(), RunEvent.of(1, {"type": "output_text", "content": WORD})
+    events = RunEvents(run_id="run", conversation_id=chat, owner="ann", events=[event])
+    await house.store.runs.append(events)
+    assert await house.store.runs.events("run", owner="ann") == [event]
+    with pytest.raises(NotFound):
+        await house.kept.runs.events("run", owner="ann")
     await house.assert_nothing_kept()
 
 
