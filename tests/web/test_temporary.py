@@ -124,7 +124,6 @@ async def house(server: Running, tmp_path: Path) -> AsyncIterator[House]:
     await made.store.aclose()
 
 
-@pytest.mark.gate("A temporary chat with files, tools, retry, edit and branches stores nothing, in any store.")
 @pytest.mark.parametrize("name", STORE_PARAMS)
 async def test_whole_chat_stores_nothing(
     name: str, server: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -202,7 +201,6 @@ async def test_others_do_not_reach_it(house: House) -> None:
     assert await house.kept.list("bob") == []
 
 
-@pytest.mark.gate("A temporary chat is erased when its page has gone, and its running answer is cancelled.")
 async def test_chat_is_erased_when_its_page_has_gone(house: House, caplog: pytest.LogCaptureFixture) -> None:
     page, chat, other = house.page, await house.begin(), await house.begin(BOB)
     live = await page.send(ANN, chat, {"text": f"!count 3000 {WORD}"}, Choices())
