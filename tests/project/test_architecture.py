@@ -36,6 +36,7 @@ LAYERS = (
         "agent.web.link_routes",
         "agent.web.own_data_routes",
         "agent.web.run_event_routes",
+        "agent.web.temporary_route",
         "agent.web.transfer_routes",
     ),
     ("agent.web.chat",),
@@ -80,7 +81,7 @@ LAYERS = (
     ("agent.media.sandbox_worker",),
     ("agent.media.images",),
     ("agent.media.mime",),
-    ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files"),
+    ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files", "agent.media.memory_place"),
     ("agent.media.places",),
     ("agent.errors",),
     (
@@ -103,6 +104,7 @@ COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.sto
 EXCEPTIONS = {
     ("agent.tracing.redaction", "agent.providers.redact"),
     ("agent.transfer.portable", "agent.history.codec"),
+    ("agent.web.chat.temporary_memory", "agent.history.memory"),
     ("agent.local.connection", "agent.providers.chat_completions"),
     ("agent.local.launch", "agent.providers.discovery"),
     ("agent.local.manager", "agent.providers.discovery"),
