@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.conftest import App, Visitor
+from tests.peers.axe import grave
 from tests.support.http_client import marker
 
 Visit = Callable[..., Visitor]
@@ -54,6 +55,10 @@ def test_temporary_chat_leaves_nothing(app: App, visit: Visit) -> None:
     expect(page).to_have_url(address)
     expect(visitor.bubbles.locator("strong")).to_have_text("Otters")
     visitor.shot("temporary-answer")
+    page.locator("#composer input[type=file]").set_input_files(
+        {"name": f"{word}.txt", "mimeType": "text/plain", "buffer": word.encode()}
+    )
+    expect(page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_have_count(1)
     visitor.say(f"!tokens 900 @20 {word}")
     expect(visitor.bubbles.last).to_contain_text("word3")
     visitor.stop.click()
@@ -70,7 +75,7 @@ def test_temporary_chat_leaves_nothing(app: App, visit: Visit) -> None:
     page.get_by_role("searchbox", name="Search chats").fill("")
     visitor.box.fill("Not sent yet")
     visitor.reload()
-    expect(visitor.mine).to_have_count(2)
+    expect(visitor.mine).to_have_count(3)  # a file has its own bubble
     expect(mark(visitor)).to_be_visible()
     expect(visitor.box).to_have_value("Not sent yet")
     assert app.files_with(word) == []
@@ -79,7 +84,7 @@ def test_temporary_chat_leaves_nothing(app: App, visit: Visit) -> None:
     expect(mark(visitor)).to_be_hidden()
     expect(visitor.mine).to_have_text(["A kept one"])
     page.go_back()  # soon after it was left, it is still there
-    expect(visitor.mine).to_have_count(2)
+    expect(visitor.mine).to_have_count(3)  # a file has its own bubble
     expect(mark(visitor)).to_be_visible()
     stranger = visit(address, fresh=True)
     expect(missing(stranger)).to_have_text(OVER)
@@ -158,6 +163,7 @@ def test_phone(app: App, visit: Visit, dark: bool) -> None:
     expect(page.locator("#chats")).to_be_hidden()
     visitor.ask("!text Hello.")
     visitor.shot(f"temporary-phone-{'dark' if dark else 'light'}")
+    assert grave(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator("#new").click()
     expect(mark(visitor)).to_be_hidden()

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ from tests.support.http_client import HttpVisitor
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.temporary_chats import begin_temporary
+from tests.support.temporary_chats import begin_temporary, page_event
 from tests.support.views import page_request, view_of, widgets
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
@@ -348,3 +349,12 @@ def test_temporary_chat_over_http(app: App) -> None:
     assert ann.ask("DELETE", "/own-data").status == 200
     assert ann.ask("POST", f"/temporary/{chat}").status == 404
     assert app.files_with(chat) == []
+
+
+def test_guest_keeps_it_with_the_token_of_the_page(app: App) -> None:
+    guest = HttpVisitor(app.url, None)
+    chat, answer = begin_temporary(guest), guest.join(page_event(guest, "open", "click")["id"], [""])
+    assert answer.status == 200
+    [token] = re.findall(r'"guest": ?"([^"]+)"', guest.listen())
+    asked = [guest.ask("POST", f"/temporary/{chat}{query}").status for query in (f"?guest={token}", "", "?guest=x")]
+    assert asked == [204, 401, 401]
