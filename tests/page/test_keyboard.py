@@ -171,9 +171,10 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.chat.locator(".example")).to_have_count(4)
     names = walk(visitor, 20)
-    assert names[:7] == ["chats", "chats", "chats", "chats-toggle", "new", "help", "settings"]  # search, import, export
-    assert [name.split(" ")[0] for name in names[7:11]] == ["chat"] * 4
-    assert names[11:] == ["upload-button", "textbox", "submit-button", "model"]
+    assert names[:4] == ["chats"] * 4  # temporary chat, search, import, export
+    assert names[4:8] == ["chats-toggle", "new", "help", "settings"]
+    assert [name.split(" ")[0] for name in names[8:12]] == ["chat"] * 4
+    assert names[12:] == ["upload-button", "textbox", "submit-button", "model"]
     visitor.ask("!reasoning Because. !text Here is why.")
     visitor.page.wait_for_function(MENDED)
     names = walk(visitor, 20)
