@@ -177,7 +177,7 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     assert names[12:] == ["upload-button", "textbox", "submit-button", "model"]
     visitor.ask("!reasoning Because. !text Here is why.")
     visitor.page.wait_for_function(MENDED)
-    names = walk(visitor, 20)
+    names = walk(visitor, 22)
     # Reasoning shows its duration from a tenth of a second.
     assert [re.sub(r"\s*\([\d.]+s\)$", "", name) for name in names if name.startswith("chat ")] == [
         "chat Copy message",
