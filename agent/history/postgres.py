@@ -14,10 +14,12 @@ from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_database import PostgresDatabase, Value, fetch
 from agent.history.postgres_links import PostgresLinks
+from agent.history.postgres_replicas import PostgresReplicas
 from agent.history.postgres_retention import PostgresRetention
 from agent.history.postgres_runs import PostgresRuns, put_events
 from agent.history.postgres_text import as_jsonb, escape, like, unescape
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
+from agent.history.replicas import Replicas
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 
@@ -114,7 +116,8 @@ class PostgresStore:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self.runs: RunStore = PostgresRuns(database)
+        self.replicas: Replicas = (replicas := PostgresReplicas(database))
+        self.runs: RunStore = PostgresRuns(database, replicas)
         self.links: LinkStore = PostgresLinks(database)
         self.retention: RetentionStore = PostgresRetention(database)
 
@@ -133,7 +136,9 @@ class PostgresStore:
         texts = dump_entries(entries)
         saved, text = next_revision(record, self._database.clock())
         _check_order(record, entries)
-        return await self._database.write(partial(_save, _Saving(saved, text, entries, texts, events)))
+        return await self._database.write(
+            partial(_save, _Saving(saved, text, entries, texts, events, self.replicas.id))
+        )
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
         """Implement `HistoryStore.get`."""
@@ -213,6 +218,7 @@ class PostgresStore:
 
     async def aclose(self) -> None:
         """Implement `HistoryStore.aclose`. Operations in progress are finished first."""
+        await self.replicas.leave()
         await self._database.aclose()
 
     def _records(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[Record]:
@@ -225,13 +231,14 @@ class PostgresStore:
 
 @dataclass(frozen=True, slots=True)
 class _Saving:
-    """The values of one save: the record with its new revision, its JSON, and the entries with theirs."""
+    """The values of one save: the record with its new revision, its JSON, the entries with theirs, and who saves."""
 
     record: Record
     text: str
     entries: Sequence[Entry]
     texts: Sequence[str]
     events: RunEvents | None
+    replica: str
 
     @property
     def needed(self) -> set[str]:
@@ -300,7 +307,7 @@ async def _save(saving: _Saving, connection: AsyncConnection) -> Record:
     if saving.entries:
         await fetch(connection, _PUT_ENTRIES, {**key, **saving.rows()})
     if saving.events is not None:
-        await put_events(connection, saving.events, record.updated_at, saved=True)
+        await put_events(connection, saving.events, record.updated_at, saving.replica, saved=True)
     return record
 
 

@@ -93,6 +93,14 @@ class PostgresDatabase:
         except HistoryError as error:
             raise self.address.unusable(error) from error
 
+    async def connect(self) -> AsyncConnection:
+        """Return a connection of its own, outside the pool. The caller closes it."""
+        try:
+            async with asyncio.timeout(POOL_SECONDS):
+                return await AsyncConnection.connect(self.address.conninfo, autocommit=True, prepare_threshold=None)
+        except (psycopg.Error, TimeoutError, OSError) as error:
+            raise self.address.unreachable(error) from error
+
     async def aclose(self) -> None:
         """Close the connections. Operations in progress are finished first."""
         await self._operations.finish()

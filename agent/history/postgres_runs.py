@@ -8,6 +8,7 @@ from psycopg import AsyncConnection
 
 from agent.errors import Conflict, NotFound
 from agent.history.postgres_database import PostgresDatabase, Value, fetch
+from agent.history.postgres_replicas import PostgresReplicas
 from agent.history.postgres_text import escape, unescape
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
 
@@ -36,14 +37,16 @@ SELECT EXISTS (SELECT FROM owned), EXISTS (SELECT FROM stored)
 """
 _BEGIN = _PUT.format(
     move="""
-    INSERT INTO runs (id, conversation_id, last, saved, ended_at)
-    SELECT %(id)s, id, %(last)s, %(saved)s, %(ended_at)s FROM owned ON CONFLICT (id) DO NOTHING RETURNING id
+    INSERT INTO runs (id, conversation_id, last, saved, ended_at, replica)
+    SELECT %(id)s, id, %(last)s, %(saved)s, %(ended_at)s, %(replica)s FROM owned
+    ON CONFLICT (id) DO NOTHING RETURNING id
     """
 )
 _CONTINUE = _PUT.format(
     move="""
     UPDATE runs SET last = %(last)s, saved = greatest(saved, %(saved)s), ended_at = %(ended_at)s FROM owned
     WHERE runs.id = %(id)s AND conversation_id = owned.id AND last = %(first)s - 1 AND ended_at IS NULL
+        AND replica = %(replica)s
     RETURNING runs.id
     """
 )
@@ -54,11 +57,12 @@ class PostgresRuns:
     """The `RunStore` of a PostgreSQL history."""
 
     _database: PostgresDatabase
+    _replicas: PostgresReplicas
 
     async def append(self, events: RunEvents) -> None:
         """Implement `RunStore.append`."""
-        at = self._database.clock()
-        await self._database.write(lambda connection: put_events(connection, events, at, saved=False))
+        at, replica = self._database.clock(), self._replicas.id
+        await self._database.write(lambda connection: put_events(connection, events, at, replica, saved=False))
 
     async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
         """Implement `RunStore.events`."""
@@ -80,8 +84,10 @@ class PostgresRuns:
         return (await self._database.change(_REMOVE, before=before.timestamp()))[0][0]
 
 
-async def put_events(connection: AsyncConnection, events: RunEvents, at: datetime, *, saved: bool) -> None:
-    """Store events within a transaction. With `saved`, the entries contain what they say.
+async def put_events(
+    connection: AsyncConnection, events: RunEvents, at: datetime, replica: str, *, saved: bool
+) -> None:
+    """Store events within a transaction, as this replica. With `saved`, the entries contain what they say.
 
     Raises `Conflict` and `NotFound`.
     """
@@ -94,6 +100,7 @@ async def put_events(connection: AsyncConnection, events: RunEvents, at: datetim
         "saved": events.last if saved else 0,
         "ended_at": at.timestamp() if events.has_ended else None,
         "events": join_events(events.events),
+        "replica": replica,
         "now": at.timestamp(),
     }
     ((is_owned, is_stored),) = await fetch(connection, _BEGIN if events.first == 1 else _CONTINUE, values)

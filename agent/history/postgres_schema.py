@@ -107,6 +107,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX links_by_conversation ON links (conversation_id)",
     ),
+    (
+        # The processes that share the database. `number` is the second half of the key of the replica's lock.
+        """CREATE TABLE replicas (
+            id TEXT COLLATE "C" PRIMARY KEY,
+            number INTEGER GENERATED ALWAYS AS IDENTITY,
+            seen_at TIMESTAMPTZ NOT NULL
+        )""",
+        # `replica` may write the run, '' is a process that has not joined. A visitor has stopped it if `is_stopped`.
+        "ALTER TABLE runs ADD COLUMN replica TEXT COLLATE \"C\" NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN is_stopped BOOLEAN NOT NULL DEFAULT FALSE",
+    ),
 )
 
 

@@ -14,9 +14,11 @@ from agent.history.codec import dump_entries, load_entries, load_records, next_r
 from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
 from agent.history.redis_links import RedisLinks
+from agent.history.redis_replicas import RedisReplicas
 from agent.history.redis_retention import RedisRetention, labelled
 from agent.history.redis_runs import RedisRuns, event_arguments
 from agent.history.redis_server import Argument, RedisServer
+from agent.history.replicas import Replicas
 from agent.history.run_events import RUN_CONFLICT, RunEvents
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 
@@ -32,7 +34,8 @@ class RedisStore:
 
     def __init__(self, url: str, *, clock: Callable[[], datetime] = now) -> None:
         self.server = RedisServer(url, clock)
-        self.runs: RunStore = RedisRuns(self.server)
+        self.replicas: Replicas = (replicas := RedisReplicas(self.server))
+        self.runs: RunStore = RedisRuns(self.server, replicas)
         self.links: LinkStore = RedisLinks(self.server)
         self.retention: RetentionStore = RedisRetention(self.server)
 
@@ -45,7 +48,7 @@ class RedisStore:
         arguments += [saved.title, fold(saved.title), int(saved.pinned), len(entries)]
         for entry, json in zip(entries, texts, strict=True):
             arguments += [entry.id, _link(entry.parent_id), json, fold(searchable_text(entry))]
-        arguments += event_arguments(events, saved.updated_at)
+        arguments += event_arguments(events, saved.updated_at, self.replicas.id)
         reply = await self.server.run(scripts.SAVE, *arguments)
         match reply:
             case [b"ok", title, pinned]:
@@ -134,6 +137,7 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Implement `HistoryStore.aclose`. Calls in progress are finished first."""
+        await self.replicas.leave()
         await self.server.aclose()
 
     def _record(self, stored: Sequence[Any]) -> Record:

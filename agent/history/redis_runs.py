@@ -7,6 +7,7 @@ from datetime import datetime
 from agent.errors import Conflict, NotFound
 from agent.history import redis_scripts as scripts
 from agent.history.records import new_id
+from agent.history.redis_replicas import RedisReplicas
 from agent.history.redis_server import Argument, RedisServer
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 
@@ -19,10 +20,12 @@ class RedisRuns:
     """The `RunStore` of a Redis history."""
 
     _server: RedisServer
+    _replicas: RedisReplicas
 
     async def append(self, events: RunEvents) -> None:
         """Implement `RunStore.append`."""
-        match await self._server.run(scripts.APPEND, *event_arguments(events, self._server.clock())):
+        arguments = event_arguments(events, self._server.clock(), self._replicas.id)
+        match await self._server.run(scripts.APPEND, *arguments):
             case b"missing":
                 raise NotFound(NO_RUN)
             case b"run":
@@ -54,10 +57,10 @@ class RedisRuns:
                 return removed
 
 
-def event_arguments(events: RunEvents | None, at: datetime) -> list[Argument]:
-    """Return the arguments of a script for these events, with a name by which it recognises its own repetition."""
+def event_arguments(events: RunEvents | None, at: datetime, replica: str) -> list[Argument]:
+    """Return the arguments of a script for a replica's events, with a name by which it recognises its repetition."""
     if events is None:
         return [0]
     ended = at.timestamp() if events.has_ended else ""
-    head: list[Argument] = [len(events.events), events.run_id, events.conversation_id, events.owner, events.first]
-    return [*head, ended, new_id(), *(event.json for event in events.events)]
+    head: list[Argument] = [len(events.events), events.run_id, events.conversation_id, events.owner, replica]
+    return [*head, events.first, ended, new_id(), *(event.json for event in events.events)]

@@ -56,24 +56,24 @@ _EVENTS = """
 local function take_events()
     local count = tonumber(take())
     if count == 0 then return nil end
-    local events = {count = count, run = take(), id = take(), owner = take()}
+    local events = {count = count, run = take(), id = take(), owner = take(), replica = take()}
     events.first, events.ended, events.token, events.from = tonumber(take()), take(), take(), at
     at = at + count
     return events
 end
 local function events_problem(events)
-    local run = call('HMGET', key('run', events.run), 'conversation', 'last', 'ended', 'token')
+    local run = call('HMGET', key('run', events.run), 'conversation', 'last', 'ended', 'token', 'replica')
     if not run[1] then return events.first ~= 1 and 'run' or nil end
     if run[1] == events.id and run[4] == events.token then return 'stored' end
     local follows = run[1] == events.id and not run[3] and events.first == tonumber(run[2]) + 1
-    return not follows and 'run' or nil
+    return not (follows and (run[5] or '') == events.replica) and 'run' or nil
 end
 local function put_events(events, saved)
     local run, body = key('run', events.run), key('events', events.run)
     local last = events.first + events.count - 1
     for number = 1, events.count do call('RPUSH', body, ARGV[events.from + number]) end
     if events.first == 1 then
-        call('HSET', run, 'conversation', events.id, 'saved', 0)
+        call('HSET', run, 'conversation', events.id, 'saved', 0, 'replica', events.replica)
         call('HSET', P .. 'run-of', events.run, events.id)
         call('SADD', key('runs', events.id), events.run)
         call('ZADD', P .. 'unfinished', call('INCR', P .. 'place'), events.run)

@@ -48,7 +48,7 @@ def test_documented_command_reports_each_capability(tmp_path: Path) -> None:
     lines = re.sub(r"\d+ of (\d+) laws", r"\1 laws", done.stdout).splitlines()
     assert re.fullmatch(r"branches   \d+ laws", lines[0])
     assert lines[3] == "ledger     not offered"
-    assert re.fullmatch(r"PARTIAL: \d+ laws, 9 of 11 capabilities are offered", lines[-1])
+    assert re.fullmatch(r"PARTIAL: \d+ laws, 9 of 12 capabilities are offered", lines[-1])
 
 
 def test_broken_law_is_described(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ MORE: dict[str, dict[str, Any]] = {
         "ledger": lambda folder: SqliteLedger(folder / "history.db"),
     },
     "json": {"processes": True, "raw": in_files},
-    "postgres": {"processes": True, "raw": in_tables, "queries": logged},
-    "redis": {"processes": True, "raw": redis_servers.everything, "queries": redis_servers.traced},
+    "postgres": {"processes": True, "replicas": True, "raw": in_tables, "queries": logged},
+    "redis": {"processes": True, "replicas": True, "raw": redis_servers.everything, "queries": redis_servers.traced},
 }
 """Further fields of the `Subject` of a store, for the laws that need them."""
 

@@ -15,6 +15,7 @@ from agent.history.conformance import (
     owners,
     processes,
     queries,
+    replicas,
     retention,
     revisions,
     searches,
@@ -35,6 +36,7 @@ LAW_MODULES = (
     events,
     links,
     processes,
+    replicas,
     queries,
     ledgers,
 )

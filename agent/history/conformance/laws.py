@@ -10,7 +10,18 @@ from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.conformance.trial import Subject, Trial
 
 Capability = Literal[
-    "base", "branches", "labels", "search", "retention", "events", "links", "raw", "queries", "processes", "ledger"
+    "base",
+    "branches",
+    "labels",
+    "search",
+    "retention",
+    "events",
+    "links",
+    "replicas",
+    "raw",
+    "queries",
+    "processes",
+    "ledger",
 ]
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 

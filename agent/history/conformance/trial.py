@@ -53,6 +53,8 @@ class Subject:
     """Capabilities that the store does not offer."""
     processes: bool = False
     """True if several processes can share the data, and if these survive a process."""
+    replicas: bool = False
+    """True if processes can take over each other's runs, see `agent.history.replicas`."""
     raw: Callable[[Path, HistoryStore], Awaitable[bytes]] | None = None
     """Returns everything that is stored for the folder, past the store's own reading."""
     queries: Callable[[HistoryStore], AbstractAsyncContextManager[list[str]]] | None = None
@@ -62,7 +64,13 @@ class Subject:
 
     def offers(self, capability: str) -> bool:
         """Return True if the laws of this capability apply."""
-        own = {"processes": self.processes, "raw": self.raw, "queries": self.queries, "ledger": self.ledger}
+        own = {
+            "processes": self.processes,
+            "replicas": self.replicas,
+            "raw": self.raw,
+            "queries": self.queries,
+            "ledger": self.ledger,
+        }
         return capability not in self.without and bool(own.get(capability, True))
 
 

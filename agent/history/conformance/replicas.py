@@ -1,0 +1,178 @@
+"""Laws of the replicas of a shared store: which runs are lost, who may take them, and who may write them.
+
+The functions with a `Trial` that are no laws run in the other processes.
+"""
+
+import asyncio
+import signal
+import sys
+from contextlib import suppress
+
+from agent.errors import Conflict, NotFound
+from agent.history.conformance.laws import allowed, holds, law, refused, same
+from agent.history.conformance.samples import ALICE, MALLORY, batch, contents, started
+from agent.history.conformance.trial import Trial
+from agent.history.contract import HistoryStore
+from agent.history.records import Record
+from agent.history.replicas import BEAT_SECONDS, SILENT_SECONDS, Replicas, replicas_of
+
+TAKERS = 5
+
+
+def _replicas(store: HistoryStore) -> Replicas:
+    found = replicas_of(store)
+    assert found is not None, "the store has no replicas"
+    return found
+
+
+async def _joined(trial: Trial) -> tuple[HistoryStore, Replicas]:
+    store = await trial.open()
+    await _replicas(store).beat()
+    return store, _replicas(store)
+
+
+async def _begun(trial: Trial, run: str = "run") -> tuple[HistoryStore, Replicas, Record]:
+    """Let a replica begin a run in a new conversation."""
+    store, replicas = await _joined(trial)
+    record, _ = await started(store)
+    await store.runs.append(batch(record, 1, "a", run=run))
+    return store, replicas, record
+
+
+@law("replicas")
+async def run_of_living_replica_is_not_lost(trial: Trial) -> None:
+    """A run whose replica is alive is not lost, and nobody can take it."""
+    await _begun(trial)
+    _, other = await _joined(trial)
+    same([*await other.lost_runs()], [], "the lost runs")
+    same(await other.take("run"), False, "whether the run was taken")
+
+
+@law("replicas")
+async def run_of_replica_that_left_is_lost(trial: Trial) -> None:
+    """A run without an end is lost as soon as its replica leaves. An ended one never is."""
+    store, leaver, record = await _begun(trial)
+    ended, _ = await started(store)
+    await store.runs.append(batch(ended, 1, "b", run="ended", ended=True))
+    _, other = await _joined(trial)
+    await leaver.leave()
+    found = [(run.run_id, run.conversation_id, run.owner, run.saved) for run in await other.lost_runs()]
+    same(found, [("run", record.id, ALICE, 0)], "the lost runs")
+    same(await other.take("ended"), False, "whether the ended run was taken")
+
+
+@law("replicas")
+async def one_of_many_takers_wins(trial: Trial) -> None:
+    """Of several replicas that take one lost run at once, exactly one gets it."""
+    _, leaver, _ = await _begun(trial)
+    takers = [(await _joined(trial))[1] for _ in range(TAKERS)]
+    await leaver.leave()
+    outcomes = await asyncio.gather(*(taker.take("run") for taker in takers))
+    same(sum(outcomes), 1, "the number of replicas that got the run")
+
+
+@law("replicas")
+async def only_replica_of_a_run_writes_it(trial: Trial) -> None:
+    """When a run was taken, its old replica is refused, and the new one continues the events."""
+    store, leaver, record = await _begun(trial)
+    other_store, other = await _joined(trial)
+    await leaver.leave()
+    await leaver.beat()
+    await other.take("run")
+    with refused(Conflict, "appending by the old replica"):
+        await store.runs.append(batch(record, 2, "late"))
+    with refused(Conflict, "saving by the old replica"):
+        await store.save(record, (), batch(record, 2, "late"))
+    with allowed("appending by the new replica"):
+        await other_store.runs.append(batch(record, 2, "b"))
+    same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a"), (2, "b")], "the events")
+
+
+@law("replicas")
+async def run_of_unjoined_process_is_lost_to_replicas(trial: Trial) -> None:
+    """A run that was begun without joining is lost, because nobody says that its process is alive."""
+    record, _ = await started(trial.store)
+    await trial.store.runs.append(batch(record, 1, "a"))
+    _, other = await _joined(trial)
+    same([run.run_id for run in await other.lost_runs()], ["run"], "the lost runs")
+    same(await other.take("run"), True, "whether the run was taken")
+
+
+@law("replicas")
+async def every_replica_finds_unfinished_runs(trial: Trial) -> None:
+    """Any replica finds the run that is being written in a conversation, for its owner only, until it ends."""
+    store, _, record = await _begun(trial)
+    _, other = await _joined(trial)
+    same(await other.unfinished_run(record.id, owner=ALICE), "run", "the run")
+    same(await other.unfinished_run(record.id, owner=MALLORY), None, "the run for another owner")
+    same([*await other.unfinished_conversations(ALICE)], [record.id], "the conversations")
+    same([*await other.unfinished_conversations(MALLORY)], [], "the conversations of another owner")
+    await store.runs.append(batch(record, 2, "b", ended=True))
+    same(await other.unfinished_run(record.id, owner=ALICE), None, "the run after its end")
+    same([*await other.unfinished_conversations(ALICE)], [], "the conversations after its end")
+
+
+@law("replicas")
+async def stop_reaches_the_replica_of_a_run(trial: Trial) -> None:
+    """A stop that another replica was asked for is seen by the replica of the run, if its owner asks."""
+    store, mine, record = await _begun(trial)
+    _, other = await _joined(trial)
+    same(await other.request_stop("run", owner=MALLORY), False, "whether another owner can stop it")
+    same([*await mine.stop_requests()], [], "the stops that another owner asked for")
+    same(await other.request_stop("run", owner=ALICE), True, "whether its owner can stop it")
+    same([*await mine.stop_requests()], ["run"], "the stops")
+    same([*await other.stop_requests()], [], "the stops of another replica")
+    await store.runs.append(batch(record, 2, "b", ended=True))
+    same([*await mine.stop_requests()], [], "the stops after the end")
+    same(await other.request_stop("run", owner=ALICE), False, "whether an ended run can be stopped")
+
+
+@law("replicas")
+async def runs_of_deleted_conversation_are_not_lost(trial: Trial) -> None:
+    """Nobody is given the run of a deleted conversation."""
+    store, leaver, record = await _begun(trial)
+    _, other = await _joined(trial)
+    await leaver.leave()
+    await store.delete(record.id, owner=ALICE)
+    same([*await other.lost_runs()], [], "the lost runs")
+    same(await other.take("run"), False, "whether the run was taken")
+    with suppress(NotFound):
+        same(await other.unfinished_run(record.id, owner=ALICE), None, "the run")
+
+
+@law("replicas", "processes")
+async def dead_and_stopped_replicas_lose_their_runs(trial: Trial) -> None:
+    """The runs of a killed process and of one that stands still are lost in time, and no others."""
+    kept, living, _ = await _begun(trial, run="living")
+    killed, stopped = await trial.process(begin, "killed"), await trial.process(begin, "stopped")
+    same([await killed.read(), await stopped.read()], ["begun"] * 2, "the two processes")
+    same([*await living.lost_runs()], [], "the lost runs at first")
+    stopped.send_signal(signal.SIGSTOP)
+    await killed.kill()
+    found = set[str]()
+    for _ in range(int(SILENT_SECONDS / BEAT_SECONDS) + 2):
+        await asyncio.sleep(BEAT_SECONDS)
+        await living.beat()
+        found = {run.run_id for run in await living.lost_runs()}
+        if len(found) == 2:
+            break
+    same(sorted(found), ["killed", "stopped"], "the lost runs")
+    same(await living.take("stopped"), True, "whether the run was taken")
+    stopped.send_signal(signal.SIGCONT)
+    stopped.write()
+    same(await stopped.read(), "Conflict", "what the process got that woke up late")
+    holds(contents(await kept.runs.events("stopped", owner=ALICE)) == [(1, "a")], "The late process stored an event.")
+
+
+async def begin(trial: Trial, run: str) -> None:
+    """Begin a run, print "begun", and at the next line try to go on."""
+    async with trial:
+        store, _, record = await _begun(trial, run)
+        print("begun", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        try:
+            await store.runs.append(batch(record, 2, "late", run=run))
+        except Conflict:
+            print("Conflict", flush=True)
+        else:
+            print("stored", flush=True)

@@ -1,0 +1,156 @@
+"""The replicas of a PostgreSQL history.
+
+Each replica holds a session-level advisory lock on a connection of its own. The server releases it with the connection
+of a dead process, and so notices a death without clocks. The row with the last sign of life, by the server's clock, is
+for what the lock cannot show: a connection that breaks for a moment, a stopped process, a proxy in between.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import AsyncConnection
+
+from agent.history.postgres_database import PostgresDatabase, fetch
+from agent.history.postgres_text import escape, unescape
+from agent.history.records import new_id
+from agent.history.replicas import DEAD_SECONDS, SILENT_SECONDS
+from agent.history.run_events import UnfinishedRun
+
+LEAVE_SECONDS = 2.0
+"""Seconds that leaving may take."""
+FORGOTTEN = "1 day"
+"""The age of the last sign of life after which a replica's row is removed."""
+
+_LOCKS = 721459367
+"""The first half of the keys of all replicas' locks. The number is arbitrary, and the same in all versions."""
+_BEAT = """
+INSERT INTO replicas (id, seen_at) VALUES (%(replica)s, clock_timestamp())
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at RETURNING number
+"""
+_FORGET = f"DELETE FROM replicas WHERE seen_at < clock_timestamp() - interval '{FORGOTTEN}'"
+_LEAVE = "DELETE FROM replicas WHERE id = %(replica)s"
+_IS_LOCKED = f"""
+EXISTS (
+    SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = {_LOCKS} AND objid = replicas.number
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+"""
+_LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
+_IS_LOST = f"""
+ended_at IS NULL AND runs.replica <> %(replica)s AND NOT EXISTS (
+    SELECT FROM replicas WHERE replicas.id = runs.replica
+    AND seen_at > clock_timestamp() - interval '{SILENT_SECONDS} s'
+    AND (seen_at > clock_timestamp() - interval '{DEAD_SECONDS} s' OR {_IS_LOCKED})
+)
+"""
+_LOST = f"""
+SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE {_IS_LOST} AND {_LIVE} ORDER BY runs.number LIMIT %(limit)s
+"""
+# A run that another replica is just taking is skipped.
+_TAKE = f"""
+UPDATE runs SET replica = %(replica)s, is_stopped = FALSE
+WHERE id = (SELECT id FROM runs WHERE id = %(id)s AND {_IS_LOST} FOR UPDATE SKIP LOCKED) RETURNING 1
+"""
+_UNFINISHED = f"""
+SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = %(id)s AND owner = %(owner)s AND ended_at IS NULL AND {_LIVE} ORDER BY runs.number DESC LIMIT 1
+"""
+_ANSWERED = f"""
+SELECT DISTINCT conversation_id FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND owner = %(owner)s AND {_LIVE}
+"""
+_REQUEST_STOP = f"""
+UPDATE runs SET is_stopped = TRUE FROM conversations
+WHERE runs.id = %(id)s AND ended_at IS NULL AND conversations.id = conversation_id AND owner = %(owner)s AND {_LIVE}
+RETURNING 1
+"""
+_STOPPED = "SELECT id FROM runs WHERE ended_at IS NULL AND is_stopped AND replica = %(replica)s"
+
+log = logging.getLogger(__name__)
+
+
+class PostgresReplicas:
+    """The `Replicas` of a PostgreSQL history. Owns the connection with this replica's lock."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._id = ""
+        self._connection: AsyncConnection | None = None
+        self._beating = asyncio.Lock()
+
+    @property
+    def id(self) -> str:
+        """Implement `Replicas.id`."""
+        return self._id
+
+    async def beat(self) -> None:
+        """Implement `Replicas.beat`. A broken connection is replaced, and the lock with it."""
+        async with self._beating:
+            id_ = self._id or new_id()
+            ((number,),) = await self._database.change(_BEAT, replica=id_)
+            self._id = id_
+            if await self._is_locked():
+                return
+            await self._close()
+            self._connection = await self._database.connect()
+            await fetch(self._connection, f"SELECT pg_try_advisory_lock({_LOCKS}, {int(number)})", {})
+            await self._database.change(_FORGET)
+
+    async def leave(self) -> None:
+        """Implement `Replicas.leave`."""
+        async with self._beating:
+            try:
+                if self._id and self._connection is not None and not self._connection.closed:
+                    async with asyncio.timeout(LEAVE_SECONDS):
+                        await fetch(self._connection, _LEAVE, {"replica": self._id})
+            except (psycopg.Error, TimeoutError) as error:
+                log.info("the replica could not say that it leaves: %s", error)
+            self._id = ""
+            await self._close()
+
+    async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
+        """Implement `Replicas.lost_runs`."""
+        return [
+            UnfinishedRun(run_id=unescape(id_), conversation_id=unescape(of), owner=unescape(owner), saved=saved)
+            for id_, of, owner, saved in await self._database.rows(_LOST, replica=self._id, limit=max(limit, 0))
+        ]
+
+    async def take(self, run_id: str) -> bool:
+        """Implement `Replicas.take`."""
+        return bool(await self._database.change(_TAKE, id=escape(run_id), replica=self._id))
+
+    async def unfinished_run(self, conversation_id: str, *, owner: str) -> str | None:
+        """Implement `Replicas.unfinished_run`."""
+        found = await self._database.texts(_UNFINISHED, id=escape(conversation_id), owner=escape(owner))
+        return unescape(found[0]) if found else None
+
+    async def unfinished_conversations(self, owner: str) -> Sequence[str]:
+        """Implement `Replicas.unfinished_conversations`."""
+        return [unescape(id_) for id_ in await self._database.texts(_ANSWERED, owner=escape(owner))]
+
+    async def request_stop(self, run_id: str, *, owner: str) -> bool:
+        """Implement `Replicas.request_stop`."""
+        return bool(await self._database.change(_REQUEST_STOP, id=escape(run_id), owner=escape(owner)))
+
+    async def stop_requests(self) -> Sequence[str]:
+        """Implement `Replicas.stop_requests`."""
+        return [unescape(id_) for id_ in await self._database.texts(_STOPPED, replica=self._id)]
+
+    async def _is_locked(self) -> bool:
+        """Return True if the connection with the lock still works."""
+        if self._connection is None or self._connection.closed:
+            return False
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await fetch(self._connection, "SELECT 1", {})
+        except (psycopg.Error, TimeoutError):
+            return False
+        return True
+
+    async def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

@@ -1,0 +1,99 @@
+"""The scripts for the replicas of a Redis history. `replicas` is a sorted set: by id, when each was last seen.
+
+Times are the server's own, in seconds. A run's hash has its `replica`, and `stopped` if a visitor wants it to stop.
+"""
+
+from agent.history.redis_scripts import Script
+from agent.history.replicas import SILENT_SECONDS
+
+_LOST = f"""
+local function server_time()
+    local time = call('TIME')
+    return time[1] + time[2] / 1000000
+end
+local function is_lost(run, replica)
+    local one = call('HMGET', key('run', run), 'conversation', 'ended', 'replica')
+    if not one[1] or one[2] or (one[3] or '') == replica then return false end
+    local seen = call('ZSCORE', P .. 'replicas', one[3] or '')
+    return not seen or tonumber(seen) < server_time() - {SILENT_SECONDS}
+end
+"""
+
+BEAT = Script(
+    _LOST
+    + """
+call('ZADD', P .. 'replicas', server_time(), take())
+call('ZREMRANGEBYSCORE', P .. 'replicas', '-inf', server_time() - 86400)
+return 1
+"""
+)
+
+LEAVE = Script("""
+return call('ZREM', P .. 'replicas', take())
+""")
+
+LOST = Script(
+    _LOST
+    + """
+local replica, limit, found = take(), tonumber(take()), {}
+for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
+    if #found >= limit then break end
+    if is_lost(run, replica) then
+        local one = call('HMGET', key('run', run), 'conversation', 'saved')
+        local of = call('HMGET', key('conversation', one[1]), 'owner', 'expires')
+        if of[1] and live(of[2]) then found[#found + 1] = {run, one[1], of[1], one[2]} end
+    end
+end
+return found
+"""
+)
+
+TAKE = Script(
+    _LOST
+    + """
+local run, replica = take(), take()
+if not is_lost(run, replica) then return 0 end
+call('HSET', key('run', run), 'replica', replica)
+call('HDEL', key('run', run), 'stopped')
+return 1
+"""
+)
+
+UNFINISHED_RUN = Script("""
+local id, owner, newest, place = take(), take(), '', -1
+if not owned(id, owner) then return '' end
+for _, run in ipairs(call('SMEMBERS', key('runs', id))) do
+    local score = tonumber(call('ZSCORE', P .. 'unfinished', run) or '-1')
+    if score > place then newest, place = run, score end
+end
+return newest
+""")
+
+UNFINISHED_OF = Script("""
+local owner, found, seen = take(), {}, {}
+for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
+    local id = call('HGET', key('run', run), 'conversation')
+    if id and not seen[id] and owned(id, owner) then
+        seen[id] = true
+        found[#found + 1] = id
+    end
+end
+return found
+""")
+
+REQUEST_STOP = Script("""
+local run, owner = take(), take()
+local one = call('HMGET', key('run', run), 'conversation', 'ended')
+if not one[1] or one[2] or not owned(one[1], owner) then return 0 end
+call('HSET', key('run', run), 'stopped', 1)
+return 1
+""")
+
+STOP_REQUESTS = Script("""
+local replica, found = take(), {}
+for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
+    local one = call('HMGET', key('run', run), 'replica', 'stopped')
+    if one[1] == replica and one[2] then found[#found + 1] = run end
+end
+return found
+""")

@@ -1,0 +1,67 @@
+"""The replicas of a Redis history. Redis does not notice a dead process, so the last sign of life decides alone."""
+
+import logging
+from collections.abc import Sequence
+
+from agent.errors import HistoryError
+from agent.history import redis_replica_scripts as scripts
+from agent.history.records import new_id
+from agent.history.redis_server import RedisServer
+from agent.history.run_events import UnfinishedRun
+
+log = logging.getLogger(__name__)
+
+
+class RedisReplicas:
+    """The `Replicas` of a Redis history."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._id = ""
+
+    @property
+    def id(self) -> str:
+        """Implement `Replicas.id`."""
+        return self._id
+
+    async def beat(self) -> None:
+        """Implement `Replicas.beat`."""
+        id_ = self._id or new_id()
+        await self._server.run(scripts.BEAT, id_)
+        self._id = id_
+
+    async def leave(self) -> None:
+        """Implement `Replicas.leave`."""
+        try:
+            if self._id:
+                await self._server.run(scripts.LEAVE, self._id)
+        except HistoryError as error:
+            log.info("the replica could not say that it leaves: %s", error)
+        self._id = ""
+
+    async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
+        """Implement `Replicas.lost_runs`."""
+        return [
+            UnfinishedRun(run_id=run.decode(), conversation_id=id_.decode(), owner=owner.decode(), saved=int(saved))
+            for run, id_, owner, saved in await self._server.run(scripts.LOST, self._id, max(limit, 0))
+        ]
+
+    async def take(self, run_id: str) -> bool:
+        """Implement `Replicas.take`."""
+        return bool(await self._server.run(scripts.TAKE, run_id, self._id, again=False))
+
+    async def unfinished_run(self, conversation_id: str, *, owner: str) -> str | None:
+        """Implement `Replicas.unfinished_run`."""
+        return (await self._server.run(scripts.UNFINISHED_RUN, conversation_id, owner)).decode() or None
+
+    async def unfinished_conversations(self, owner: str) -> Sequence[str]:
+        """Implement `Replicas.unfinished_conversations`."""
+        return [id_.decode() for id_ in await self._server.run(scripts.UNFINISHED_OF, owner)]
+
+    async def request_stop(self, run_id: str, *, owner: str) -> bool:
+        """Implement `Replicas.request_stop`."""
+        return bool(await self._server.run(scripts.REQUEST_STOP, run_id, owner))
+
+    async def stop_requests(self) -> Sequence[str]:
+        """Implement `Replicas.stop_requests`."""
+        return [run.decode() for run in await self._server.run(scripts.STOP_REQUESTS, self._id)]

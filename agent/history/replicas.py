@@ -1,0 +1,72 @@
+"""Several processes that share one history: who is alive, whose runs are lost, and who may write them.
+
+The database coordinates. Each process joins as a replica and says regularly that it is alive, by the database's clock.
+A run belongs to the replica that began it. When that one is gone, another takes the run, and from then on nobody else
+can write its events: a process that wakes up late is refused.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from agent.history.contract import HistoryStore
+from agent.history.run_events import UnfinishedRun
+
+BEAT_SECONDS = 3.0
+"""Seconds between two signs of life of a replica."""
+DEAD_SECONDS = 7.0
+"""Seconds without a sign of life after which a replica counts as gone if its connection is gone too."""
+SILENT_SECONDS = 13.0
+"""Seconds without a sign of life after which a replica counts as gone in any case."""
+
+
+class Replicas(Protocol):
+    """The replicas of a shared store, as one of them sees them."""
+
+    @property
+    def id(self) -> str:
+        """The id of this replica, "" until its first `beat`. The runs that it begins belong to this id."""
+        ...
+
+    async def beat(self) -> None:
+        """Join, or say that this replica is alive."""
+        ...
+
+    async def leave(self) -> None:
+        """Leave. Runs that it has not ended are lost at once. Does not fail if the server is away."""
+        ...
+
+    async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
+        """Return runs without an end whose replica is gone, the oldest first."""
+        ...
+
+    async def take(self, run_id: str) -> bool:
+        """Make a lost run this replica's own. Return False if it is not lost any more. One of several takers wins."""
+        ...
+
+    async def unfinished_run(self, conversation_id: str, *, owner: str) -> str | None:
+        """Return the id of the newest run without an end in this owner's conversation, or None."""
+        ...
+
+    async def unfinished_conversations(self, owner: str) -> Sequence[str]:
+        """Return the ids of this owner's conversations that have a run without an end."""
+        ...
+
+    async def request_stop(self, run_id: str, *, owner: str) -> bool:
+        """Ask the replica of a run to stop it. Return False if this owner has no such run without an end."""
+        ...
+
+    async def stop_requests(self) -> Sequence[str]:
+        """Return the ids of this replica's runs that a visitor wants to stop."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Protocol):
+    """A history that several processes can share."""
+
+    replicas: Replicas
+
+
+def replicas_of(store: HistoryStore) -> Replicas | None:
+    """Return the replicas of a store, or None if one process must have it for itself."""
+    return store.replicas if isinstance(store, SharedStore) else None
