@@ -8,6 +8,7 @@ for what the lock cannot show: a connection that breaks for a moment, a stopped 
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
@@ -15,7 +16,7 @@ from psycopg import AsyncConnection
 from agent.history.postgres_database import PostgresDatabase, fetch
 from agent.history.postgres_text import escape, unescape
 from agent.history.records import new_id
-from agent.history.replicas import DEAD_SECONDS, SILENT_SECONDS
+from agent.history.replicas import DEAD_SECONDS, SILENT_SECONDS, WATCHED_SECONDS, OwnRun
 from agent.history.run_events import UnfinishedRun
 
 LEAVE_SECONDS = 2.0
@@ -67,7 +68,16 @@ UPDATE runs SET is_stopped = TRUE FROM conversations
 WHERE runs.id = %(id)s AND ended_at IS NULL AND conversations.id = conversation_id AND owner = %(owner)s AND {_LIVE}
 RETURNING 1
 """
-_STOPPED = "SELECT id FROM runs WHERE ended_at IS NULL AND is_stopped AND replica = %(replica)s"
+_WATCH = f"""
+UPDATE runs SET watched_at = clock_timestamp() FROM conversations
+WHERE runs.id = %(id)s AND ended_at IS NULL AND conversations.id = conversation_id AND owner = %(owner)s AND {_LIVE}
+"""
+_OWN = f"""
+SELECT runs.id, conversation_id, owner, saved, is_stopped,
+    coalesce(watched_at > clock_timestamp() - interval '{WATCHED_SECONDS} s', FALSE)
+FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND replica = %(replica)s AND {_LIVE} ORDER BY runs.number
+"""
 
 log = logging.getLogger(__name__)
 
@@ -113,10 +123,7 @@ class PostgresReplicas:
 
     async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
         """Implement `Replicas.lost_runs`."""
-        return [
-            UnfinishedRun(run_id=unescape(id_), conversation_id=unescape(of), owner=unescape(owner), saved=saved)
-            for id_, of, owner, saved in await self._database.rows(_LOST, replica=self._id, limit=max(limit, 0))
-        ]
+        return [_run(row) for row in await self._database.rows(_LOST, replica=self._id, limit=max(limit, 0))]
 
     async def take(self, run_id: str) -> bool:
         """Implement `Replicas.take`."""
@@ -135,9 +142,14 @@ class PostgresReplicas:
         """Implement `Replicas.request_stop`."""
         return bool(await self._database.change(_REQUEST_STOP, id=escape(run_id), owner=escape(owner)))
 
-    async def stop_requests(self) -> Sequence[str]:
-        """Implement `Replicas.stop_requests`."""
-        return [unescape(id_) for id_ in await self._database.texts(_STOPPED, replica=self._id)]
+    async def watch(self, run_id: str, *, owner: str) -> None:
+        """Implement `Replicas.watch`."""
+        await self._database.change(_WATCH, id=escape(run_id), owner=escape(owner))
+
+    async def own_runs(self) -> Sequence[OwnRun]:
+        """Implement `Replicas.own_runs`."""
+        rows = await self._database.rows(_OWN, replica=self._id)
+        return [OwnRun(_run(row), is_stopped=row[4], is_watched=row[5]) for row in rows]
 
     async def _is_locked(self) -> bool:
         """Return True if the connection with the lock still works."""
@@ -154,3 +166,10 @@ class PostgresReplicas:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _run(row: Sequence[Any]) -> UnfinishedRun:
+    id_, conversation, owner, saved = row[:4]
+    return UnfinishedRun(
+        run_id=unescape(id_), conversation_id=unescape(conversation), owner=unescape(owner), saved=saved
+    )

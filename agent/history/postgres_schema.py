@@ -117,6 +117,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # `replica` may write the run, '' is a process that has not joined. A visitor has stopped it if `is_stopped`.
         "ALTER TABLE runs ADD COLUMN replica TEXT COLLATE \"C\" NOT NULL DEFAULT ''",
         "ALTER TABLE runs ADD COLUMN is_stopped BOOLEAN NOT NULL DEFAULT FALSE",
+        # When a page that another replica serves last said that it watches.
+        "ALTER TABLE runs ADD COLUMN watched_at TIMESTAMPTZ",
     ),
 )
 

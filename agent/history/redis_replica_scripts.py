@@ -1,10 +1,11 @@
 """The scripts for the replicas of a Redis history. `replicas` is a sorted set: by id, when each was last seen.
 
-Times are the server's own, in seconds. A run's hash has its `replica`, and `stopped` if a visitor wants it to stop.
+Times are the server's own, in seconds. A run's hash has its `replica`, `stopped` if a visitor wants it to stop, and
+when a page that another replica serves last `watched` it.
 """
 
 from agent.history.redis_scripts import Script
-from agent.history.replicas import SILENT_SECONDS
+from agent.history.replicas import SILENT_SECONDS, WATCHED_SECONDS
 
 _LOST = f"""
 local function server_time()
@@ -89,11 +90,29 @@ call('HSET', key('run', run), 'stopped', 1)
 return 1
 """)
 
-STOP_REQUESTS = Script("""
-local replica, found = take(), {}
+WATCH = Script(
+    _LOST
+    + """
+local run, owner = take(), take()
+local one = call('HMGET', key('run', run), 'conversation', 'ended')
+if one[1] and not one[2] and owned(one[1], owner) then call('HSET', key('run', run), 'watched', server_time()) end
+return 1
+"""
+)
+
+OWN = Script(
+    _LOST
+    + f"""
+local replica, found = take(), {{}}
+local since = server_time() - {WATCHED_SECONDS}
 for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
-    local one = call('HMGET', key('run', run), 'replica', 'stopped')
-    if one[1] == replica and one[2] then found[#found + 1] = run end
+    local one = call('HMGET', key('run', run), 'replica', 'conversation', 'saved', 'stopped', 'watched')
+    local of = one[1] == replica and call('HMGET', key('conversation', one[2]), 'owner', 'expires')
+    if of and of[1] and live(of[2]) then
+        local watched = one[5] and tonumber(one[5]) > since
+        found[#found + 1] = {{run, one[2], of[1], one[3], one[4] and 1 or 0, watched and 1 or 0}}
+    end
 end
 return found
-""")
+"""
+)

@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from agent.errors import HistoryError
 from agent.history import redis_replica_scripts as scripts
 from agent.history.records import new_id
 from agent.history.redis_server import RedisServer
+from agent.history.replicas import OwnRun
 from agent.history.run_events import UnfinishedRun
 
 log = logging.getLogger(__name__)
@@ -41,10 +43,7 @@ class RedisReplicas:
 
     async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
         """Implement `Replicas.lost_runs`."""
-        return [
-            UnfinishedRun(run_id=run.decode(), conversation_id=id_.decode(), owner=owner.decode(), saved=int(saved))
-            for run, id_, owner, saved in await self._server.run(scripts.LOST, self._id, max(limit, 0))
-        ]
+        return [_run(one) for one in await self._server.run(scripts.LOST, self._id, max(limit, 0))]
 
     async def take(self, run_id: str) -> bool:
         """Implement `Replicas.take`."""
@@ -62,6 +61,18 @@ class RedisReplicas:
         """Implement `Replicas.request_stop`."""
         return bool(await self._server.run(scripts.REQUEST_STOP, run_id, owner))
 
-    async def stop_requests(self) -> Sequence[str]:
-        """Implement `Replicas.stop_requests`."""
-        return [run.decode() for run in await self._server.run(scripts.STOP_REQUESTS, self._id)]
+    async def watch(self, run_id: str, *, owner: str) -> None:
+        """Implement `Replicas.watch`."""
+        await self._server.run(scripts.WATCH, run_id, owner)
+
+    async def own_runs(self) -> Sequence[OwnRun]:
+        """Implement `Replicas.own_runs`."""
+        found = await self._server.run(scripts.OWN, self._id)
+        return [OwnRun(_run(one), is_stopped=bool(one[4]), is_watched=bool(one[5])) for one in found]
+
+
+def _run(found: Sequence[Any]) -> UnfinishedRun:
+    run, conversation, owner, saved = found[:4]
+    return UnfinishedRun(
+        run_id=run.decode(), conversation_id=conversation.decode(), owner=owner.decode(), saved=int(saved)
+    )

@@ -6,6 +6,7 @@ can write its events: a process that wakes up late is refused.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from agent.history.contract import HistoryStore
@@ -17,6 +18,17 @@ DEAD_SECONDS = 7.0
 """Seconds without a sign of life after which a replica counts as gone if its connection is gone too."""
 SILENT_SECONDS = 13.0
 """Seconds without a sign of life after which a replica counts as gone in any case."""
+WATCHED_SECONDS = 12.0
+"""Seconds for which a run counts as watched after a page has said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRun:
+    """A run of this replica. A visitor wants it to stop if `is_stopped`, and watches it elsewhere if `is_watched`."""
+
+    run: UnfinishedRun
+    is_stopped: bool
+    is_watched: bool
 
 
 class Replicas(Protocol):
@@ -55,8 +67,12 @@ class Replicas(Protocol):
         """Ask the replica of a run to stop it. Return False if this owner has no such run without an end."""
         ...
 
-    async def stop_requests(self) -> Sequence[str]:
-        """Return the ids of this replica's runs that a visitor wants to stop."""
+    async def watch(self, run_id: str, *, owner: str) -> None:
+        """Say that a page watches a run of this owner."""
+        ...
+
+    async def own_runs(self) -> Sequence[OwnRun]:
+        """Return this replica's runs without an end, and what visitors said of them elsewhere."""
         ...
 
 

@@ -118,13 +118,31 @@ async def stop_reaches_the_replica_of_a_run(trial: Trial) -> None:
     store, mine, record = await _begun(trial)
     _, other = await _joined(trial)
     same(await other.request_stop("run", owner=MALLORY), False, "whether another owner can stop it")
-    same([*await mine.stop_requests()], [], "the stops that another owner asked for")
+    same(await _stops(mine), [], "the stops that another owner asked for")
     same(await other.request_stop("run", owner=ALICE), True, "whether its owner can stop it")
-    same([*await mine.stop_requests()], ["run"], "the stops")
-    same([*await other.stop_requests()], [], "the stops of another replica")
+    same(await _stops(mine), ["run"], "the stops")
+    same(await _stops(other), [], "the stops of another replica")
     await store.runs.append(batch(record, 2, "b", ended=True))
-    same([*await mine.stop_requests()], [], "the stops after the end")
+    same(await _stops(mine), [], "the stops after the end")
     same(await other.request_stop("run", owner=ALICE), False, "whether an ended run can be stopped")
+
+
+@law("replicas")
+async def watching_reaches_the_replica_of_a_run(trial: Trial) -> None:
+    """That a page of another replica watches a run is seen by the replica of the run, if its owner watches."""
+    _, mine, record = await _begun(trial)
+    _, other = await _joined(trial)
+    await other.watch("run", owner=MALLORY)
+    own = await mine.own_runs()
+    same([(one.run.run_id, one.run.conversation_id, one.run.owner) for one in own], [("run", record.id, ALICE)], "own")
+    same([one.is_watched for one in own], [False], "whether another owner can watch")
+    await other.watch("run", owner=ALICE)
+    same([one.is_watched for one in await mine.own_runs()], [True], "whether its owner can watch")
+    same([*await other.own_runs()], [], "the runs of another replica")
+
+
+async def _stops(replicas: Replicas) -> list[str]:
+    return [one.run.run_id for one in await replicas.own_runs() if one.is_stopped]
 
 
 @law("replicas")
