@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from pydantic_ai.messages import ModelRequest
+
 from agent.context import Context
 from agent.errors import InputError
 from agent.events import Observer, Observers
@@ -97,6 +99,16 @@ class Agent:
             raise InputError("the conversation does not end with an unfinished text")
         if not self.connection.spec.continues:
             raise InputError(f"{self.connection.spec.label} cannot continue a text; ask it for the rest in a message")
+        plan, journal, record = self._read_options(options)
+        return Run(plan, [], context, journal, observers=self._observers(record))
+
+    def answer(self, context: Context, **options: Unpack[RunOptions]) -> Run:
+        """Take the next step of a conversation that ends with a prompt, or with the results of tool calls.
+
+        `RunOptions` describes the `options`. Raises `InputError` if the conversation ends in another way.
+        """
+        if not context.messages or not isinstance(context.messages[-1], ModelRequest):
+            raise InputError("the conversation does not end with a prompt or with results of tools")
         plan, journal, record = self._read_options(options)
         return Run(plan, [], context, journal, observers=self._observers(record))
 

@@ -25,6 +25,7 @@ from agent.media.store import MediaStore
 from agent.web.chat.conversation_list import PAGE, ConversationList
 from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.replies import Replies
+from agent.web.chat.running_answers import RunningAnswers
 from tests.support import postgres_server
 
 OWNER, OTHER = "visitor", "neighbour"
@@ -53,7 +54,8 @@ async def _measure(url: str, conversations: int) -> int:
             began = perf_counter()
             await _fill(store, conversations)
             print(f"{conversations:,} conversations of {2 * TURNS} messages stored in {perf_counter() - began:.0f} s")
-            listed = ConversationList(store, MediaStore(Path(folder) / "media"), LiveRuns(None), Replies())
+            media, running = MediaStore(Path(folder) / "media"), RunningAnswers(store, LiveRuns(None))
+            listed = ConversationList(store, media, running, Replies())
             return await _print_times(listed, conversations)
         finally:
             await store.aclose()

@@ -18,10 +18,12 @@ from agent.history.records import (
     new_id,
     now,
 )
+from agent.history.replicas import BEAT_SECONDS, OwnRun, Replicas, replicas_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit
 
 __all__ = [
+    "BEAT_SECONDS",
     "CHANGED_ELSEWHERE",
     "NO_CONVERSATION",
     "NO_ENTRY",
@@ -32,7 +34,9 @@ __all__ = [
     "Link",
     "LinkStore",
     "Note",
+    "OwnRun",
     "Record",
+    "Replicas",
     "RetentionStore",
     "RunEvent",
     "RunEvents",
@@ -45,4 +49,5 @@ __all__ = [
     "new_token",
     "now",
     "open_store",
+    "replicas_of",
 ]

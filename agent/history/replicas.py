@@ -78,9 +78,9 @@ class Replicas(Protocol):
 
 @runtime_checkable
 class SharedStore(Protocol):
-    """A history that several processes can share."""
+    """A history that several processes can share, unless `replicas` is None."""
 
-    replicas: Replicas
+    replicas: Replicas | None
 
 
 def replicas_of(store: HistoryStore) -> Replicas | None:

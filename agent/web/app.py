@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from starlette.middleware import Middleware
 
 from agent.fetch import Guard
-from agent.history import Entry, HistoryStore, now, open_store
+from agent.history import Entry, HistoryStore, now, open_store, replicas_of
 from agent.history.open_store import other_histories
 from agent.i18n.translator import negotiate
 from agent.local.manager import LocalModels
@@ -35,6 +35,7 @@ from agent.web.chat.links import ChatLinks
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import recover
+from agent.web.chat.replica import Replica
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
@@ -123,7 +124,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_media_route(app, services.media)
     frames = AnswerFrames(conversations.views.running_turn)
     RunEventRoutes(
-        conversations.live_runs,
+        conversations.running,
         services.store,
         _owner_of(services.visitors),
         lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
@@ -186,7 +187,14 @@ def _build_page(settings: Settings, conversations: Conversations, visitors: Visi
 @asynccontextmanager
 async def _lifespan(services: _Services, canary: Canary) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
-    recovery = await recover(services.store, services.conversations.live_runs.is_busy)
+    replicas, recovery = replicas_of(services.store), None
+    if replicas is None:
+        recovery = await recover(services.store, services.conversations.live_runs.is_busy)
+    else:
+        conversations = services.conversations
+        replica = Replica(services.store, replicas, conversations.live_runs, conversations.takeovers)
+        await replica.join()
+        recovery = asyncio.create_task(replica.work())
     services.models.start()
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
     if _knows_all_messages(services.settings):

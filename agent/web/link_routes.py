@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 
 from agent.errors import InputError
 from agent.history import Link
+from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.links import MAX_DAYS, ChatLinks, LinkChoices
-from agent.web.chat.run_setup import MAX_PROMPT_CHARACTERS
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import RequestLimit, answering, json_object
 

@@ -17,7 +17,8 @@ from fastapi.responses import StreamingResponse
 
 from agent.errors import NotFound, StoreUnavailable
 from agent.history import HistoryStore, RunEvent
-from agent.web.chat.live_runs import LiveRun, LiveRuns
+from agent.web.chat.running_answer import RunningAnswer
+from agent.web.chat.running_answers import RunningAnswers
 from agent.web.client_address import client_address, has_full_share
 
 PING_SECONDS = 15.0
@@ -52,13 +53,13 @@ class Frames(Protocol):
 class RunFrames:
     """The frames of programs: the events themselves, with their numbers as ids."""
 
-    def __init__(self, live: LiveRun) -> None:
-        self._log = live.log
+    def __init__(self, live: RunningAnswer) -> None:
+        self._live = live
 
     def after(self, last_id: str) -> Sequence[Frame]:
         """Implement `Frames.after`."""
         number = number_in(last_id)
-        return [_frame(event) for event in self._log.events[number : number + FRAMES]]
+        return [_frame(event) for event in self._live.events[number : number + FRAMES]]
 
 
 class StoredFrames:
@@ -81,12 +82,12 @@ class RunEventRoutes:
 
     def __init__(
         self,
-        live_runs: LiveRuns,
+        running: RunningAnswers,
         store: HistoryStore,
         owner_of: Callable[[Request], str],
-        page_frames: Callable[[LiveRun, Request], Awaitable[Frames]],
+        page_frames: Callable[[RunningAnswer, Request], Awaitable[Frames]],
     ) -> None:
-        self._live_runs, self._store = live_runs, store
+        self._running, self._store = running, store
         self._owner_of, self._page_frames = owner_of, page_frames
         self._live, self._ended = Counter[str](), Counter[str]()
         """The open streams of running and of ended answers, counted apart: the latter are easy to get many of."""
@@ -103,7 +104,7 @@ class RunEventRoutes:
         """
         owner, run_id = self._owner_of(request), str(request.path_params["run_id"])
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        live = self._live_runs.find(run_id, owner)
+        live = await self._running.find(run_id, owner)
         for_page = request.query_params.get("format") == "page"
         if live is None:
             return await self._stored(request, run_id, owner, last_id, for_page=for_page)
@@ -113,9 +114,8 @@ class RunEventRoutes:
             return Response("Not found.", status_code=404)
         if request.query_params.get("wait") == "0":
             with live.watched():  # a page that asks again and again watches, too
-                await live.log.publish()
-            is_ended = live.log.is_ended and live.run.done
-            return _answer(_rest(frames, last_id, is_ended=is_ended))
+                await live.publish()
+            return _answer(_rest(frames, last_id, is_ended=live.is_ended))
         return _counted(self._live, owner, client_address(request.scope), stream(live, frames, last_id))
 
     async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
@@ -161,7 +161,7 @@ async def _count(streams: Counter[str], keys: Sequence[str], texts: AsyncGenerat
         streams += Counter()  # drops those at zero
 
 
-async def stream(live: LiveRun, frames: Frames, last_id: str) -> AsyncGenerator[str]:
+async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGenerator[str]:
     """Yield the text of a stream: a comment at once, then each frame, and the end.
 
     A reader that is slow gets several frames at once: nothing is kept for it but the id of its last frame, and the
@@ -181,7 +181,8 @@ async def stream(live: LiveRun, frames: Frames, last_id: str) -> AsyncGenerator[
             elif _now() - spoke_at >= PING_SECONDS:
                 yield ": ping\n\n"
                 spoke_at = _now()
-    yield END
+    if live.is_ended:  # otherwise another replica writes the rest: the reader connects again, and gets it there
+        yield END
 
 
 async def _rest(frames: Frames, last_id: str, *, is_ended: bool) -> AsyncGenerator[str]:

@@ -37,8 +37,8 @@ from agent.messages.repair import keep_newest, prepare_messages, repair
 from agent.providers import http as http
 from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
 from agent.settings import LocalSettings, Settings
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.render import render_turn
@@ -505,7 +505,7 @@ def test_page_shows_the_same_live_and_reloaded(
             await asyncio.to_thread(server.wait_for, lambda lines: len(lines) >= requests)
             wanted = sum(len(text) for kind, text in spoken(over_the_wire(last)))
             await _until(run, lambda: sum(_length(r) for r in _after_results(run)) >= wanted)
-            page.live_runs.stop(conversation, OWNER)
+            await page.running.stop([conversation], OWNER)
         views = [view async for view in watch(page, OWNER, conversation)]
         await run
         await asyncio.sleep(0)

@@ -87,7 +87,7 @@ async def read(run: Run, *, cancel: bool = False) -> RunResult:
         return True
 
     async def shown(live: LiveRun) -> list[str]:
-        return [bubble.first.type async for bubbles in live.bubbles() for bubble in [*bubbles][-1:]]
+        return [bubble.first.type async for bubbles in live.bubble_updates() for bubble in [*bubbles][-1:]]
 
     async def cancelled() -> None:
         while cancel and not run.responses:

@@ -11,8 +11,8 @@ from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.tools.builtin import calculate
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.scripted_server import Config, running

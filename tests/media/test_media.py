@@ -27,8 +27,8 @@ from agent.models.catalog import load_catalog
 from agent.providers import ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.media_route import headers_of
 from agent.web.ui.api import stream_answer

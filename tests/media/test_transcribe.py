@@ -34,8 +34,8 @@ from agent.providers import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
 from agent.web.chat.attachments import PUBLIC_LIMITS, AttachmentLimits, message_parts, plan_attachments
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.components import composer_for_model
 from tests.support.hub_server import serving
@@ -375,7 +375,7 @@ async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
                 await conversations.send(
                     ann, None, {"text": "", "files": list(map(str, files))}, Choices(model=LARGE.id, extract_text=True)
                 )
-        conversations.rate_limiter.reserve_answer(ann).release()
+        conversations.runs.rate_limiter.reserve_answer(ann).release()
     assert readers() == []
     assert not (tmp_path / "media").exists()
 

@@ -42,9 +42,9 @@ from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, Upload
 from agent.web import canary
 from agent.web.app import create_app
 from agent.web.canary import Canary
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.log_levels import LogLimit
 from agent.web.middleware.isolation import IsolationMiddleware
@@ -567,7 +567,7 @@ RATES: dict[str, tuple[tuple[Visitor, ...], bool]] = {
 async def test_rate_is_limited(write: Write, name: str) -> None:
     (first, second), at_once = RATES[name]
     async with opened(write(f"{LIMITED}{name} = 1")) as page:
-        reserve = page.conversations.rate_limiter.reserve_answer
+        reserve = page.conversations.runs.rate_limiter.reserve_answer
         place = reserve(first)
         if not at_once:
             place.release()

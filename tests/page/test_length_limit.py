@@ -16,8 +16,9 @@ from agent.messages.repair import CUT_THOUGHTS, prepare_messages
 from agent.models.catalog import ModelSpec, guess, load_catalog
 from agent.providers import Endpoint, ServedModel, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import Choices, max_answer_tokens
+from agent.web.chat.run_setup import max_answer_tokens
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.conftest import Visitor as Person

@@ -143,6 +143,7 @@ HOMES = {
             "postgres",
             "postgres_address",
             "postgres_database",
+            "postgres_replicas",
             "postgres_runs",
             "postgres_schema",
         )

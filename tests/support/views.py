@@ -46,9 +46,9 @@ async def watch(conversations: Conversations, owner: str, conversation: str | No
 
 
 def _with_turn(stored: PageView, running: RunningTurn, since: float) -> PageView:
-    run = running.live.run
-    written = render_turn(running.turn(since), wait_text(run.waiting))
-    return replace(stored, messages=stored.messages + written, is_busy=not run.done)
+    live = running.live
+    written = render_turn(running.turn(since), wait_text(live.waiting))
+    return replace(stored, messages=stored.messages + written, is_busy=live.ending is None)
 
 
 def unstored(owner: str = "owner", conversation: str = "conversation") -> StoreJournal:

@@ -31,8 +31,11 @@ class House:
         self.store, self.busy = MemoryStore(), set[str]()
         self.media = MediaStore(folder)
         quota = StorageQuota(limits, self.store, self.media, folder)
-        self.branches = Branches(self.store, self.media, quota, FOR_EVER, self.busy.__contains__)
+        self.branches = Branches(self.store, self.media, quota, FOR_EVER, self.busy.__contains__, self.is_answered)
         self.record = Record(owner="ann", title="Numbers")
+
+    async def is_answered(self, conversation: str, _: str) -> bool:
+        return conversation in self.busy
 
     async def turn(self, text: str, after: str | None = None) -> str:
         """Store a message after this entry and its answer. Return the message's id."""

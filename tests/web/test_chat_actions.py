@@ -18,10 +18,10 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
 from agent.tools import ask_user
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.middleware.isolation import IsolationMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
@@ -89,7 +89,7 @@ async def test_verb_is_refused_during_an_answer(page: Conversations, verb: str) 
         await VERBS[verb](page, conversation, message)
     assert refused.value.text == STILL_WRITING
     assert page.live_runs.is_busy(conversation)
-    page.live_runs.stop(conversation, "ann")
+    await page.running.stop([conversation], "ann")
     await settle(page)
     shown = (await view_of(page, "ann", conversation)).messages
     assert [one["metadata"]["id"] for one in shown if one["role"] == "user"] == [message]
@@ -130,11 +130,11 @@ async def test_answer_that_begins_during_a_view_is_running(page: Conversations, 
 
 async def test_only_its_owner_stops_an_answer(page: Conversations) -> None:
     conversation, _ = await first(page, "!tokens 9000 @20")
-    page.live_runs.stop(conversation, "bob")
+    await page.running.stop([conversation], "bob")
     live = page.live_runs.get(conversation, "ann")
     assert live is not None
     assert live.run.cancel_reason is None
-    page.live_runs.stop(conversation, "ann")
+    await page.running.stop([conversation], "ann")
     assert live.run.cancel_reason == "user_request"
 
 
@@ -161,14 +161,14 @@ async def test_reply_to_one_of_two_questions_meets_the_limits(page: Conversation
     conversation, _ = await first(page, TWO, tools=True)
     await settle(page)
     for limits in (PublicSettings(messages=1), PublicSettings(answers_each=1)):
-        page.rate_limiter = RateLimiter(limits)
-        place = page.rate_limiter.reserve_answer(ANN)
+        page.runs.rate_limiter = RateLimiter(limits)
+        place = page.runs.rate_limiter.reserve_answer(ANN)
         if limits.messages == 1:
             place.release()
         with pytest.raises(Limited):
             await page.answer(ANN, conversation, "one", Choices())
     assert page.replies.get(conversation) is None
-    page.rate_limiter = RateLimiter(PublicSettings(messages=2))
+    page.runs.rate_limiter = RateLimiter(PublicSettings(messages=2))
     for reply, ends in (("one", False), ("two", True)):
         assert (await page.answer(ANN, conversation, reply, Choices()) is not None) is ends
     await settle(page)

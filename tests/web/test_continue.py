@@ -19,10 +19,10 @@ from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.recovery import end_interrupted_runs
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.render import WireMessage
 from tests.support.models import QWEN3, FakeLocalModels
@@ -138,7 +138,7 @@ async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     conversation, message = await cut(page, "!pace 2 !length 3")
     await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
     await wait_for_word(page, conversation, 3)
-    page.live_runs.stop(conversation, "ann")
+    await page.running.stop([conversation], "ann")
     await settle(page)
     [_, text, caption] = (await view_of(page, "ann", conversation)).messages
     assert content(text).startswith(words(0, 4).rstrip())

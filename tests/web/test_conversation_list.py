@@ -17,11 +17,11 @@ from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.tools import ask_user
 from agent.web.chat import conversation_list
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList, excerpt_parts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from tests.support.history_stores import ALICE, MALLORY, STORE_PARAMS, STORES, Clock, started
 from tests.support.media_files import random_png
@@ -175,7 +175,7 @@ async def test_restart_ends_the_undo_and_housekeeping_erases(
     record, _ = await started(store)
     await listed.delete(ALICE, record.id)
     await listed.aclose()
-    again = ConversationList(store, page.media, page.live_runs, page.replies)
+    again = ConversationList(store, page.media, page.running, page.replies)
     with pytest.raises(NotFound):
         await again.restore(ALICE, record.id)
     assert await ExpiredConversations(store, page.media, again.is_in_use).delete() == 1

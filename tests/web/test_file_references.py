@@ -35,7 +35,9 @@ from agent.responses import Response
 from agent.web.chat.branches import Branches
 from agent.web.chat.expiry import FOR_EVER, delete_conversation
 from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.orphaned_files import KEPT_SECONDS, OrphanedFiles
+from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
@@ -121,9 +123,9 @@ class World:
         if not prompts:
             return
         quota = StorageQuota(None, self.history, self.media, Path())
-        copied = await Branches(self.history, self.media, quota, FOR_EVER, lambda _: False).copy(
-            visitor, record.id, prompts[-1].id
-        )
+        answered = RunningAnswers(self.history, LiveRuns(None)).is_busy
+        branches = Branches(self.history, self.media, quota, FOR_EVER, lambda _: False, answered)
+        copied = await branches.copy(visitor, record.id, prompts[-1].id)
         self.records[number + 10] = await self.history.get(copied, owner=visitor.owner)
 
     async def delete(self, number: int, files: list[int], is_refused: bool) -> None:

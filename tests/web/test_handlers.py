@@ -17,8 +17,8 @@ from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.api import stream_answer
 from agent.web.ui.handlers import Handlers

@@ -63,7 +63,7 @@ async def watched(steps: Sequence[Step]) -> tuple[list[tuple[float, str]], float
         return loop.time()
 
     end, views = asyncio.create_task(ended()), list[tuple[float, str]]()
-    async with aclosing(live.bubbles()) as updates:
+    async with aclosing(live.bubble_updates()) as updates:
         async for bubbles in updates:
             views.append((loop.time(), "".join(bubble.text for bubble in bubbles)))
     text = "".join(piece.content for piece in live.run.responses if isinstance(piece.content, str))

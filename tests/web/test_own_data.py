@@ -16,9 +16,9 @@ from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.support.history_stores import STORE_PARAMS, STORES, Clock, started

@@ -3,76 +3,33 @@
 Two apps run behind each proxy, one at the root and one under /chat. The certificate is made here.
 """
 
-import os
-import shutil
-import socket
 import ssl
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from gradio_client import Client
 from playwright.sync_api import Browser, expect
 
-from agent.settings import ROOT
 from agent.web.middleware.visitor_cookie import COOKIE
 from tests.conftest import App, Visitor
-from tests.support.debian_root import Unavailable, package
 from tests.support.foreign_requests import MATRIX, at_work, closed_requests, comparable, made_up_like, send_row
 from tests.support.http_client import HttpVisitor
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
 from tests.support.ports import free_port
+from tests.support.proxies import changed, nginx_command, program, running_proxy, self_signed
 from tests.support.scripted_server import Config, Running
 
-DOCS = ROOT / "docs" / "proxies"
 LIMIT = 20 * 1024 * 1024
 PATHS = ("/", "/chat/")
 pytestmark = pytest.mark.timeout(300)  # the first test of each proxy waits for its package and two apps
-NGINX = """
-daemon off;
-master_process off;
-pid {folder}/pid;
-error_log {folder}/log;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxied;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    include {folder}/switchboard.conf;
-}}
-"""
-
-
-def program(name: str) -> str:
-    """Return the proxy of this machine, or Debian's, unpacked into the project's cache. Skips if there is neither."""
-    if installed := shutil.which(name):
-        return installed
-    try:
-        folders = [package(name) / folder for folder in ("usr/sbin", "usr/bin")]
-    except Unavailable as reason:
-        pytest.skip(f"{name} is not installed and cannot be had: {reason}")
-    found = next(path for folder in folders if (path := folder / name).exists())
-    asked = subprocess.run([found, "-v" if name == "nginx" else "version"], capture_output=True, text=True, check=False)
-    if asked.returncode:
-        pytest.skip(f"Debian's {name} does not run here: {(asked.stderr.strip() or 'nothing said').splitlines()[-1]}")
-    return str(found)
 
 
 @dataclass
@@ -114,37 +71,13 @@ def apps(start_app: Callable[..., App], server: Running) -> tuple[App, App]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return a self-signed certificate for localhost, and its key."""
-    folder = tmp_path_factory.mktemp("certificate")
-    key, name = (
-        ec.generate_private_key(ec.SECP256R1()),
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]),
-    )
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / "crt").write_bytes(made.public_bytes(pem))
-    (folder / "key").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return folder / "crt", folder / "key"
+    return self_signed(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture(scope="module", params=["nginx", pytest.param("caddy", marks=pytest.mark.full)])
 def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tuple[Path, Path]) -> Iterator[Proxy]:
     """Run each proxy with its file from docs/proxies."""
     name: str = request.param
-    argv = [program(name)]
     port = free_port()
     crt, key = certificate
     root, chat = apps
@@ -157,38 +90,14 @@ def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tu
                 "/etc/ssl/chat.example.org.crt": str(crt),
                 "/etc/ssl/chat.example.org.key": str(key),
             }
-            Path(folder, "switchboard.conf").write_text(changed("nginx.conf", changes))
-            Path(folder, "main.conf").write_text(NGINX.format(folder=folder))
-            argv += ["-p", folder, "-c", f"{folder}/main.conf", "-e", f"{folder}/log"]
+            argv = nginx_command(folder, changed("nginx.conf", changes))
         else:
             changes["chat.example.org {"] = f"localhost:{port} {{\n\tbind 127.0.0.1\n\ttls {crt} {key}"
             only_here = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
             Path(folder, "Caddyfile").write_text(only_here + changed("Caddyfile", changes))
-            argv += ["run", "--config", f"{folder}/Caddyfile", "--adapter", "caddyfile"]
-        with Path(folder, "said").open("wb") as log:
-            env = {**os.environ, "HOME": folder, "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=folder)
-        try:
-            until = time.monotonic() + 20
-            while process.poll() is None and time.monotonic() < until:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                    break
-                time.sleep(0.05)
-            else:
-                pytest.fail(f"{name} does not start: {Path(folder, 'said').read_text()[-2000:]}")
+            argv = [program(name), "run", "--config", f"{folder}/Caddyfile", "--adapter", "caddyfile"]
+        with running_proxy(name, argv, folder, port):
             yield Proxy(name, port, crt)
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def changed(file: str, changes: dict[str, str]) -> str:
-    """Return a file of docs/proxies with these changes. Each must match exactly once."""
-    text = (DOCS / file).read_text()
-    for old, new in changes.items():
-        assert text.count(old) == 1, f"{file}: {old!r}"
-        text = text.replace(old, new)
-    return text
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -20,9 +20,9 @@ from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, load_settings
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.rate_limit import MINUTE_SECONDS, RateLimiter, Reservation
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, becomes
 from tests.support.clocks import Clock

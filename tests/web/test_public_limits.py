@@ -22,11 +22,11 @@ from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import ask_user
 from agent.web.chat.attachments import MAX_TEXT, plan_attachments
+from agent.web.chat.choices import MAX_PROMPT_CHARACTERS, Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.remembered_settings import MAX_OWNERS, RememberedSettings
-from agent.web.chat.run_setup import MAX_PROMPT_CHARACTERS, Choices
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.client_address import ClientAddressMiddleware, client_address
 from agent.web.middleware.isolation import IsolationMiddleware
@@ -211,8 +211,8 @@ async def test_every_action_meets_every_limit(
         await page.send(first)
         await page.done()
     before = len(server.journal())
-    conversations.rate_limiter = RateLimiter(settings)
-    place = conversations.rate_limiter.reserve_answer(holder)
+    conversations.runs.rate_limiter = RateLimiter(settings)
+    place = conversations.runs.rate_limiter.reserve_answer(holder)
     if not held:
         place.release()
     with pytest.raises(gr.Error, match=sentence):
@@ -220,23 +220,23 @@ async def test_every_action_meets_every_limit(
     assert conversations.live_runs.count == 0
     assert len(server.journal()) == before
     place.release()
-    conversations.rate_limiter = RateLimiter(PUBLIC)
+    conversations.runs.rate_limiter = RateLimiter(PUBLIC)
     await act(page)
     await page.done()
     assert len(server.journal()) == before + 1
 
 
 async def test_unread_refusal_spends_no_shared_limit(conversations: Conversations, tmp_path: Path) -> None:
-    conversations.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
+    conversations.runs.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
     for text in (" ", "x" * (MAX_TEXT + 1)):
         with pytest.raises(InputError):
             await conversations.send(OTHER, None, {"text": text}, Choices())
-    conversations.rate_limiter.reserve_answer(ANN).release()
-    conversations.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
+    conversations.runs.rate_limiter.reserve_answer(ANN).release()
+    conversations.runs.rate_limiter = RateLimiter(PublicSettings(messages_in_all=1))
     with pytest.raises(InputError):
         await conversations.send(OTHER, None, {"text": "", "files": [str(tmp_path / "gone.txt")]}, Choices())
     with pytest.raises(Limited, match="all visitors together"):
-        conversations.rate_limiter.reserve_answer(ANN)
+        conversations.runs.rate_limiter.reserve_answer(ANN)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -246,13 +246,13 @@ async def test_every_action_holds_slot_until_answer_ends(conversations: Conversa
     if first:
         await page.send(first)
         await page.done()
-    conversations.rate_limiter = RateLimiter(PublicSettings(answers_each=1))
+    conversations.runs.rate_limiter = RateLimiter(PublicSettings(answers_each=1))
     began = conversations.live_runs.start
     held = list[bool]()
 
     def begin(*given: Any, **more: Any) -> Any:
         with suppress(Limited):
-            conversations.rate_limiter.reserve_answer(ANN).release()
+            conversations.runs.rate_limiter.reserve_answer(ANN).release()
             held.append(False)
         return began(*given, **more)
 
@@ -260,7 +260,7 @@ async def test_every_action_holds_slot_until_answer_ends(conversations: Conversa
     await act(page)
     await page.done()
     assert held == []
-    conversations.rate_limiter.reserve_answer(ANN)
+    conversations.runs.rate_limiter.reserve_answer(ANN)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -353,7 +353,7 @@ async def test_text_is_bounded_at_every_entry(
     with pytest.raises(gr.Error, match=sentence):
         await TYPED[verb](page, text)
     assert len(server.journal()) == before
-    conversations.rate_limiter.reserve_answer(ANN)
+    conversations.runs.rate_limiter.reserve_answer(ANN)
 
 
 async def test_file_texts_count_too(conversations: Conversations, server: Running, tmp_path: Path) -> None:
@@ -503,7 +503,7 @@ async def failing(page: Page) -> None:
 async def stopped(page: Page) -> None:
     """Stop an answer."""
     await page.send("!tokens 4000 @20")
-    page.handlers.stop(page.request)
+    await page.handlers.stop(page.request)
     await page.done()
 
 
@@ -525,9 +525,9 @@ async def test_every_exit_frees_the_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    conversations.rate_limiter = RateLimiter(PublicSettings(answers_each=1, messages=1000))
+    conversations.runs.rate_limiter = RateLimiter(PublicSettings(answers_each=1, messages=1000))
     await way(Page(conversations))
-    conversations.rate_limiter.reserve_answer(ANN)
+    conversations.runs.rate_limiter.reserve_answer(ANN)
 
 
 # Addresses: (what the proxies forwarded, who connects, trusted proxies, the address that counts)

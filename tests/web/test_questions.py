@@ -25,12 +25,12 @@ from agent.suspension import Approve, Refuse
 from agent.tools import ask_user
 from agent.tools.builtin import calculate
 from agent.web.chat.attachments import MAX_TEXT
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
 from agent.web.chat.questions import parse_answer
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.replies import Replies
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.transcript import Turn, to_turns
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.render import WireMessage, render_turn
@@ -188,11 +188,11 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     live = await page.send(ann, None, {"text": BOTH}, Choices(tools=True))
     assert live is not None
     await over(page)
-    page.rate_limiter = RateLimiter(PublicSettings(messages=1))
-    page.rate_limiter.reserve_answer(ann).release()
+    page.runs.rate_limiter = RateLimiter(PublicSettings(messages=1))
+    page.runs.rate_limiter.reserve_answer(ann).release()
     with pytest.raises(Limited, match="1 message a minute"):
         await page.answer(ann, live.conversation, "yearly", Choices())
-    page.rate_limiter = RateLimiter(None)
+    page.runs.rate_limiter = RateLimiter(None)
     assert await page.answer(ann, live.conversation, "yearly", Choices()) is None
     assert page.replies.get(live.conversation)
     record = await page._store.get(live.conversation, owner="ann")

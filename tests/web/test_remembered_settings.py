@@ -16,9 +16,9 @@ from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.settings import LocalSettings, Settings
+from agent.web.chat.choices import HIGHEST_TOKEN_LIMIT, Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.remembered_settings import RememberedSettings
-from agent.web.chat.run_setup import HIGHEST_TOKEN_LIMIT, Choices
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.components import choices_of

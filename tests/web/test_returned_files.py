@@ -14,9 +14,9 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.tools import tool
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.visitor import Visitor
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels

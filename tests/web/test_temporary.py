@@ -23,9 +23,9 @@ from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.tools import ask_user, tool
 from agent.transfer.export import Exporter
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.temporary import CHATS, CHATS_EACH, GONE_SECONDS, TemporaryChats
 from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory, is_temporary
 from agent.web.chat.temporary_store import NO_LINKS, TemporaryStore
@@ -77,7 +77,8 @@ class House:
         tools = [ask_user, draw]
         self.page = Conversations(settings, self.store, self.media, models, tools, temporary=self.memory)
         forget = self.page._forget_conversation
-        self.page.temporary = TemporaryChats(self.memory, self.page.live_runs, forget, self.clock)
+        temporary = TemporaryChats(self.memory, self.page.live_runs, forget, self.clock)
+        self.page.temporary = self.page.runs.temporary = temporary
         self.page.branches._temporary = self.page.temporary
 
     async def begin(self, visitor: Visitor = ANN) -> str:
@@ -195,7 +196,7 @@ async def test_others_do_not_reach_it(house: House) -> None:
     assert not await house.store.retention.erase(Record(id=chat, owner="bob", revision=1))
     assert house.memory.get(chat, "ann").is_left is False
     assert not live.run.done
-    page.live_runs.stop(chat, "ann")
+    await page.running.stop([chat], "ann")
     await house.ended()
     with pytest.raises(Conflict, match="over"):
         await house.say(chat, WORD, BOB)

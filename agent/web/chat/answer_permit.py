@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.providers import Connection
+from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import IsBusy
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter, Reservation
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.storage_quota import Reserve
 from agent.web.chat.visitor import Visitor
 

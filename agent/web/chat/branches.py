@@ -4,7 +4,7 @@ Retry and edit store a new message beside the old one, after the same message. T
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.errors import AgentError, Conflict
@@ -27,6 +27,7 @@ from agent.web.chat.visitor import Visitor
 class Branches:
     """Changes which branch of a conversation is shown, and copies a branch. `periods` are the retention periods.
 
+    `is_answered` tells whether an answer is being written in this conversation of this owner.
     A branch of a temporary chat is copied to another one of `temporary`.
     """
 
@@ -36,11 +37,13 @@ class Branches:
         media: MediaStore,
         quota: StorageQuota,
         periods: RetentionPeriods,
-        is_busy: IsBusy,
+        is_in_use: IsBusy,
+        is_answered: Callable[[str, str], Awaitable[bool]],
         temporary: TemporaryChats | None = None,
     ) -> None:
         self._store, self._media, self._quota = store, media, quota
-        self._periods, self._is_busy, self._temporary = periods, is_busy, temporary
+        self._periods, self._is_in_use, self._is_answered = periods, is_in_use, is_answered
+        self._temporary = temporary
 
     async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
@@ -62,7 +65,7 @@ class Branches:
             quota, copied = self._temporary, await self._temporary.begin(visitor)
         expires_at = self._periods.until(visitor.owner, running=False)
         copied = replace(copied, title=record.title, head_id=entries[-1].id, expires_at=expires_at)
-        async with quota.reservation(visitor, self._is_busy) as reserve:
+        async with quota.reservation(visitor, self._is_in_use) as reserve:
             await reserve(sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in entries))
             await run_to_completion(self._save_copy(record, copied, entries))
         return copied.id
@@ -83,7 +86,7 @@ class Branches:
         if conversation is None:
             raise Conflict(MESSAGE_GONE)
         record = await self._store.get(conversation, owner=owner)
-        if self._is_busy(record.id):
+        if await self._is_answered(record.id, owner):
             raise Conflict(STILL_WRITING)
         return record
 

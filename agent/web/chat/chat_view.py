@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.history import Entry
-from agent.web.chat.live_runs import LiveRun
-from agent.web.chat.transcript import Bubble, Turn, Versions, generated_files, to_turns, with_earlier_figures
+from agent.web.chat.running_answer import RunningAnswer
+from agent.web.chat.transcript import Bubble, Turn, Versions, to_turns, with_earlier_figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class ChatView:
 
     turns: Sequence[Turn] = ()
     has_earlier: bool = False
-    live: LiveRun | None = None
+    live: RunningAnswer | None = None
     is_missing: bool = False
 
 
@@ -29,39 +29,39 @@ class RunningTurn:
     `before` are the turns before this one.
     """
 
-    def __init__(self, live: LiveRun, entries: Sequence[Entry], versions: Mapping[str, Versions]) -> None:
+    def __init__(self, live: RunningAnswer, entries: Sequence[Entry], versions: Mapping[str, Versions]) -> None:
         self.live = live
         before, own = _split(live, entries)
         *self.before, self._stored = with_versions([*before, own], versions)
 
     def turn(self, watched_since: float) -> Turn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
-        live, run, stored = self.live, self.live.run, self._stored
+        live, stored = self.live, self._stored
         earlier = [stored.note] if stored.note else []
+        ending = live.ending
         return replace(
             stored,
-            bubbles=_joined(stored.bubbles, live.log.bubbles),
-            note=with_earlier_figures(live.omitted.on(run.result.note), earlier) if run.result else None,
-            reasoning=(*stored.reasoning, *run.reasoning),
-            replies={} if run.result and run.result.finish_reason == "suspended" else None,
-            files=generated_files(run.result.context.messages, live.owner) if run.result else stored.files,
+            bubbles=_joined(stored.bubbles, live.bubbles),
+            note=with_earlier_figures(ending.note, earlier) if ending else None,
+            reasoning=(*stored.reasoning, *live.reasoning),
+            replies={} if ending and ending.is_suspended else None,
+            files=ending.files if ending else stored.files,
             watched_since=watched_since,
-            quiet_since=max(live.started_at, run.emitted_at[-1] if run.emitted_at else 0.0),
+            quiet_since=live.quiet_since,
         )
 
 
-def _split(live: LiveRun, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:
+def _split(live: RunningAnswer, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:
     """Return the turns before the run, and the run's own turn with what was stored before the run."""
-    run = live.run
-    own = [entry for entry in entries if entry.note.run_id == run.id]
-    before = to_turns([entry for entry in entries if entry.note.run_id != run.id])
+    own = [entry for entry in entries if entry.note.run_id == live.run_id]
+    before = to_turns([entry for entry in entries if entry.note.run_id != live.run_id])
     if not (live.resumed and before):
-        return before, Turn(user=own[0] if own else None, bubbles=(), note=None, run=run.id)
+        return before, Turn(user=own[0] if own else None, bubbles=(), note=None, run=live.run_id)
     turn = before.pop()
     bubbles = [bubble for bubble in turn.bubbles if bubble.first.type != "error"]  # what interrupted it is over
     for bubble in bubbles:
         bubble.began = live.started_at  # calls that waited for a person begin now
-    return before, replace(turn, run=run.id, bubbles=bubbles)
+    return before, replace(turn, run=live.run_id, bubbles=bubbles)
 
 
 def with_versions(turns: Sequence[Turn], versions: Mapping[str, Versions]) -> list[Turn]:

@@ -6,8 +6,7 @@ be undone. After a restart, housekeeping erases it.
 
 import asyncio
 import logging
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import delete_conversation
-from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.replies import Replies
+from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.transcript import is_prompt
 
 PAGE = 50
@@ -31,8 +30,6 @@ MOST = 200
 TITLE_CHARACTERS = 120
 UNDO_SECONDS = 30.0
 """Seconds in which a deletion can be undone. The page offers it for a shorter time."""
-STOP_SECONDS = 10.0
-"""The longest wait for the end of an answer whose conversation is deleted."""
 ATTEMPTS = 5
 """Attempts to delete a conversation that is being saved at the same time."""
 
@@ -90,12 +87,12 @@ class ConversationList:
         self,
         store: HistoryStore,
         media: MediaStore,
-        live_runs: LiveRuns,
+        running: RunningAnswers,
         replies: Replies,
         is_naming: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._is_naming = is_naming
-        self._store, self._media, self._live_runs, self._replies = store, media, live_runs, replies
+        self._store, self._media, self._running, self._replies = store, media, running, replies
         self._deleted = dict[str, _Deleted]()
         self._erasing = set[asyncio.Task[None]]()
 
@@ -107,9 +104,10 @@ class ConversationList:
         pinned = [] if offset else await self._store.list(owner, limit=MOST, pinned=True)
         records = await self._store.list(owner, limit=limit + 1, offset=offset, pinned=False)
         more = offset + limit if len(records) > limit else None
+        answering = await self._running.conversations(owner)
         return Page(
-            pinned=[self._row(record) for record in pinned],
-            rows=[self._row(record) for record in records[:limit]],
+            pinned=[self._row(record, answering) for record in pinned],
+            rows=[self._row(record, answering) for record in records[:limit]],
             next_offset=more,
         )
 
@@ -120,7 +118,8 @@ class ConversationList:
 
     async def row(self, owner: str, conversation: str) -> Row:
         """Return one conversation. Raises `NotFound`."""
-        return self._row(await self._store.get(conversation, owner=owner))
+        record = await self._store.get(conversation, owner=owner)
+        return self._row(record, await self._running.conversations(owner))
 
     async def has(self, owner: str, conversation: str) -> bool:
         """Return True if the owner has this conversation."""
@@ -130,7 +129,8 @@ class ConversationList:
 
     async def search(self, owner: str, query: str) -> Sequence[tuple[Row, SearchHit]]:
         """Return the conversations with all words of the query, and where these are."""
-        return [(self._row(hit.record), hit) for hit in await self._store.search(owner, query, limit=PAGE)]
+        hits, answering = await self._store.search(owner, query, limit=PAGE), await self._running.conversations(owner)
+        return [(self._row(hit.record, answering), hit) for hit in hits]
 
     async def find_message(self, owner: str, conversation: str, entry_id: str) -> Place:
         """Return where an entry is in its conversation. Raises `NotFound`."""
@@ -144,7 +144,7 @@ class ConversationList:
 
     def is_in_use(self, conversation: str) -> bool:
         """Return True if an answer is being written, or a deletion can be undone. It must not be erased then."""
-        return self._live_runs.is_busy(conversation) or conversation in self._deleted
+        return self._running.is_written_here(conversation) or conversation in self._deleted
 
     # Changes
 
@@ -156,18 +156,18 @@ class ConversationList:
             title = " ".join(title.split())[:TITLE_CHARACTERS]
             if not title:
                 raise InputError(_("A chat needs a title."))
-        return self._row(await self._store.label(conversation, owner=owner, title=title, pinned=pinned))
+        record = await self._store.label(conversation, owner=owner, title=title, pinned=pinned)
+        return self._row(record, await self._running.conversations(owner))
 
     async def delete(self, owner: str, conversation: str) -> None:
         """Stop the answer, and hide the conversation. It is erased after `UNDO_SECONDS`. Raises `NotFound`."""
         await self._store.get(conversation, owner=owner)
         for _attempt in range(ATTEMPTS):
-            await self._stop_answer(owner, conversation)
+            await self._running.stop([conversation], owner, wait=True)
             record = await self._store.get(conversation, owner=owner)
             await run_to_completion(self._hide(record))
             if conversation in self._deleted:
-                if live := self._live_runs.get(conversation, owner):  # it has begun in this moment
-                    live.run.cancel("user_request")
+                await self._running.stop([conversation], owner)  # one that has begun in this moment
                 return
         raise Conflict(CHANGED_ELSEWHERE)
 
@@ -193,29 +193,17 @@ class ConversationList:
 
     # Helpers
 
-    def _row(self, record: Record) -> Row:
-        answering = self._live_runs.get(record.id, record.owner)
-        if answering is not None:
-            with answering.watched():  # a page that looks at the list still wants the answer
-                pass
+    def _row(self, record: Record, answering: Collection[str]) -> Row:
+        """Return the row of a record. `answering` are the conversations in which other replicas write."""
+        is_answering = self._running.is_wanted(record.id, record.owner) or record.id in answering
         return Row(
             id=record.id,
             title=record.title,
             pinned=record.pinned,
             updated_at=record.updated_at,
-            state="answering" if answering else "waiting" if record.pending else "",
+            state="answering" if is_answering else "waiting" if record.pending else "",
             naming=self._is_naming(record.id),
         )
-
-    async def _stop_answer(self, owner: str, conversation: str) -> None:
-        live = self._live_runs.get(conversation, owner)
-        if live is None:
-            return
-        live.run.cancel("user_request")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
-                while not live.run.done:
-                    await live.run.wait_for_update(sys.maxsize)
 
     async def _hide(self, record: Record) -> None:
         """Expire the conversation, unless it was saved meanwhile."""

@@ -5,7 +5,6 @@ names the owner and is refused for conversations of other owners.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -21,14 +20,15 @@ from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers import Models
-from agent.run import Run
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
-from agent.web.chat.answer_permit import AnswerPermit, permit_answer
+from agent.web.chat.answer_permit import AnswerPermit
+from agent.web.chat.answer_runs import AnswerRuns
 from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, message_parts
 from agent.web.chat.branches import Branches
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch
@@ -36,15 +36,15 @@ from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
-from agent.web.chat.run_setup import Choices, RunSetup, set_up_run
+from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.storage_status import StorageStatus
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, record_of, waits_for_answer
+from agent.web.chat.takeovers import Takeovers
 from agent.web.chat.temporary import TemporaryChats
-from agent.web.chat.temporary_memory import TemporaryMemory, is_temporary
+from agent.web.chat.temporary_memory import TemporaryMemory
 from agent.web.chat.titles import Titles
 from agent.web.chat.transcript import (
     is_prompt,
@@ -79,16 +79,30 @@ class Conversations:
         self.attachment_limits = PUBLIC_LIMITS if settings.public else AttachmentLimits()
         # A private page finishes every answer, within `run_seconds`.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
-        self._store, self._histories, self.storage = store, RecentHistories(store), StorageStatus(store)
+        self._store, self.storage = store, StorageStatus(store)
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
-        self.rate_limiter = RateLimiter(settings.public)
         self.remembered, self.replies = RememberedSettings(), Replies()
         self._titles = Titles(settings, store, self.models)
-        self.list = ConversationList(store, media, self.live_runs, self.replies, self._titles.is_pending)
-        self.views = ChatViews(store, self.live_runs, self.replies)
+        self.running = RunningAnswers(store, self.live_runs)
+        self.list = ConversationList(store, media, self.running, self.replies, self._titles.is_pending)
+        self.views = ChatViews(store, self.running, self.replies)
         self.temporary = TemporaryChats(temporary or TemporaryMemory(), self.live_runs, self._forget_conversation)
-        periods = RetentionPeriods.of(settings)
-        self.branches = Branches(store, media, self._quota, periods, self.list.is_in_use, self.temporary)
+        periods, in_use = RetentionPeriods.of(settings), self.list.is_in_use
+        self.branches = Branches(store, media, self._quota, periods, in_use, self.running.is_busy, self.temporary)
+        self.runs = AnswerRuns(
+            settings,
+            store,
+            media,
+            self.models,
+            self.tools,
+            live_runs=self.live_runs,
+            rate_limiter=RateLimiter(settings.public),
+            quota=self._quota,
+            titles=self._titles,
+            temporary=self.temporary,
+            is_in_use=in_use,
+        )
+        self.takeovers = Takeovers(store, self.runs)
 
     # Queries
 
@@ -122,11 +136,11 @@ class Conversations:
         `report` is called while files are read. If a suspended run has a question, the text is the reply to it, and the
         result is None if more questions are left. Raises an `AgentError` with a message; then nothing was stored.
         """
-        self._check_not_busy(conversation)
         owner, files = visitor.owner, (value or {}).get("files")
+        await self._check_not_busy(conversation, owner)
         if conversation is not None and not files and await waits_for_answer(self._store, owner, conversation):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
-        async with self._permit(visitor, choices, conversation) as permit:
+        async with self.runs.permit(visitor, choices, conversation) as permit:
             if files:
                 permit.reservation.count_for_all()
             parts = await message_parts(
@@ -160,29 +174,29 @@ class Conversations:
         parse_answer(turn.question, text)
         replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
         if replace(turn, replies=replies).question is not None:
-            with self.rate_limiter.reserve_answer(visitor):
+            with self.runs.rate_limiter.reserve_answer(visitor):
                 self.replies.put(record, replies)
             return None
-        async with self._permit(visitor, choices, conversation) as permit:
+        async with self.runs.permit(visitor, choices, conversation) as permit:
             # The pending calls need the tools, even if they were switched off since.
             choices, texts = replace(choices, tools=True), list(replies.values())
             await permit.reserve(size_of(texts))
-            setup = await self._set_up_run(record, choices, permit, texts, resumed=True)
+            setup = await self.runs.set_up(record, choices, permit, texts, resumed=True)
             answers = {
                 call["id"]: parse_answer(call, replies[call["id"]]) for call in unanswered_tool_calls(turn.bubbles)
             }
             suspension = replace(Suspension.of(setup.context), options=asdict(setup.options))
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
-            live = self._begin(run, setup, permit, resumed=True)
+            live = self.runs.begin(run, setup, permit, resumed=True)
             await run_to_completion(setup.journal.claim(run))
         self.replies.forget(conversation)
         return live
 
     async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
         """Answer the last message again, on its own branch. Raises `Conflict` if it is no longer the last one."""
-        self._check_not_busy(conversation)
-        async with self._permit(visitor, choices, conversation) as permit:
+        await self._check_not_busy(conversation, visitor.owner)
+        async with self.runs.permit(visitor, choices, conversation) as permit:
             entry, record, _ = await self._find_last(visitor.owner, conversation, entry_id)
             await self._answer_again(record, entry, None, choices, permit)
 
@@ -194,8 +208,8 @@ class Conversations:
         If the model cannot continue its own text, it gets `text` as an ordinary message. Return its name then, else "".
         Raises `Conflict`.
         """
-        self._check_not_busy(conversation)
-        async with self._permit(visitor, choices, conversation) as permit:
+        await self._check_not_busy(conversation, visitor.owner)
+        async with self.runs.permit(visitor, choices, conversation) as permit:
             _head, record, entries = await self._find_last(visitor.owner, conversation, entry_id)
             if not is_unfinished(last := entries[-1].note):
                 raise Conflict(CHAT_CHANGED)
@@ -205,9 +219,9 @@ class Conversations:
                 await self._start(record, [text], choices, permit)
                 return spec.label
             await permit.reserve(size_of([]))
-            setup = await self._set_up_run(record, choices, permit, (), resumed=True)
+            setup = await self.runs.set_up(record, choices, permit, (), resumed=True)
             run = setup.agent.continue_answer(setup.context, options=setup.options, journal=setup.journal)
-            self._begin(run, setup, permit, resumed=True, continues=last.run_id)
+            self.runs.begin(run, setup, permit, resumed=True, continues=last.run_id)
             await run_to_completion(setup.journal.claim(run))
             return ""
 
@@ -218,8 +232,8 @@ class Conversations:
         if not text.strip():
             raise InputError(WRITE_FIRST)
         check_length(text)
-        self._check_not_busy(conversation)
-        async with self._permit(visitor, choices, conversation) as permit:
+        await self._check_not_busy(conversation, visitor.owner)
+        async with self.runs.permit(visitor, choices, conversation) as permit:
             entries, record = await self._entries(visitor.owner, conversation)
             entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
             if entry is None:
@@ -229,7 +243,7 @@ class Conversations:
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its text. Raises `Conflict` like `retry`."""
         entry, record, _ = await self._find_last(owner, conversation, entry_id)
-        self._check_not_busy(conversation)  # an answer can have begun while the messages were read
+        await self._check_not_busy(conversation, owner)  # an answer can have begun while the messages were read
         await self._store.save(branch(record, entry.parent_id))
         return message_text(entry)
 
@@ -243,6 +257,7 @@ class Conversations:
 
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""
+        await self.takeovers.aclose()
         await self.temporary.aclose()
         await self.live_runs.close()
         await self._titles.aclose()
@@ -252,7 +267,7 @@ class Conversations:
     # Helpers
 
     def _forget_conversation(self, conversation: str) -> None:
-        self._histories.forget(conversation)
+        self.runs.histories.forget(conversation)
         self.replies.forget(conversation)
         self.list.forget(conversation)
 
@@ -266,20 +281,13 @@ class Conversations:
     async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
         if conversation is None:
             raise Conflict(MESSAGE_GONE)
-        self._check_not_busy(conversation)
+        await self._check_not_busy(conversation, owner)
         record = await self._store.get(conversation, owner=owner)
         return await self._store.history(record), record
 
-    def _permit(
-        self, visitor: Visitor, choices: Choices, conversation: str | None
-    ) -> AbstractAsyncContextManager[AnswerPermit]:
-        """Return the permit for one answer. Get it before reading anything large."""
-        quota = self.temporary if is_temporary(conversation) else self._quota
-        return permit_answer(self.rate_limiter, self.models, quota, self.list.is_in_use, visitor, choices)
-
-    def _check_not_busy(self, conversation: str | None) -> None:
+    async def _check_not_busy(self, conversation: str | None, owner: str) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""
-        if conversation is not None and self.live_runs.is_busy(conversation):
+        if await self.running.is_busy(conversation, owner):
             raise Conflict(STILL_WRITING)
 
     async def _answer_again(
@@ -296,49 +304,11 @@ class Conversations:
 
     async def _start(self, record: Record, parts: list[UserContent], choices: Choices, permit: AnswerPermit) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
-        setup = await self._set_up_run(record, choices, permit, parts)
+        setup = await self.runs.set_up(record, choices, permit, parts)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
-        live = self._begin(run, setup, permit)
+        live = self.runs.begin(run, setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
         await run_to_completion(setup.journal.wait_for_first_write(run))
         self.replies.forget(record.id)
-        return live
-
-    async def _set_up_run(
-        self,
-        record: Record,
-        choices: Choices,
-        permit: AnswerPermit,
-        new_parts: Sequence[UserContent],
-        *,
-        resumed: bool = False,
-    ) -> RunSetup:
-        return await set_up_run(
-            record,
-            choices,
-            permit.connection,
-            settings=self.settings,
-            histories=self._histories,
-            media=self.media,
-            tools=self.tools,
-            new_parts=new_parts,
-            resumed=resumed,
-        )
-
-    def _begin(
-        self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False, continues: str = ""
-    ) -> LiveRun:
-        spec = permit.connection.spec
-        has_no_title = self._titles.is_wanted(setup.journal.record, spec)
-
-        async def end() -> None:
-            if has_no_title:
-                self._titles.begin(permit.visitor, setup.journal.record, spec.id, run)
-            await permit.aclose()
-
-        live = self.live_runs.start(run, setup.journal, end, resumed=resumed, continues=continues)
-        if has_no_title:
-            self._titles.expect(live.conversation)
-        permit.hand_over()
         return live

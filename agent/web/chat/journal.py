@@ -15,6 +15,7 @@ from agent.run import Run
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.run_log import RunLog
+from agent.web.chat.run_request import RunRequest
 from agent.web.chat.transcript import first_words
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ class Omitted:
 class StoreJournal:
     """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log of the run.
 
-    `omitted` is the part of the history that the model is not sent. `periods` are the retention periods.
+    `omitted` is the part of the history that the model is not sent. `periods` are the retention periods. `request` is
+    stored for other replicas.
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class StoreJournal:
         record: Record,
         omitted: Omitted,
         periods: RetentionPeriods = FOR_EVER,
+        request: RunRequest | None = None,
     ) -> None:
         self.record = record
         self.first_write: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.omitted = omitted
-        self.log = RunLog(store, media, record)
+        self.log = RunLog(store, media, record, request)
         self._store, self._media, self._periods = store, media, periods
         self._saving = asyncio.Lock()
         self._open_calls: tuple[str, ...] = ()
@@ -68,14 +71,20 @@ class StoreJournal:
             async with self._saving:
                 if self.first_write.done():
                     return self.first_write.result()
-                expires_at = self._periods.until(self.record.owner, running=True)
-                self.record = await self._store.save(replace(self.record, expires_at=expires_at))
+                claimed = replace(self.record, expires_at=self._periods.until(self.record.owner, running=True))
+                async with self.log.saving(Note()) as events:
+                    self.record = await self._store.save(claimed, (), events)
         except AgentError:
             run.cancel()
             raise
 
     async def write(self, message: ModelMessage, note: Note) -> None:
-        """Store a message with its note. See `agent.run.Journal`."""
+        """Store a message with its note. See `agent.run.Journal`.
+
+        The last message of a run that is left to another replica is not stored: that one has its text from the events.
+        """
+        if self.log.is_released and note.ended is not None:
+            return
         try:
             await self._save(message, self.omitted.on(note))
         except BaseException as failure:

@@ -3,20 +3,22 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import Context
 from time import monotonic
 from typing import Any
 
 from agent.errors import Conflict, InputError
-from agent.history import Record
+from agent.history import Record, RunEvent
 from agent.i18n import _
 from agent.providers import acting_for
 from agent.run import Run
+from agent.runtime.retry import Wait
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.run_log import RunLog
-from agent.web.chat.transcript import Bubble
+from agent.web.chat.running_answer import IDLE_SECONDS, Ending
+from agent.web.chat.transcript import Bubble, generated_files
 
 EVENT_SECONDS = 0.03
 """The shortest time between two events of an answer. The first and the last event never wait.
@@ -24,9 +26,6 @@ EVENT_SECONDS = 0.03
 The stream of the model sets the pace (`agent.providers.http.ReadPace`). This is for runs that no such stream feeds."""
 UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
-IDLE_SECONDS = 1.0
-"""Seconds after which readers of a silent run are woken anyway, so that the server notices if they are gone."""
-
 log = logging.getLogger(__name__)
 
 EndCallback = Callable[[], Awaitable[None]]
@@ -35,7 +34,7 @@ STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to 
 
 
 class LiveRun:
-    """A run, its event log, and the number of pages that watch it.
+    """A `RunningAnswer` that this process writes: a run, its event log, and the number of pages that watch it.
 
     `resumed` is True if it continues a suspended turn or an unfinished text. The run is cancelled if nobody has watched
     it for `grace` seconds; None: it always finishes. `frames` holds what pages share of this answer, until it has
@@ -53,22 +52,84 @@ class LiveRun:
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
 
+    @property
+    def run_id(self) -> str:
+        """Implement `RunningAnswer.run_id`."""
+        return self.run.id
+
+    @property
+    def events(self) -> Sequence[RunEvent]:
+        """Implement `RunningAnswer.events`."""
+        return self.log.events
+
+    @property
+    def number(self) -> int:
+        """Implement `RunningAnswer.number`."""
+        return self.log.number
+
+    @property
+    def bubbles(self) -> Sequence[Bubble]:
+        """Implement `RunningAnswer.bubbles`."""
+        return self.log.bubbles
+
+    @property
+    def waiting(self) -> Wait | None:
+        """Implement `RunningAnswer.waiting`."""
+        return self.run.waiting
+
+    @property
+    def reasoning(self) -> tuple[float, ...]:
+        """Implement `RunningAnswer.reasoning`."""
+        return self.run.reasoning
+
+    @property
+    def quiet_since(self) -> float:
+        """Implement `RunningAnswer.quiet_since`."""
+        return max(self.started_at, self.run.emitted_at[-1] if self.run.emitted_at else 0.0)
+
+    @property
+    def ending(self) -> Ending | None:
+        """Implement `RunningAnswer.ending`."""
+        result = self.run.result
+        if result is None or self.log.is_released:
+            return None
+        return Ending(self.omitted.on(result.note), generated_files(result.context.messages, self.owner))
+
+    @property
+    def is_ended(self) -> bool:
+        """Implement `RunningAnswer.is_ended`."""
+        return self.log.is_ended and self.run.done
+
+    async def publish(self) -> None:
+        """Implement `RunningAnswer.publish`."""
+        await self.log.publish()
+
+    async def stop(self) -> None:
+        """Implement `RunningAnswer.stop`."""
+        self.run.cancel("user_request")
+
+    async def wait_for_end(self) -> None:
+        """Implement `RunningAnswer.wait_for_end`."""
+        while not self.run.done:
+            await self.run.wait_for_update(sys.maxsize)
+
     async def updates(self) -> AsyncGenerator[int]:
         """Yield the number of the newest event after each update, and once more when the run has its result."""
         run, log = self.run, self.log
         with self.watched():
             await log.publish()
             while not log.is_ended:
+                if log.is_released:
+                    return
                 if run.done:
                     await log.end()
                 number = log.number
                 yield number
                 await log.wait_for_event(number, IDLE_SECONDS)
-            while not run.done:
-                await run.wait_for_update(sys.maxsize)
+            await self.wait_for_end()
             yield log.number
 
-    async def bubbles(self) -> AsyncGenerator[list[Bubble]]:
+    async def bubble_updates(self) -> AsyncGenerator[list[Bubble]]:
         """Yield all bubbles after each update while the answer is written, and once more when it has ended."""
         async with aclosing(self.updates()) as updates:
             async for _ in updates:
@@ -166,11 +227,6 @@ class LiveRuns:
         task.add_done_callback(lambda _: self._remove(live))  # also if the task never took its first step
         return live
 
-    def stop(self, conversation: str | None, owner: str) -> None:
-        """Cancel the running answer of this owner's conversation, if there is one."""
-        if live := self.get(conversation, owner):
-            live.run.cancel("user_request")
-
     def is_busy(self, conversation: str) -> bool:
         """Return True if an answer is being written in this conversation."""
         return self._find(conversation) is not None
@@ -183,12 +239,13 @@ class LiveRuns:
     async def close(self, seconds: float = 0.0) -> None:
         """Start no more runs, let running ones go on for `seconds`, cancel the rest, and wait until all is stored.
 
-        Can be called again meanwhile to end them sooner.
+        Runs that another replica can finish are left to it. Can be called again meanwhile to end them sooner.
         """
         self.is_closing = True
         if self._end_tasks and seconds:
             await asyncio.wait(self._end_tasks, timeout=seconds)
-        for live in self._runs.values():
+        for live in [*self._runs.values()]:
+            await live.log.release()
             live.run.cancel("shutdown")
         if self._end_tasks:
             await asyncio.wait(self._end_tasks)

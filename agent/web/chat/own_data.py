@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
 
 from agent.history import HistoryStore, Record
 from agent.media.store import MediaStore, ids_in
-from agent.web.chat.conversation_list import ATTEMPTS, STOP_SECONDS
+from agent.web.chat.conversation_list import ATTEMPTS
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
 
@@ -69,24 +67,13 @@ class OwnData:
         for _attempt in range(ATTEMPTS):  # a conversation that was saved since it was read needs another one
             if not records:
                 break
-            await self._stop_answers(records)
+            await self._conversations.running.stop([record.id for record in records], owner, wait=True)
             for record in records:
                 await delete_conversation(self._store, self._media, record, self._conversations.live_runs.is_busy)
             records = [record for record in await self._records(owner) if record.id in deleted]
         self._conversations.forget(owner, deleted.difference(record.id for record in records))
         await self._remove_files(owner, began)
         return await self.summary(owner)
-
-    async def _stop_answers(self, records: Sequence[Record]) -> None:
-        found = [self._conversations.live_runs.get(record.id, record.owner) for record in records]
-        running = [live for live in found if live is not None]
-        for live in running:
-            live.run.cancel("user_request")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
-                for live in running:
-                    while not live.run.done:
-                        await live.run.wait_for_update(sys.maxsize)
 
     async def _remove_files(self, owner: str, before: float) -> None:
         """Remove the files that no message names, except those of a message that was begun since `before`."""

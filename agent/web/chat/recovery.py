@@ -1,7 +1,7 @@
 """Ends the answers that a killed server left unfinished: stores the text that their events have, as interrupted.
 
-It runs once, before the server takes requests, or later if the store was away. One process serves a history, so no
-other one can be writing them.
+It runs once, before the server takes requests, or later if the store was away. For a store that several processes
+share, `agent.web.chat.replica` does this instead.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from dataclasses import replace
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from agent.errors import AgentError, StoreUnavailable
-from agent.history import Entry, HistoryStore, Note, RunEvent, RunEvents, Timings, UnfinishedRun, now
+from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, Timings, UnfinishedRun, now
 from agent.messages.repair import estimate_tokens
 from agent.web.chat.run_log import ending_values
 from agent.web.chat.transcript import NO_ENDING
@@ -56,7 +56,7 @@ async def end_interrupted_runs(store: HistoryStore, is_busy: Callable[[str], boo
         if is_busy(run.conversation_id):
             continue
         try:
-            await _end(store, run)
+            await end_interrupted_run(store, run)
             ended += 1
         except StoreUnavailable:
             raise
@@ -65,29 +65,58 @@ async def end_interrupted_runs(store: HistoryStore, is_busy: Callable[[str], boo
     return ended
 
 
-async def _end(store: HistoryStore, run: UnfinishedRun) -> None:
+async def end_interrupted_run(store: HistoryStore, run: UnfinishedRun, ending: Note = NO_ENDING) -> None:
+    """End one unfinished run, and store the text that its events have. `ending` says why it was not finished."""
     record = await store.get(run.conversation_id, owner=run.owner)
     events = await store.runs.events(run.run_id, owner=run.owner)
+    await _save_text(store, run, record, events, ending, _ending_events(run, events, ending, with_error=True))
+
+
+async def save_partial(
+    store: HistoryStore, run: UnfinishedRun, record: Record, events: Sequence[RunEvent], ending: Note
+) -> Record:
+    """Store the text of a run that its events have, without ending the run. Return the record with it."""
+    return await _save_text(store, run, record, events, ending, None)
+
+
+async def append_end(store: HistoryStore, run: UnfinishedRun, events: Sequence[RunEvent], ending: Note) -> None:
+    """End a run that has these events. Its text is stored already, and another run goes on with it."""
+    await store.runs.append(_ending_events(run, events, ending, with_error=False))
+
+
+async def _save_text(
+    store: HistoryStore,
+    run: UnfinishedRun,
+    record: Record,
+    events: Sequence[RunEvent],
+    ending: Note,
+    last: RunEvents | None,
+) -> Record:
+    """Store the text of a run as a message, if its events have any, and `last`. Return the newest record."""
+    stored = await store.history(record, limit=1)
+    newest = stored[-1].note if stored else None
+    parts = partial_answer([event for event in events if event.number > run.saved])
+    if newest is None or not _follows(newest, run, events) or not parts:
+        if last is not None:
+            await store.runs.append(last)
+        return record
+    message = ModelResponse(parts=parts, state="interrupted")
+    tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
+    note = replace(ending, run_id=run.run_id, model=newest.model, timings=tokens, at=now())
+    entry = Entry(parent_id=record.head_id, message=message, note=note)
+    return await store.save(replace(record, head_id=entry.id), [entry], last)
+
+
+def _ending_events(run: UnfinishedRun, events: Sequence[RunEvent], ending: Note, *, with_error: bool) -> RunEvents:
     number = events[-1].number + 1 if events else run.saved + 1
-    values = ending_values(NO_ENDING, with_error=True)
-    last = RunEvents(
+    values = ending_values(ending, with_error=with_error)
+    return RunEvents(
         run_id=run.run_id,
         conversation_id=run.conversation_id,
         owner=run.owner,
         events=[RunEvent.of(number + place, value) for place, value in enumerate(values)],
         has_ended=True,
     )
-    stored = await store.history(record, limit=1)
-    newest = stored[-1].note if stored else None
-    parts = partial_answer([event for event in events if event.number > run.saved])
-    if newest is None or not _follows(newest, run, events) or not parts:
-        await store.runs.append(last)
-        return
-    message = ModelResponse(parts=parts, state="interrupted")
-    tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
-    note = replace(NO_ENDING, run_id=run.run_id, model=newest.model, timings=tokens, at=now())
-    entry = Entry(parent_id=record.head_id, message=message, note=note)
-    await store.save(replace(record, head_id=entry.id), [entry], last)
 
 
 def _follows(newest: Note, run: UnfinishedRun, events: Sequence[RunEvent]) -> bool:

@@ -4,7 +4,7 @@ import sys
 from collections import OrderedDict
 from dataclasses import fields
 
-from agent.web.chat.run_setup import Choices
+from agent.web.chat.choices import Choices
 from agent.web.chat.visitor import Visitor
 
 MAX_OWNERS = 1000

@@ -13,16 +13,19 @@ from time import monotonic
 from typing import Any, cast
 
 from agent.errors import AgentError, Conflict, NotFound
-from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents
+from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents, replicas_of
 from agent.media.references import reference_of, with_urls
 from agent.media.store import MediaStore
 from agent.responses import Response
 from agent.run import Run
 from agent.runtime.retry import Wait
+from agent.web.chat.run_request import RunRequest
 from agent.web.chat.transcript import Bubble, fold_responses
 
 EVENT_STORE_SECONDS = 2.0
 """Seconds between two writes of events to the store, which is the most text that a killed process loses."""
+SHARED_STORE_SECONDS = 0.5
+"""The same for a store that other replicas read."""
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +33,19 @@ log = logging.getLogger(__name__)
 class RunLog:
     """The events of one run, from its first stored message to its end.
 
-    `events` are all published ones and `bubbles` shows them folded. `is_ended` is True after the last event. Only the
-    tasks of the server's event loop use it.
+    `events` are all published ones and `bubbles` shows them folded. `is_ended` is True after the last event, and
+    `is_released` if another replica will write it. Only the tasks of the server's event loop use it.
     """
 
-    def __init__(self, store: HistoryStore, media: MediaStore, record: Record) -> None:
+    def __init__(
+        self, store: HistoryStore, media: MediaStore, record: Record, request: RunRequest | None = None
+    ) -> None:
         self._store, self._media, self._record = store, media, record
+        self._replicas = replicas_of(store)
+        self._is_shared = self._replicas is not None
+        self.is_released = False
+        self._request = request if self._is_shared else None
+        self._store_seconds = SHARED_STORE_SECONDS if self._is_shared else EVENT_STORE_SECONDS
         self.events: list[RunEvent] = []
         self.bubbles: list[Bubble] = []
         self.is_ended = False
@@ -63,7 +73,7 @@ class RunLog:
         """Wait up to `seconds` for an event with a higher number than `after`, or for the end."""
         try:
             async with asyncio.timeout(seconds):
-                while self.number <= after and not self.is_ended:
+                while self.number <= after and not self.is_ended and not self.is_released:
                     await self._published.wait()
         except TimeoutError:
             return
@@ -78,15 +88,23 @@ class RunLog:
     def attach(self, run: Run, continues: str = "") -> None:
         """Begin the log of this run. Call it before the run starts. `continues` is the run whose text it continues."""
         self._run = run
-        more = {"continues": continues} if continues else {}
+        more: dict[str, Any] = {"continues": continues} if continues else {}
+        if self._request is not None:
+            more["request"] = self._request.value()
         self._publish([*self._numbered([{"type": "begun", "run": run.id, "conversation": self._record.id, **more}])])
 
     async def store_if_due(self) -> None:
-        """Store new events if the last write was `EVENT_STORE_SECONDS` ago.
+        """Store new events if the last write was some time ago, see `store_events`."""
+        if self._stored != self.number and monotonic() - self._stored_at >= self._store_seconds:
+            await self.store_events()
 
-        A failure does not end the answer. It is logged, and the next message that cannot be stored ends the run.
+    async def store_events(self) -> None:
+        """Store new events.
+
+        A failure does not end the answer. It is logged, and the next message that cannot be stored ends the run. But if
+        another replica has taken the run, or the conversation is gone from a shared store, the run is cancelled.
         """
-        if not self._can_store or self._stored == self.number or monotonic() - self._stored_at < EVENT_STORE_SECONDS:
+        if not self._can_store:
             return
         async with self._lock:
             pending = self.events[self._stored :]
@@ -97,6 +115,8 @@ class RunLog:
             except AgentError as error:
                 self._can_store = not isinstance(error, Conflict | NotFound)  # until a message is stored
                 log.warning("events of run %s were not stored: %s", self._id, error)
+                if self._is_shared and not self._can_store and self._run is not None:
+                    self._run.cancel("taken_over")
             self._stored_at = monotonic()
 
     @asynccontextmanager
@@ -114,10 +134,23 @@ class RunLog:
             self._stored_at, self._can_store = monotonic(), True
             self._publish_end(note, ending)
 
+    async def release(self) -> bool:
+        """Leave the run to another replica: store its events, and from now on no end. Return False if none can take it.
+
+        Call it before the run is cancelled. Readers get no end either, and find the run at the other replica.
+        """
+        if self._replicas is None or not self._replicas.id or self._run is None or self.is_ended:
+            return False
+        await self.publish()
+        await self.store_events()
+        self.is_released = self._can_store and self._stored == self.number
+        self._wake_readers()
+        return self.is_released
+
     async def end(self) -> None:
         """Publish the end of a run whose last message could not be stored, or that was refused."""
         async with self._lock:
-            if not self.is_ended and self._run is not None and self._run.result is not None:
+            if not self.is_released and not self.is_ended and self._run is not None and self._run.result is not None:
                 await self._take()
                 note = self._run.result.note
                 self._publish_end(note, self._ending(note))
@@ -155,8 +188,11 @@ class RunLog:
         self.events += events
         self.is_ended = self.is_ended or is_ended
         if events or is_ended:
-            self._published.set()
-            self._published = asyncio.Event()
+            self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        self._published.set()
+        self._published = asyncio.Event()
 
     def _ending(self, note: Note) -> list[RunEvent]:
         """Return the last events: the error if the run failed and readers do not have it yet, then the end."""

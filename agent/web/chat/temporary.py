@@ -5,7 +5,6 @@ process. An answer that is being written is cancelled then.
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
@@ -14,9 +13,9 @@ from time import monotonic
 from agent.errors import Limited, NotFound
 from agent.history import Record
 from agent.i18n import _
-from agent.web.chat.conversation_list import STOP_SECONDS
 from agent.web.chat.expiry import IsBusy
 from agent.web.chat.live_runs import LiveRun, LiveRuns
+from agent.web.chat.running_answers import STOP_SECONDS
 from agent.web.chat.storage_quota import Reserve
 from agent.web.chat.temporary_memory import TemporaryChat, TemporaryMemory
 from agent.web.chat.temporary_store import FULL
@@ -142,8 +141,7 @@ class TemporaryChats:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    while not live.run.done:
-                        await live.run.wait_for_update(sys.maxsize)
+                    await live.wait_for_end()
         finally:
             del self._memory.ending[live.conversation]
 

@@ -21,6 +21,7 @@ from agent.history import (
     RunStore,
     SearchHit,
     UnfinishedRun,
+    replicas_of,
 )
 from agent.i18n import _
 from agent.web.chat.temporary_memory import TemporaryMemory, is_temporary, size_in_memory
@@ -37,6 +38,7 @@ class TemporaryStore:
         self.runs: RunStore = _Runs(store.runs, memory)
         self.links: LinkStore = _Links(store.links, memory)
         self.retention: RetentionStore = _Retention(store.retention, memory)
+        self.replicas = replicas_of(store)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. Raises `Limited` if a temporary chat needs more memory than there is."""

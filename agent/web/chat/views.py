@@ -4,8 +4,9 @@ from agent.errors import NotFound
 from agent.history import HistoryStore
 from agent.web.chat.branches import versions_of
 from agent.web.chat.chat_view import ChatView, RunningTurn, with_versions
-from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.replies import Replies
+from agent.web.chat.running_answer import RunningAnswer
+from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.stored_entries import newest_entries
 from agent.web.chat.transcript import to_turns
 
@@ -14,21 +15,21 @@ WINDOW = 30
 
 
 class ChatViews:
-    """Reads views from the store. `live_runs` are the answers that are being written, `replies` those of visitors."""
+    """Reads views from the store. `running` are the answers that are being written, `replies` those of visitors."""
 
-    def __init__(self, store: HistoryStore, live_runs: LiveRuns, replies: Replies) -> None:
-        self._store, self._live_runs, self._replies = store, live_runs, replies
+    def __init__(self, store: HistoryStore, running: RunningAnswers, replies: Replies) -> None:
+        self._store, self._running, self._replies = store, running, replies
 
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
         """Return the newest turns of a stored conversation. It is missing if this owner does not have it."""
-        live = self._live_runs.get(conversation, owner)
+        live = await self._running.get(conversation, owner)
         while True:
             try:
                 record, entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
             except NotFound:
                 return ChatView(is_missing=True)
             versions = await versions_of(self._store, record)
-            before, live = live, self._live_runs.get(conversation, owner)
+            before, live = live, await self._running.get(conversation, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
@@ -37,7 +38,7 @@ class ChatViews:
         turns = to_turns(entries, replies=self._replies.get(conversation))
         return ChatView(turns=with_versions(turns, versions), has_earlier=has_earlier)
 
-    async def running_turn(self, live: LiveRun) -> RunningTurn:
+    async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
         record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
         return RunningTurn(live, entries, await versions_of(self._store, record))

@@ -13,9 +13,9 @@ import gradio as gr
 from agent.errors import InputError
 from agent.i18n import _
 from agent.result import checked_options
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
-from agent.web.chat.run_setup import Choices
 from agent.web.ui.page_sessions import PageSessions
 from agent.web.ui.submit import submit, toast_errors
 
@@ -68,7 +68,7 @@ async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:
     unlike a page, does not come back.
     """
     try:
-        async with aclosing(live.bubbles()) as stream:
+        async with aclosing(live.bubble_updates()) as stream:
             async for bubbles in stream:
                 yield {
                     "text": "\n\n".join(one.text for one in bubbles if one.first.type == "output_text"),

@@ -33,7 +33,9 @@ class AttachmentHandlers:
         self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
         self._visitor_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._check_slots = asyncio.Semaphore(MAX_CHECKED_MESSAGES)
-        self._links = LinkFetcher(guard, conversations.rate_limiter, max_bytes=conversations.settings.max_upload_bytes)
+        self._links = LinkFetcher(
+            guard, conversations.runs.rate_limiter, max_bytes=conversations.settings.max_upload_bytes
+        )
 
     async def extract_text(self, on: bool, model: str | None, request: gr.Request) -> Updates:
         """Switch the text extraction from images and audio, which changes the files that can be attached."""

@@ -7,7 +7,7 @@ import gradio as gr
 
 from agent.web.chat.chat_view import ChatView
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.running_answer import RunningAnswer
 from agent.web.ui.components import Updates, composer
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession
@@ -45,7 +45,7 @@ class ChatWidgets:
         }
 
     def view(
-        self, session: PageSession, messages: Sequence[WireMessage] | None, live: LiveRun | None
+        self, session: PageSession, messages: Sequence[WireMessage] | None, live: RunningAnswer | None
     ) -> dict[str, Any]:
         """Return what live.js shows: the stored messages (None: those that it has) and the URL of a live answer.
 
@@ -55,7 +55,7 @@ class ChatWidgets:
         query = "format=page" + (f"&guest={token}" if token else "")
         return {
             "messages": messages,
-            "live": f"runs/{live.run.id}/events?{query}" if live else "",
+            "live": f"runs/{live.run_id}/events?{query}" if live else "",
             "window": session.window,
             "conversation": session.conversation or "",
             "guest": token,

@@ -14,8 +14,8 @@ from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import LONGEST_NAME
 from agent.providers import Status, is_off
 from agent.web.chat.attachments import AttachmentPlan, kinds
+from agent.web.chat.choices import Choices, limit_of, temperature_of, text_of
 from agent.web.chat.model_menu import shown_name
-from agent.web.chat.run_setup import Choices, limit_of, temperature_of, text_of
 from agent.web.ui.examples import examples
 from agent.web.ui.layout import TEMPERATURE, Widgets
 

@@ -14,10 +14,10 @@ from agent.errors import AgentError, Conflict
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.providers import preload
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.questions import PressedButton, QuestionId
-from agent.web.chat.run_setup import Choices
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.branch_handlers import BranchHandlers
@@ -82,7 +82,7 @@ class Handlers:
         if chosen.extract_text:
             await self._conversations.transcriber.check_models()
         spec = self._conversations.model_for(session.owner, None)
-        busy = session.conversation is not None and self._conversations.live_runs.is_busy(session.conversation)
+        busy = await self._conversations.running.is_busy(session.conversation, session.owner)
         shown = self._model.menu(session, spec) | self._model.for_model(session, spec, busy=busy)
         return shown | {self.widgets.settings.extract_text: chosen.extract_text}
 
@@ -200,7 +200,7 @@ class Handlers:
         if (request.session_hash or "") in self._submissions:
             return no_updates()
         await self._conversations.storage.check()
-        busy = self._conversations.live_runs.get(session.conversation, session.owner) is not None
+        busy = await self._conversations.running.is_busy(session.conversation, session.owner)
         return {
             self.widgets.composer.box: composer(busy=busy),
             self.widgets.composer.sending: "",
@@ -208,12 +208,12 @@ class Handlers:
             self.widgets.timer: self._model.timer(),
         }
 
-    def stop(self, request: gr.Request) -> None:
+    async def stop(self, request: gr.Request) -> None:
         """Cancel the answer that is being written, or the file processing before it."""
         session = self._sessions.get(request)
         if sending := self._submissions.get(request.session_hash or ""):
             sending.stop()
-        self._conversations.live_runs.stop(session.conversation, session.owner)
+        await self._conversations.running.stop([session.conversation], session.owner)
 
     # Helpers
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from agent.i18n.translator import Translator
 from agent.web.chat.chat_view import RunningTurn
-from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.running_answer import RunningAnswer
 from agent.web.run_event_routes import FRAMES, Frame, number_in
 from agent.web.ui.render import Formulas, WireMessage, render_turn
 from agent.web.ui.view import wait_text
@@ -61,7 +61,7 @@ class PageFrames:
         because a wait is shown, too.
         """
         live = self._turn.live
-        state, now = (live.log.number, live.run.done), monotonic()
+        state, now = (live.number, live.ending is not None), monotonic()
         if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
             return
         self._rendered, self._rendered_at, self._whole = state, now, None
@@ -72,7 +72,7 @@ class PageFrames:
 
     def _render(self, watched_since: float) -> list[WireMessage]:
         turn = self._turn.turn(watched_since)
-        waiting = wait_text(self._turn.live.run.waiting, self._translator)
+        waiting = wait_text(self._turn.live.waiting, self._translator)
         return render_turn(turn, waiting, self._translator, self._formulas)
 
     def _id(self, number: int) -> str:
@@ -82,10 +82,10 @@ class PageFrames:
 class AnswerFrames:
     """The frames of all running answers, by answer and language. `read` returns the turn of a running answer."""
 
-    def __init__(self, read: Callable[[LiveRun], Awaitable[RunningTurn]]) -> None:
+    def __init__(self, read: Callable[[RunningAnswer], Awaitable[RunningTurn]]) -> None:
         self._read = read
 
-    async def of(self, live: LiveRun, translator: Translator) -> PageFrames:
+    async def of(self, live: RunningAnswer, translator: Translator) -> PageFrames:
         """Return the frames of this answer in this language."""
         language = translator.language
         if language not in live.frames:

@@ -6,6 +6,7 @@ pages were opened, and keeps a connection open for each page that has one. A bro
 
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 import gradio as gr
 
@@ -55,11 +56,17 @@ class PageSessions:
         self._sessions: OrderedDict[str, PageSession] = OrderedDict()
 
     def get(self, request: gr.Request) -> PageSession:
-        """Return the page session of a request if it is this visitor's, or a new one. Reads the cookie each time."""
+        """Return the page session of a request if it is this visitor's, or a new one. Reads the cookie each time.
+
+        A page that another process has served, or this one before a restart, goes on with the conversation of its
+        address. Whoever reads that conversation checks its owner.
+        """
         visitor = visitor_id_of(request.request.scope) if request.request else None
         session = self._sessions.get(request.session_hash or "")
         if session is None or not (session.owner == visitor or (visitor is None and session.guest)):
-            session = self.save(request, PageSession(owner=visitor or GUEST_PREFIX + new_id(), guest=visitor is None))
+            owner = visitor or GUEST_PREFIX + new_id()
+            begun = PageSession(owner=owner, guest=visitor is None, conversation=_chat_in_address(request))
+            session = self.save(request, begun)
         accepted = str(request.headers.get("accept-language", "")) if request.request else ""
         address = client_address(request.request.scope) if request.request else None
         return replace(session, login=login_token(request.request), address=address, translator=negotiate(accepted))
@@ -72,3 +79,10 @@ class PageSessions:
             while len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return session
+
+
+def _chat_in_address(request: gr.Request) -> str | None:
+    """Return the id of the conversation in the address of the page that sends a request, if there is one."""
+    address = str(request.headers.get("referer", "")) if request.request else ""
+    _, found, id_ = urlsplit(address).path.rpartition("/c/")
+    return id_ if found and len(id_) == len(new_id()) and id_.isalnum() else None

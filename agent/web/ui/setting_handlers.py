@@ -5,8 +5,8 @@ from typing import Any
 
 import gradio as gr
 
+from agent.web.chat.choices import limit_of, temperature_of, text_of
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import limit_of, temperature_of, text_of
 from agent.web.chat.system_prompt import own_prompt
 from agent.web.ui.page_sessions import PageSessions
 

@@ -38,7 +38,7 @@
     let timer = setTimeout(() => {
       polls = true;
       mine.abort();
-    }, FIRST_MS);
+    }, polls ? SILENCE_MS : FIRST_MS);
     try {
       const response = await fetch(address(), { signal: mine.signal, cache: "no-store" });
       if (response.status === 404) return true; // it ended a while ago, and is stored

@@ -15,9 +15,9 @@ from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import ReportProgress
 from agent.providers import Status
+from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun
-from agent.web.chat.run_setup import Choices
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.examples import FILES
 from agent.web.ui.page_sessions import PageSession

@@ -1,0 +1,73 @@
+"""What a visitor has chosen for an answer, and how values of the page become choices."""
+
+import math
+from dataclasses import dataclass
+
+from agent.errors import InputError
+from agent.i18n import _
+from agent.providers import Reasoning
+
+MAX_PROMPT_CHARACTERS = 20_000
+"""The most characters of a system prompt."""
+
+MAX_TEMPERATURE = 2.0
+"""The highest temperature that can be set."""
+HIGHEST_TOKEN_LIMIT = 10_000_000
+"""The highest limit of an answer that can be set, more than any model writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The settings of a visitor on the page. `picked` is True if the visitor chose the model.
+
+    `max_tokens` is the visitor's own limit of an answer, or None. `system_message` is None for the default and "" for
+    no system prompt. With `extract_text`, text in images and speech in audio are extracted on this machine for a model
+    that cannot see or hear.
+    """
+
+    model: str = ""
+    picked: bool = False
+    system_message: str | None = None
+    reasoning: Reasoning = True
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: bool = False
+    extract_text: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if the system prompt is too long."""
+        count = len(self.system_message or "")
+        if count > MAX_PROMPT_CHARACTERS:
+            raise InputError(
+                _(
+                    "The system prompt has {count:,} characters; {most:,} is the most.",
+                    count=count,
+                    most=MAX_PROMPT_CHARACTERS,
+                )
+            )
+
+
+def text_of(value: object, most: int | None = None) -> str:
+    """Return the first `most` characters of a widget's text, or "" for anything else."""
+    return value[:most] if isinstance(value, str) else ""
+
+
+def temperature_of(value: object) -> float | None:
+    """Return a widget's temperature, clipped to the range of all models, or None for anything else."""
+    return None if (number := _number(value)) is None else min(max(number, 0.0), MAX_TEMPERATURE)
+
+
+def limit_of(value: object) -> int | None:
+    """Return a widget's limit of an answer, clipped to what any model writes, or None for anything else."""
+    return None if (number := _number(value)) is None else max(0, int(min(number, HIGHEST_TOKEN_LIMIT))) or None
+
+
+def _number(value: object) -> float | None:
+    """Return the number, infinite if it is too large for a float, or None if the value is no number."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else 0.0
+    return None if math.isnan(number) else max(number, 0.0)

@@ -1,0 +1,191 @@
+"""Two processes of the page behind nginx, with one PostgreSQL: they are killed, stopped and restarted.
+
+nginx runs with docs/proxies/replicas.conf, in which only names, ports and the certificate are changed.
+"""
+
+import json
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
+
+from tests.conftest import App, Visitor
+from tests.support.ports import free_port
+from tests.support.postgres_server import PostgresServer
+from tests.support.proxies import changed, nginx_command, running_proxy, self_signed
+from tests.support.script_language import token
+from tests.support.scripted_server import Running
+
+pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(400)]
+
+TAKEOVER_SECONDS = 30.0
+"""Seconds within which a page must show the whole answer after its process was killed."""
+PAUSE_SECONDS = 40.0
+
+
+@dataclass
+class Topology:
+    """The processes, the proxy in front of them, and their database."""
+
+    apps: tuple[App, App]
+    url: str
+    database: PostgresServer
+
+    def writer(self) -> App:
+        """Return the process that writes the newest answer."""
+        [[owner_pid]] = self.database.run_sql(
+            "SELECT pid FROM pg_locks JOIN replicas ON objid = number "
+            "WHERE locktype = 'advisory' AND replicas.id = (SELECT replica FROM runs ORDER BY number DESC LIMIT 1)"
+        )
+        [[name]] = self.database.run_sql(f"SELECT application_name FROM pg_stat_activity WHERE pid = {owner_pid}")
+        return self.apps[("page1", "page2").index(str(name))]
+
+    def stored_texts(self) -> list[str]:
+        """Return the text of each stored answer, with what continues it."""
+        rows = self.database.run_sql("SELECT conversation_id, entry FROM entries ORDER BY conversation_id, number")
+        texts: dict[object, str] = {}
+        for conversation, entry in rows:
+            for part in json.loads(str(entry))["message"]["parts"]:
+                if part["part_kind"] == "text":
+                    texts[conversation] = texts.get(conversation, "") + part["content"]
+        return [*texts.values()]
+
+
+@pytest.fixture(scope="module")
+def topology(
+    start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Topology]:
+    database, port = PostgresServer(), free_port()
+    database.start()
+    media = tmp_path_factory.mktemp("media")
+    try:
+        apps = tuple(
+            start_app(
+                VLLM_BASE_URL=server.base_url,
+                SWITCHBOARD_STORE=with_name(database.url(), f"page{number}"),
+                SWITCHBOARD_MEDIA=f"file:{media}",
+                SWITCHBOARD_SECRET="a secret that both processes share",
+            )
+            for number in (1, 2)
+        )
+        crt, key = self_signed(tmp_path_factory.mktemp("certificate"))
+        changes = {
+            "page1:7860": f"127.0.0.1:{apps[0].port}",
+            "page2:7860": f"127.0.0.1:{apps[1].port}",
+            "listen 443 ssl http2;": f"listen 127.0.0.1:{port} ssl http2;",
+            "server_name chat.example.org;": "server_name localhost;",
+            "/etc/nginx/certificates/crt": str(crt),
+            "/etc/nginx/certificates/key": str(key),
+        }
+        with tempfile.TemporaryDirectory(prefix="proxy-") as folder:
+            command = nginx_command(folder, changed("replicas.conf", changes))
+            with running_proxy("nginx", command, folder, port):
+                yield Topology((apps[0], apps[1]), f"https://localhost:{port}", database)
+    finally:
+        database.stop()
+        database.remove()
+
+
+def with_name(url: str, name: str) -> str:
+    """Return the URL of the database with the name by which its server knows the connections."""
+    return f"{url}{'&' if '?' in url else '?'}application_name={name}"
+
+
+@pytest.fixture
+def people(browser: Browser, topology: Topology) -> Iterator[Callable[..., Visitor]]:
+    contexts: list[BrowserContext] = []
+
+    def open_page(like: Visitor | None = None) -> Visitor:
+        if like is None:
+            contexts.append(browser.new_context(ignore_https_errors=True, reduced_motion="reduce"))
+        visitor = Visitor((like.page.context if like else contexts[-1]).new_page())
+        visitor.open(topology.url + (f"/c/{chat_of(like)}" if like else ""))
+        return visitor
+
+    yield open_page
+    for app in topology.apps:
+        if app.process is None:
+            app.start()
+    for context in contexts:
+        context.close()
+
+
+def chat_of(visitor: Visitor) -> str:
+    found = re.search(r"/c/(\w+)", visitor.page.url)
+    assert found is not None, visitor.page.url
+    return found[1]
+
+
+def words(count: int) -> str:
+    return "".join(map(token, range(count)))
+
+
+def begin(visitor: Visitor, text: str) -> None:
+    visitor.say(text)
+    expect(visitor.chat).to_contain_text("word20")
+    visitor.page.wait_for_url(re.compile("/c/"))
+
+
+def test_killed_process_is_replaced_while_two_pages_watch(topology: Topology, people: Callable[..., Visitor]) -> None:
+    first = people()
+    begin(first, "!tokens 300 @20")
+    second = people(first)
+    expect(second.chat).to_contain_text("word20")
+    killed = topology.writer()
+    killed.stop(signal.SIGKILL)
+    at = time.monotonic()
+    for visitor in (first, second):
+        expect(visitor.chat).to_contain_text("word299", timeout=TAKEOVER_SECONDS * 1000)
+        visitor.idle()
+        assert time.monotonic() - at < TAKEOVER_SECONDS
+    print(f"both pages had the whole answer {time.monotonic() - at:.1f} s after the kill")
+    expect(first.caption).to_contain_text("another one has continued the text")
+    assert words(300) in topology.stored_texts()
+    chat = chat_of(first)
+    first.ask("!text And on it goes.")  # without a reload, in the same chat, at another process
+    expect(first.chat).to_contain_text("And on it goes.")
+    assert chat_of(first) == chat
+    first.shot("taken-over")
+
+
+def test_rolling_restart_loses_nothing(topology: Topology, people: Callable[..., Visitor]) -> None:
+    visitors = [people() for _ in range(4)]
+    for number, visitor in enumerate(visitors):
+        begin(visitor, f"!tokens {300 + number} @20")
+    for app in topology.apps:
+        app.stop()
+        app.start()
+    for number, visitor in enumerate(visitors):
+        expect(visitor.chat).to_contain_text(f"word{299 + number}", timeout=TAKEOVER_SECONDS * 1000)
+        visitor.idle()
+    stored = topology.stored_texts()
+    assert all(words(300 + number) in stored for number in range(len(visitors)))
+
+
+def test_process_that_wakes_up_late_changes_nothing(topology: Topology, people: Callable[..., Visitor]) -> None:
+    visitor = people()
+    begin(visitor, "!tokens 301 @20")
+    paused = topology.writer()
+    assert paused.process is not None
+    paused.process.send_signal(signal.SIGSTOP)
+    at = time.monotonic()
+    try:
+        expect(visitor.chat).to_contain_text("word300", timeout=2 * TAKEOVER_SECONDS * 1000)
+        visitor.page.wait_for_timeout(max(0.0, PAUSE_SECONDS - (time.monotonic() - at)) * 1000)
+        before = topology.stored_texts()
+    finally:
+        paused.process.send_signal(signal.SIGCONT)
+    assert words(301) in before
+    log = len(paused.log)
+    until = time.monotonic() + 20
+    while "were not stored" not in paused.log[log:] and time.monotonic() < until:
+        visitor.page.wait_for_timeout(200)
+    assert topology.stored_texts() == before
+    other = people()  # the late process serves visitors again
+    other.ask("!text Awake.")
+    expect(other.chat).to_contain_text("Awake.")
