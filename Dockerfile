@@ -1,7 +1,9 @@
-# Two images from one file. A build that names no target makes `app`, and so does a Space, which can name none.
+# Images from one file. A build that names no target makes `app`, and so does a Space, which can name none.
 #
 #   docker build -t switchboard .                     the page: hosted models, a server of yours, or llama.cpp
 #   docker build -t switchboard-gpu --target gpu .    the page and vLLM in one container
+#
+# The target `stores` is the page with the drivers of PostgreSQL and Redis, for compose.yaml.
 
 FROM python:3.11-slim-bookworm AS base
 # llama.cpp needs OpenMP, and that is all that the locked packages want of the system. 1000 is the user id of Spaces.
@@ -23,6 +25,11 @@ COPY requirements.txt requirements-models.txt ./
 RUN --mount=type=cache,target=/root/.cache/uv \
     .ci/uv venv -q --python python .venv \
     && .ci/uv pip sync -q --require-hashes --compile-bytecode --python .venv requirements.txt requirements-models.txt
+
+FROM packages AS packages-stores
+COPY requirements-stores.txt ./
+RUN --mount=type=cache,target=/root/.cache/uv \
+    .ci/uv pip install -q --require-hashes --compile-bytecode --python .venv -r requirements-stores.txt
 
 FROM packages AS packages-gpu
 COPY requirements-gpu.txt ./
@@ -69,5 +76,8 @@ COPY --from=packages-gpu /app/.venv-gpu .venv-gpu
 ENV MODEL=Qwen/Qwen3-8B \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
+
+FROM page AS stores
+COPY --from=packages-stores /app/.venv .venv
 
 FROM page AS app

@@ -1,0 +1,84 @@
+"""Measures what one database carries for several replicas: the events of answers, and the looks of pages at them.
+
+`python -m bench.replicas` starts the PostgreSQL and the Redis of the tests and measures each for `SECONDS`. One process
+makes the calls, as many at once as a page has connections, so the client's CPU is part of the figures. An answer stores
+its events twice a second, and a page that another replica serves looks at them four times a second.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import perf_counter
+
+from agent.history import Record, RunEvent, RunEvents, now
+from agent.web.chat.remote_runs import REMOTE_SECONDS
+from agent.web.chat.run_log import SHARED_STORE_SECONDS
+from tests.support import postgres_server
+from tests.support.history_stores import SERVERS, STORES
+
+SECONDS = 10.0
+RUNS, AT_ONCE = 200, 10
+BATCH = 15
+"""Events of half a second of an answer with 30 tokens a second."""
+
+
+def main() -> int:
+    """Run the bench. Return the exit status."""
+    for name in SERVERS:
+        print(asyncio.run(_measure(name)))
+    return 0
+
+
+async def _measure(name: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        store = await STORES[name](Path(folder), now)
+        try:
+            records = [await store.save(Record(owner=f"visitor{number}")) for number in range(RUNS)]
+            last = dict.fromkeys((record.id for record in records), 0)
+
+            async def append(record: Record) -> None:
+                events = [_event(last[record.id] + 1 + place) for place in range(BATCH)]
+                last[record.id] += BATCH
+                await store.runs.append(_batch(record, events))
+
+            async def look(record: Record) -> None:
+                await store.runs.events(record.id, owner=record.owner, after=last[record.id] - BATCH)
+
+            writes, looks = await _rate(records, append), await _rate(records, look)
+            return (
+                f"{name}: {writes:.0f} batches of events a second, so {writes * SHARED_STORE_SECONDS:.0f} answers at "
+                f"once; {looks:.0f} looks a second, so {looks * REMOTE_SECONDS:.0f} pages of other replicas at once"
+            )
+        finally:
+            await store.aclose()
+            postgres_server.stop_shared_server()
+
+
+async def _rate(records: list[Record], call: Callable[[Record], Awaitable[None]]) -> float:
+    """Return the calls per second. Each record is in one worker's hands, so that its batches are in order."""
+    done, end = 0, perf_counter() + SECONDS
+
+    async def work(first: int) -> None:
+        nonlocal done
+        while perf_counter() < end:
+            for record in records[first::AT_ONCE]:
+                await call(record)
+                done += 1
+
+    began = perf_counter()
+    await asyncio.gather(*(work(first) for first in range(AT_ONCE)))
+    return done / (perf_counter() - began)
+
+
+def _event(number: int) -> RunEvent:
+    return RunEvent.of(number, {"type": "output_text", "content": "words ", "is_type_switched": False})
+
+
+def _batch(record: Record, events: list[RunEvent]) -> RunEvents:
+    return RunEvents(run_id=record.id, conversation_id=record.id, owner=record.owner, events=events)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
