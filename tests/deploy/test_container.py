@@ -127,6 +127,15 @@ class TestTheImage:
         value = network.do(answer, "!text Good morning from inside.")
         assert (value["text"], value["finish_reason"]) == ("Good morning from inside.", "stop")
 
+    def test_stores_image_has_the_drivers(self, network: Loopback, model_url: str, tmp_path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="switchboard-image-") as work:
+            built, port = build(DOCKERFILE, "stores", Path(work)), "7861"
+            store = "redis://127.0.0.1:1/0"  # where nothing listens: the page opens and says so
+            given = {"VLLM_BASE_URL": model_url, "SWITCHBOARD_STORE": store, "GRADIO_SERVER_PORT": port}
+            with container(built, network, tmp_path / "data", **given) as started:
+                assert started.healthy(), started.log.read_text()
+                assert started.run("python", "-c", "import psycopg, psycopg_pool, redis") == (0, "")
+
     def test_process_1_is_unprivileged(self, page: Container) -> None:
         said = Path(f"/proc/{page.pid}/status").read_text()
         fields = {name: value.split() for name, _, value in (line.partition(":") for line in said.splitlines())}

@@ -7,8 +7,9 @@ import pytest
 
 from agent.history import HistoryStore
 from agent.history.conformance import CAPABILITIES, LAWS, Broken, check
-from tests.support import broken_links, broken_stores
+from tests.support import broken_links, broken_replicas, broken_stores
 from tests.support.broken_links import FAULTS_OF_LINKS
+from tests.support.broken_replicas import FAULTS_OF_REPLICAS
 from tests.support.broken_stores import FAULTS, FAULTS_OF_LEDGERS
 
 BY_NAME = {law.name: law for law in LAWS}
@@ -33,6 +34,13 @@ async def test_fault_is_found(kind: type[HistoryStore], law: str, tmp_path: Path
 async def test_fault_of_links_is_found(kind: type[object], law: str, tmp_path: Path) -> None:
     with pytest.raises(Broken):
         await check(BY_NAME[law], f"{broken_links.__name__}:LINKS.{kind.__name__}", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "law"), [(kind, law) for kind, laws in FAULTS_OF_REPLICAS.items() for law in laws])
+async def test_fault_of_replicas_is_found(kind: type[object], law: str, tmp_path: Path) -> None:
+    with pytest.raises(Broken):
+        await check(BY_NAME[law], f"{broken_replicas.__name__}:REPLICAS.{kind.__name__}", tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "law"), FAULTS_OF_LEDGERS.items())
