@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
-from agent.errors import NotFound
+from agent.errors import NotFound, StoreUnavailable
 from agent.history import HistoryStore, replicas_of
 from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.remote_runs import RemoteRun
@@ -36,10 +36,15 @@ class RunningAnswers:
         return await self._find_remote(run_id, owner)
 
     async def is_busy(self, conversation: str | None, owner: str) -> bool:
-        """Return True if an answer is being written in this conversation."""
+        """Return True if an answer is being written in this conversation.
+
+        While the store is away, other replicas cannot be asked: whatever needs them is refused by the store itself.
+        """
         if conversation is None or self._live_runs.is_busy(conversation):
             return conversation is not None
-        return self._replicas is not None and bool(await self._replicas.unfinished_run(conversation, owner=owner))
+        with suppress(StoreUnavailable):
+            return self._replicas is not None and bool(await self._replicas.unfinished_run(conversation, owner=owner))
+        return False
 
     def is_written_here(self, conversation: str) -> bool:
         """Return True if this process is writing an answer in this conversation."""
