@@ -1,13 +1,16 @@
 """A model's provider loads only its own SDK, and all SDKs together fit in a small machine's memory."""
 
 import asyncio
+import gc
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from fastapi import FastAPI
 from gradio.routes import App
 from gradio_client import Client
 
@@ -108,6 +111,21 @@ def test_page_starts_without_unused_imports() -> None:
     assert imported(ours) == (0, 0, 0, 0, 0, 0, 1)
 
 
+@asynccontextmanager
+async def built(folder: Path) -> AsyncIterator[FastAPI]:
+    """Build the app, and close at the end what it owns."""
+    before = gc.get_threshold()
+    local = LocalSettings(cache_dir=folder, downloads=False)
+    made = await create_app(Settings(data_dir=folder, store="memory", local=local, canary=False))
+    try:
+        yield made
+    finally:
+        async with made.router.lifespan_context(made):
+            pass
+        gc.unfreeze()  # the app changes the garbage collector's settings
+        gc.set_threshold(*before)
+
+
 async def test_page_is_built_as_one_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     by_itself = App.__dict__["create_app"].__func__
@@ -117,26 +135,26 @@ async def test_page_is_built_as_one_application(tmp_path: Path, monkeypatch: pyt
         return made[-1]
 
     monkeypatch.setattr(App, "create_app", staticmethod(counted))
-    ours = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
-    assert made == [ours.state.page.app]
+    async with built(tmp_path) as ours:
+        assert made == [ours.state.page.app]
 
 
 async def test_idle_queue_sleeps_and_events_are_not_summarised(tmp_path: Path) -> None:
     """Gradio would look for events every 10 ms, and summarise the last 10,000 events after each event."""
-    made = await create_app(Settings(data_dir=tmp_path, store="memory", local=LocalSettings(cache_dir=tmp_path)))
-    queue = made.state.queue
-    looks, get_events = list[None](), queue.get_events
-    queue.get_events = lambda: looks.append(None) or get_events()
-    queue.active_jobs = [None]
-    processing = asyncio.create_task(queue.start_processing())
-    await asyncio.wait_for(queue.start_progress_updates(), 1)
-    await asyncio.sleep(0.1)
-    assert len(looks) == 1
-    queue.close()
-    await asyncio.wait_for(processing, 1)
-    queue.events_recorded = 20_000
-    event = {"time": 1.0, "status": "success", "process_time": 0.1, "function": "f", "session_hash": "page"}
-    assert queue.compute_analytics_summary([event]) == {"functions": {}}
+    async with built(tmp_path) as made:
+        queue = made.state.queue
+        looks, get_events = list[None](), queue.get_events
+        queue.get_events = lambda: looks.append(None) or get_events()
+        queue.active_jobs = [None]
+        processing = asyncio.create_task(queue.start_processing())
+        await asyncio.wait_for(queue.start_progress_updates(), 1)
+        await asyncio.sleep(0.1)
+        assert len(looks) == 1
+        queue.close()
+        await asyncio.wait_for(processing, 1)
+        queue.events_recorded = 20_000
+        event = {"time": 1.0, "status": "success", "process_time": 0.1, "function": "f", "session_hash": "page"}
+        assert queue.compute_analytics_summary([event]) == {"functions": {}}
 
 
 def test_all_vendors_together_stay_small(
