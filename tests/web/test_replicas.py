@@ -264,3 +264,24 @@ async def test_page_of_another_replica_keeps_an_answer_of_a_public_page(build: B
         async for view in views:
             last = view
     assert text_of(last.messages[1]) == words(0, 120)
+
+
+async def test_answer_with_a_visitors_key_asks_for_it_again(
+    build: Build, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUGGINGFACE_BASE_URL", server.base_url)
+    for name in ("HF_TOKEN", "HUGGINGFACE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    one, other = await build(), await build()
+    one.page.models.keys.put("ann", "huggingface", "of-ann")
+    model = "huggingface:Qwen/Qwen3-8B"
+    live = await one.page.send(ANN, None, {"text": "!tokens 60 @20"}, Choices(model=model))
+    assert live is not None
+    await other.until_stored(live.run_id, "word9")
+    await one.lose_its_runs()
+    view = await other.until_idle(live.conversation)
+    texts = [text_of(message) for message in view.messages]
+    assert "word9" in texts[1]  # what was written stays
+    assert any("Enter the key again" in text for text in texts)
+    stored = [event.json for event in await other.store.runs.events(live.run_id, owner="ann")]
+    assert not any("of-ann" in text for text in stored)
