@@ -133,19 +133,19 @@ def begin(visitor: Visitor, text: str) -> None:
 
 def test_killed_process_is_replaced_while_two_pages_watch(topology: Topology, people: Callable[..., Visitor]) -> None:
     first = people()
-    begin(first, "!tokens 300 @20")
+    begin(first, "!tokens 200 @20")
     second = people(first)
     expect(second.chat).to_contain_text("word20")
     killed = topology.writer()
     killed.stop(signal.SIGKILL)
     at = time.monotonic()
     for visitor in (first, second):
-        expect(visitor.chat).to_contain_text("word299", timeout=TAKEOVER_SECONDS * 1000)
+        expect(visitor.chat).to_contain_text("word199", timeout=TAKEOVER_SECONDS * 1000)
         visitor.idle()
         assert time.monotonic() - at < TAKEOVER_SECONDS
     print(f"both pages had the whole answer {time.monotonic() - at:.1f} s after the kill")
     expect(first.caption).to_contain_text("another one has continued the text")
-    assert words(300) in topology.stored_texts()
+    assert words(200) in topology.stored_texts()
     chat = chat_of(first)
     first.ask("!text And on it goes.")  # without a reload, in the same chat, at another process
     expect(first.chat).to_contain_text("And on it goes.")
@@ -175,7 +175,7 @@ def test_process_that_wakes_up_late_changes_nothing(topology: Topology, people: 
     paused.process.send_signal(signal.SIGSTOP)
     at = time.monotonic()
     try:
-        expect(visitor.chat).to_contain_text("word300", timeout=2 * TAKEOVER_SECONDS * 1000)
+        expect(visitor.chat).to_contain_text("word300", timeout=3 * TAKEOVER_SECONDS * 1000)
         visitor.page.wait_for_timeout(max(0.0, PAUSE_SECONDS - (time.monotonic() - at)) * 1000)
         before = topology.stored_texts()
     finally:
