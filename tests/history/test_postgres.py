@@ -365,7 +365,8 @@ async def test_older_schema_gets_links(server: PostgresServer) -> None:
         async with aclosing(await PostgresStore.open(url)) as store:
             record, entries = await started(store)
         with psycopg.connect(url, autocommit=True) as raw:
-            raw.execute("DROP TABLE links")
+            raw.execute("DROP TABLE links, replicas")
+            raw.execute("ALTER TABLE runs DROP COLUMN replica, DROP COLUMN is_stopped, DROP COLUMN watched_at")
             raw.execute("DELETE FROM switchboard_schema WHERE version > 1")
         async with aclosing(await PostgresStore.open(url)) as store:
             await store.links.put(link := link_to(record))
