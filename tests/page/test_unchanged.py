@@ -1,9 +1,10 @@
 """Guards of `unchanged.js` and `idle.js`: each says clearly if Gradio has changed or a workaround can go."""
 
+import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route
+from playwright.sync_api import FloatRect, Page, Route, expect
 
 from agent.web.ui.page_head import IDLE
 from tests.conftest import App, Visitor, becomes
@@ -98,15 +99,43 @@ def test_idle_page_asks_for_no_frames(app: App, visit: Visit) -> None:
     assert least > 10, "Gradio's loading screen ends its loop: remove idle.js."
 
 
-HAS_RULES = """() => [...document.styleSheets].flatMap(({ href, cssRules }) => {
-  const selectors = [...cssRules].map((rule) => rule.selectorText ?? "");
-  return selectors.filter((one) => one.startsWith(".sidebar-parent:has")).map((one) => [href, one]);
-})"""
+HAS_RULES = """() => {
+  const found = [], walk = (href, rules) => {
+    for (const { selectorText, cssRules } of rules) {
+      if (selectorText?.includes(":has(")) found.push([href, selectorText]);
+      if (cssRules) walk(href, cssRules);
+    }
+  };
+  for (const { href, cssRules } of document.styleSheets) if (href?.startsWith(location.origin)) walk(href, cssRules);
+  return found;
+}"""
+"""The selectors of Gradio with `:has()`, and their sheets."""
+SIMPLIFIED = (".sidebar-parent:has", ".bot:has(.table-wrap", ".bot:has(.model3D", ".bot:not(:has(.table-wrap)) td")
 
 
-def test_side_bars_cost_no_search_of_the_page(app: App, visit: Visit) -> None:
+def test_change_makes_chromium_search_no_ancestor(app: App, visit: Visit) -> None:
     page = visit(app.url).page
-    ((sheet, selector),) = page.evaluate(HAS_RULES)
-    assert selector == ".sidebar-parent:has(.sidebar.open.right)"
-    text = page.request.get(sheet).text()
-    assert ".sidebar-parent:has(.sidebar.open:not(.right))" in text, "Gradio has no such rule: adapt unchanged.js."
+    left = page.evaluate(HAS_RULES)
+    assert all(selector.endswith(":not(:has(> :not(.hidden)))") for _sheet, selector in left), left
+    sheets: list[str] = page.evaluate("[...document.styleSheets].flatMap(({ href }) => href ?? [])")
+    text = re.sub(r"\.svelte-\w+", "", "".join(page.request.get(sheet).text() for sheet in sheets))
+    for selector in SIMPLIFIED:
+        assert selector in text, f"Gradio has no rule with {selector}: adapt unchanged.js."
+
+
+def test_open_settings_leave_room_for_the_chat(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page, settings = visitor.page, visitor.page.locator("#settings")
+    wide = page.locator("#dock").bounding_box()
+    visitor.open_settings()
+    becomes(True, lambda: is_beside(page.locator("#dock").bounding_box(), settings.bounding_box()))
+    expect(page.locator("#bar")).to_have_css("padding-inline-end", "12px")
+    visitor.close_settings()
+    becomes(wide, lambda: page.locator("#dock").bounding_box())
+
+
+def is_beside(left: FloatRect | None, right: FloatRect | None) -> bool:
+    """Tell whether the first box ends before the second one begins."""
+    assert left
+    assert right
+    return left["x"] + left["width"] <= right["x"]

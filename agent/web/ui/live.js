@@ -50,13 +50,16 @@
     }
   };
 
-  // Takes what the stream has got. After the end, the caller draws.
-  const take = (frames, atEnd) => {
+  const take = (frames) => {
     frames.forEach(apply);
-    if (frames.length && !atEnd) drawSoon(frames.every(({ edits }) => edits?.every(([kind]) => kind === "append") ?? false));
+    if (frames.length) drawSoon(frames.every(({ edits }) => edits?.every(([kind]) => kind === "append") ?? false));
   };
   const handOver = async () => {
-    const before = stored, messages = written, mine = (ending = { shown: stored });
+    const messages = written;
+    draw(); // the end of the text does not wait for the first chatbot
+    await frame();
+    if (written !== messages) return; // something else is shown meanwhile
+    const before = stored, mine = (ending = { shown: stored });
     [stored, written] = [[...stored, ...written], []];
     const show = (some) => {
       mine.shown = some === messages ? stored : [...before, ...some];

@@ -449,7 +449,11 @@
   when("#help button", (button) => button.setAttribute("aria-label", said.shortcuts));
   when("#settings", (settings) => {
     label(settings);
-    const open = () => $(".toggle-button", settings).setAttribute("aria-expanded", settings.classList.contains("open"));
+    const open = () => {
+      const isOpen = settings.classList.contains("open");
+      $(".toggle-button", settings).setAttribute("aria-expanded", isOpen);
+      document.documentElement.dataset.settings = isOpen ? "open" : "closed"; // for the style of the page
+    };
     new MutationObserver(open).observe(settings, { attributes: true, attributeFilter: ["class"] });
     open();
   });

@@ -28,7 +28,7 @@
       frames.push(JSON.parse(field.data));
       last = field.id;
     }
-    got(frames, ended);
+    got(frames);
     return ended ? undefined : rest;
   };
 
@@ -69,8 +69,7 @@
       request?.abort();
       [url, last] = [wanted, ""];
     },
-    // Gives the frames of the answer to `got`, which also hears of the end. Returns true after the end, and false if
-    // another answer is to be read.
+    // Gives the frames of the answer to `got`. Returns true after the end, and false if another answer is to be read.
     read: async (got) => {
       const wanted = url;
       while (wanted === url) {

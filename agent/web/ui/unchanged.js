@@ -26,15 +26,25 @@
     },
   });
 
-  // Gradio makes room for an open side bar with `:has()`. For the left side, which has none, Chromium searches the whole
-  // page each time it changes.
-  const searching = /^\.sidebar-parent:has\(\.sidebar\.open:not\(\.right\)\)$/;
-  const forget = () => {
-    for (const { href, cssRules } of document.styleSheets) {
-      const at = href?.startsWith(location.origin) ? [...cssRules].findIndex(({ selectorText }) => searching.test(selectorText)) : -1;
-      if (at >= 0) cssRules[at].parentStyleSheet.deleteRule(at);
+  // Rules of Gradio with `:has()` that look into the whole page or into a whole message. Chromium applies them again at
+  // each change below, which costs more the longer the chat is. The side bar's get an attribute of the page instead. The
+  // others are for tables of data and 3D models in messages, which this page does not show.
+  const selectors = new Map([
+    [/^\.sidebar-parent:has\(\.sidebar\.open\.right\)$/, ':root[data-settings="open"] .sidebar-parent'],
+    [/^\.sidebar-parent, \.sidebar-parent:has\(\.sidebar\.open\)$/, ".sidebar-parent"],
+    [/^\.sidebar-parent:has\(\.sidebar\.open:not\(\.right\)\)$/, ""],
+    [/^\.bot\S*:has\(\.(?:model3D|table-wrap)\b/, ""],
+    [/^\.message-wrap\S* \.bot:not\(:has\(\.table-wrap\)\) table,/, ""],
+  ]);
+  const simplify = (sheet) => {
+    for (let n = sheet.cssRules.length - 1; n >= 0; n--) {
+      const rule = sheet.cssRules[n], text = rule.selectorText;
+      const found = [...selectors].find(([selector]) => selector.test(text));
+      if (found?.[1] === "") sheet.deleteRule(n);
+      else if (found) rule.selectorText = found[1];
+      else if (rule.media) simplify(rule);
     }
   };
-  forget();
+  for (const sheet of document.styleSheets) if (sheet.href?.startsWith(location.origin)) simplify(sheet);
   return { list: (messages) => Messages.from(messages) };
 }
