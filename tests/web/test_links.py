@@ -11,10 +11,11 @@ import pytest
 
 from agent.web.chat.links import MAX_LINKS
 from tests.conftest import CONFIG, App, becomes
-from tests.support.foreign_requests import stored_conversations
+from tests.support.foreign_requests import last_message, stored_conversations
 from tests.support.http_client import HttpVisitor, cookie_name, marker, owner_in
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
+from tests.support.page_events import send_event
 from tests.support.scripted_server import Config, Running
 
 SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
@@ -120,6 +121,35 @@ def test_rest_is_shown_only_if_chosen(own: App) -> None:
     [elsewhere] = mine - {kept}
     refused = [f"{little}/files/{kept}", *(f"{much}/files/{id_}" for id_ in (theirs, elsewhere, "x.png"))]
     assert [read(own, path).status_code for path in refused] == [404] * 4
+
+
+def test_title_tells_of_no_hidden_version(own: App) -> None:
+    """The first words of an edited message, and a title that the model wrote of them, stay with their version."""
+    hidden, seen = marker(), marker()
+    owner, conversation = chat(own, f"!text {hidden}")
+    message = last_message(owner, conversation, hidden)
+    edited = {"addressed": message, "edited": f"!text {seen}"}
+    assert '"success":true' in send_event(owner, "edit click", edited, conversation).text
+    becomes("", lambda: owner.ask("GET", f"/conversations/{conversation}").json["state"])
+    paths, mine = [], f"/conversations/{conversation}"
+    for title in (f"!text {hidden}", f"About {hidden}"):
+        assert owner.ask("PATCH", mine, json={"title": title}).status == 200
+        shown = {"addressed": last_message(owner, conversation, seen)}
+        assert '"success":true' in send_event(owner, "copy-branch click", shown, conversation).text
+        rows = owner.ask("GET", "/conversations").json["conversations"]
+        assert owner.ask("GET", mine).json["title"] == title
+        paths += [link(owner, row["id"]) for row in rows]
+    assert len(paths) == 5
+    for path in paths:
+        page = read(own, path).text
+        assert seen in page
+        assert hidden not in page
+        copied = go_on(own, path)
+        reader, copy = copy_of(copied, own)
+        assert hidden not in reader.ask("GET", f"/export/{copy}").text
+    assert owner.ask("PATCH", mine, json={"title": "Ships"}).status == 200
+    send_event(owner, "version click", {"addressed": message}, conversation)
+    assert "<title>Ships</title>" in read(own, link(owner, conversation)).text
 
 
 def test_dead_links_have_one_answer(own: App) -> None:
