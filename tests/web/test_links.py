@@ -2,16 +2,24 @@
 
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
+from starlette.requests import Request
 
-from agent.web.chat.links import MAX_LINKS
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.settings import LocalSettings, Settings
+from agent.web.chat.links import MAX_LINKS, ChatLinks, LinkChoices
+from agent.web.link_page_routes import PAGES, LinkPageRoutes
 from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import last_message, stored_conversations
+from tests.support.history_stores import started
 from tests.support.http_client import HttpVisitor, cookie_name, marker, owner_in
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
@@ -150,6 +158,72 @@ def test_title_tells_of_no_hidden_version(own: App) -> None:
     assert owner.ask("PATCH", mine, json={"title": "Ships"}).status == 200
     send_event(owner, "version click", {"addressed": message}, conversation)
     assert "<title>Ships</title>" in read(own, link(owner, conversation)).text
+
+
+HOSTILE = '''"><script>alert(1)</script></title><img src=x onerror=alert(1)>'"'''
+
+
+def test_nothing_of_a_chat_becomes_markup(own: App) -> None:
+    """The title is in the head, in attributes and in the text, and the answer in the description."""
+    owner, conversation = chat(own, f"!text {HOSTILE} [x](javascript:alert(1)) ![y](https://evil.example/y.png)")
+    assert owner.ask("PATCH", f"/conversations/{conversation}", json={"title": HOSTILE}).status == 200
+    path = link(owner, conversation, system_prompt=f"</pre></details>{HOSTILE}")
+    seen = Tags()
+    seen.feed(read(own, path).text)
+    assert {"script", "iframe", "object"}.isdisjoint(tag for tag, _ in seen.tags)
+    assert [given["src"] for tag, given in seen.tags if tag == "img"] == ["/mark.svg"]
+    for tag, given in seen.tags:
+        assert not any(name.startswith("on") for name in given), tag
+        assert not str(given.get("href", "")).startswith("javascript"), tag
+    titles = [given["content"] for _, given in seen.tags if given.get("property") == "og:title"]
+    assert titles == [" ".join(HOSTILE.split())]
+    assert all(given.get("rel") == "noopener noreferrer" for _, given in seen.tags if "evil" in str(given.get("href")))
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append((tag, dict(attrs)))
+
+
+async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> None:
+    """A reader who takes nothing holds the memory of a conversation, as with exports."""
+    store, settings = MemoryStore(), Settings(local=LocalSettings())
+    links = ChatLinks(store, settings)
+    record, _ = await started(store, "Yes", owner="ann")
+    token, _ = await links.create("ann", record.id, LinkChoices(days=None))
+    routes = LinkPageRoutes(links, cast(Any, None), MediaStore(tmp_path), settings)
+
+    async def opened(address: str | None) -> tuple[int, AsyncGenerator[bytes]]:
+        headers = [(b"host", b"chat.example")]
+        scope = {"type": "http", "method": "GET", "path": f"/s/{token}", "path_params": {"token": token}}
+        more = {"headers": headers, "query_string": b"", "state": {"address": address}, "root_path": ""}
+        said: Any = await routes.page(Request({**scope, **more}))
+        pieces = said.body_iterator if said.status_code == 200 else _nothing()
+        async for _piece in pieces:
+            break
+        return said.status_code, pieces
+
+    held = [await opened("192.0.2.1") for _ in range(PAGES)]
+    assert [status for status, _ in held].count(200) == PAGES // 2
+    others = [await opened(f"192.0.2.{number}") for number in range(2, 2 + PAGES // 4)]
+    assert {status for status, _ in others} == {200}
+    unknown = [await opened(None) for _ in range(PAGES)]
+    assert {status for status, _ in unknown} == {200, 429}
+    for _, pieces in [*held, *others, *unknown]:
+        await pieces.aclose()
+    assert (await opened("192.0.2.1"))[0] == 200
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
+    return
+    yield b""
 
 
 def test_dead_links_have_one_answer(own: App) -> None:
