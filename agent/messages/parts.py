@@ -33,6 +33,7 @@ _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Picture types that Pillow reads only with plugins. They are not converted."""
 
 _BACKTICKS = re.compile("`+")
+_SUFFIX = re.compile(r"\.\w{1,10}$")
 _QUOTED_FILE = re.compile(r"(?P<name>[^\n]*):\n(`{3,})\n.*\n\2", re.DOTALL)
 
 
@@ -114,14 +115,19 @@ def fence(text: str) -> str:
 
 
 def quoted_file(name: str, text: str) -> str:
-    """Return the part of a prompt for a text file."""
-    return f"{name}:\n{fence(text)}"
+    """Return the part of a prompt for a text file. `quoted_file_name` reads its name from the first line."""
+    return f"{' '.join(name.split())}:\n{fence(text)}"
 
 
 def quoted_file_name(text: str) -> str | None:
     """Return the name in a part made by `quoted_file`, or None for any other text."""
     found = _QUOTED_FILE.fullmatch(text)
     return found["name"] if found else None
+
+
+def has_suffix(name: str) -> bool:
+    """Return True if this is the name of a file rather than words before a text that somebody typed."""
+    return _SUFFIX.search(name) is not None
 
 
 def is_pillow(value: object) -> "TypeGuard[Picture]":

@@ -4,7 +4,6 @@ Only known parts and fields are taken over, so that nothing else can leave with 
 and hidden reasoning, no addresses and ids of a provider, no figures.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -32,9 +31,7 @@ from agent.history import Entry, Note
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, is_id
-from agent.messages.parts import extracted_text_of, quoted_file_name
-
-_SUFFIX = re.compile(r"\.\w{1,10}$")
+from agent.messages.parts import extracted_text_of, has_suffix, quoted_file_name
 
 NOT_INCLUDED = _("An attachment that is not part of this link.")
 
@@ -144,4 +141,4 @@ class _Reader:
 def _is_file(text: str, *, is_first: bool) -> bool:
     """Return True for a text file. The first text can be one, or typed: "Mend this:" with code has the same form."""
     name = quoted_file_name(text)
-    return name is not None and (not is_first or _SUFFIX.search(name) is not None)
+    return name is not None and (not is_first or has_suffix(name))

@@ -135,7 +135,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors)
     ).add_to(app)
     limit = RequestLimit() if settings.public else None
-    own_data = OwnData(conversations, services.store, services.media)
+    own_data = OwnData(conversations, services.store, services.media, importer)
     OwnDataRoutes(own_data, services.unsent_files, _owner_of(services.visitors), limit).add_to(app)
     add_temporary_route(app, conversations.temporary, _owner_of(services.visitors))
     ConversationRoutes(conversations.list, _owner_of(services.visitors), limit).add_to(app)

@@ -3,6 +3,8 @@
 A reader needs the token of the link and nothing else. An unknown, expired or revoked link has one and the same answer.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 from fastapi import FastAPI, Request, Response
@@ -17,9 +19,9 @@ from agent.media.store import MediaStore
 from agent.settings import Settings
 from agent.transfer.html import FileUrl
 from agent.web.chat.chat_copies import ChatCopies
-from agent.web.chat.links import ChatLinks
+from agent.web.chat.links import ChatLinks, SharedChat
 from agent.web.chat.visitor import Visitor
-from agent.web.client_address import client_address
+from agent.web.client_address import client_address, has_full_share
 from agent.web.conversation_routes import RequestLimit
 from agent.web.gradio_compat.application import root_url
 from agent.web.link_page import GONE, GONE_TITLE, HEADERS, Site, message_page, to_link_page
@@ -27,12 +29,20 @@ from agent.web.link_routes import SHARED
 from agent.web.media_route import file_response
 from agent.web.middleware.isolation import visitor_id_of
 
+PAGES = 32
+"""Pages that are written at once. Each needs the memory of a conversation."""
+PAGES_ALWAYS = 4
+"""Pages that one network address can always read at once."""
+OPENED = 4
+"""Conversations that are read from the store at once. Further requests wait."""
+RETRY_SECONDS = 5
+BUSY = _("Too many requests. Try again in {seconds} s.", seconds=RETRY_SECONDS)
 NOT_COPIED = _("The chat was not copied")
 COPY_STATUS = {Busy: 409, Limited: 429, InputError: 403}
 
 
 class LinkPageRoutes:
-    """The routes. `limit` is for copies, None on a private page."""
+    """The routes. `limit` is for copies, None on a private page. Owns the number of pages that are being written."""
 
     def __init__(
         self,
@@ -43,6 +53,7 @@ class LinkPageRoutes:
         limit: RequestLimit | None = None,
     ) -> None:
         self._links, self._copies, self._media, self._settings, self._limit = links, copies, media, settings, limit
+        self._pages, self._opening = Counter[str](), asyncio.Semaphore(OPENED)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -53,20 +64,25 @@ class LinkPageRoutes:
     async def page(self, request: Request) -> Response:
         """Answer with the page of a link."""
         token, site, translator = str(request.path_params["token"]), self._site(request), _translator(request)
+        reader = client_address(request.scope)
+        if self._is_full(reader):
+            busy = _message(message_page(site.title, BUSY, site, translator), 429)
+            busy.headers["retry-after"] = str(RETRY_SECONDS)
+            return busy
         try:
-            chat = await self._links.open(token)
+            chat = await self._open(token)
         except NotFound:
             return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
         address = f"{site.root}{SHARED}{token}"
         urls = self._file_urls(chat.link.owner, f"{site.path}{SHARED}{token}/files/")
         pages = to_link_page(chat, address, site, urls, translator)
-        return StreamingResponse(_encoded(pages), headers=HEADERS, media_type="text/html")
+        return StreamingResponse(self._counted(reader, pages), headers=HEADERS, media_type="text/html")
 
     async def file(self, request: Request) -> Response:
         """Answer with a file that the page of the link shows."""
         id_ = str(request.path_params["id_"])
         try:
-            chat = await self._links.open(str(request.path_params["token"]))
+            chat = await self._open(str(request.path_params["token"]))
             if not chat.link.with_files or id_ not in _files(chat.stored):
                 return Response("Not found.", status_code=404)
             file = await self._media.find(chat.link.owner, id_)
@@ -82,7 +98,7 @@ class LinkPageRoutes:
         try:
             if self._limit is not None:
                 self._limit.count(visitor.owner, address)
-            chat = await self._links.open(str(request.path_params["token"]))
+            chat = await self._open(str(request.path_params["token"]))
             copy = await self._copies.make(chat, visitor, translator)
         except NotFound:
             return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
@@ -90,6 +106,25 @@ class LinkPageRoutes:
             status = next((status for kind, status in COPY_STATUS.items() if isinstance(error, kind)), 503)
             return _message(message_page(NOT_COPIED, error.text, site, translator), status)
         return RedirectResponse(f"{site.path}/c/{copy}", status_code=303, headers={"cache-control": "no-store"})
+
+    async def _open(self, token: str) -> SharedChat:
+        async with self._opening:
+            return await self._links.open(token)
+
+    def _is_full(self, reader: str | None) -> bool:
+        free = PAGES - self._pages.total()
+        used = self._pages[f"address {reader}"]
+        return free <= 0 or (reader is not None and has_full_share(used, free=free, always=PAGES_ALWAYS))
+
+    async def _counted(self, reader: str | None, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
+        self._pages[f"address {reader}"] += 1
+        try:
+            async for piece in pieces:
+                if piece:
+                    yield piece.encode(errors="replace")
+        finally:
+            self._pages[f"address {reader}"] -= 1
+            self._pages += Counter()  # drops those at zero
 
     def _file_urls(self, owner: str, path: str) -> FileUrl:
         async def url(id_: str) -> AsyncIterator[str]:
@@ -107,12 +142,6 @@ class LinkPageRoutes:
 
 def _files(entries: Sequence[Entry]) -> set[str]:
     return files_named_in(entry.message for entry in entries)
-
-
-async def _encoded(pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
-    async for piece in pieces:
-        if piece:
-            yield piece.encode(errors="replace")
 
 
 def _message(page: str, status: int) -> Response:

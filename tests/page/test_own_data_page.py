@@ -48,3 +48,31 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     visitor.ask("!text Yes. Another one")
     visitor.open_settings()
     expect(state).to_have_text(re.compile("Conversations: 1, messages: 2"))
+
+
+LATE_VIEW = """() => {
+    const detail = { conversation: "late", messages: [] };
+    document.dispatchEvent(new CustomEvent("chat-view", { detail }));
+}"""
+
+
+def test_late_news_leave_what_was_done(app: App, visit: Visit) -> None:
+    """A view of the deleted chat that arrives late, or another class of the side bar, only leads to another reading."""
+    visitor = visit(app.url)
+    page = visitor.page
+    visitor.ask("!text Yes")
+    visitor.open_settings()
+    kept, state = page.locator("#own-data"), page.locator("#own-data").get_by_role("status")
+    expect(state).to_have_text(re.compile("Conversations: 1, messages: 2"))
+    kept.get_by_role("button", name="Delete everything").click()
+    page.get_by_role("dialog", name="Delete everything").get_by_role("button", name="Delete everything").click()
+    expect(state).to_have_text("Nothing is kept any more: 0 conversations, 0 messages, 0 files.")
+    page.evaluate("document.querySelector('#settings').classList.add('late')")
+    with page.expect_response("**/own-data") as read:
+        page.evaluate(LATE_VIEW)
+    read.value.finished()
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    expect(state).to_have_text("Nothing is kept any more: 0 conversations, 0 messages, 0 files.")
+    visitor.close_settings()
+    visitor.open_settings()
+    expect(state).to_have_text("Nothing is kept: 0 conversations, 0 messages, 0 files.")

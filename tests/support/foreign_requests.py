@@ -16,6 +16,7 @@ import httpx
 from tests.conftest import App
 from tests.support.http_client import API, Answer, HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
+from tests.support.page_events import send_event
 from tests.support.scripted_server import Running
 from tests.support.temporary_chats import begin_temporary, kept_alive, page_event, say_on_page
 
@@ -55,10 +56,12 @@ def stored_of(app: App, owner: str) -> tuple[list[Any], list[Any], list[Any], li
 class Scene:
     """The first visitor's state.
 
-    There are a running answer, a finished one, an upload, a picture, a link to another chat, and a temporary chat.
+    There are a running answer, one that was cut, one that waits for the visitor, an upload, a picture, a temporary
+    chat, and a link to a chat of its own. `late` has continued that chat by another link before it was revoked.
     """
 
     program: HttpVisitor
+    late: HttpVisitor
     marker: str
     ids: dict[str, str]
     app: App
@@ -107,14 +110,42 @@ def runs_of(app: App, conversation: str) -> tuple[str, str]:
     return first, second
 
 
-def linked(program: HttpVisitor) -> dict[str, str]:
-    """Make two links to the visitor's only conversation, and revoke one. Return their ids and tokens."""
+def linked(program: HttpVisitor) -> tuple[dict[str, str], HttpVisitor]:
+    """Make two links to the visitor's only conversation, let somebody continue one in a copy, and revoke it.
+
+    Return their ids and tokens, and who has the revoked one.
+    """
     [row] = program.ask("GET", "/conversations").json["conversations"]
     path = f"/conversations/{row['id']}/links"
     link, revoked = (program.ask("POST", path, json={"attachments": True}).json for _ in range(2))
+    late = HttpVisitor(str(program.http.base_url))
+    assert late.ask("POST", f"{revoked['path']}/continue").status == 303
     assert program.ask("DELETE", f"{path}/{revoked['id']}").status == 204
     tokens = {name: str(one["path"]).removeprefix("/s/") for name, one in (("token", link), ("revoked", revoked))}
-    return {"shared": str(row["id"]), "link": str(link["id"]), **tokens}
+    return {"shared": str(row["id"]), "link": str(link["id"]), **tokens}, late
+
+
+def last_message(program: HttpVisitor, conversation: str, word: str) -> str:
+    """Return the id of the visitor's newest message with this word in a conversation, or of what it answers."""
+    hits = program.ask("GET", f"/conversations?q={word}").json["hits"]
+    [entry] = [hit["entry"] for hit in hits if hit["id"] == conversation]
+    return program.ask("GET", f"/conversations/{conversation}/messages/{entry}").json["message"]
+
+
+def ended_chats(program: HttpVisitor, word: str) -> dict[str, str]:
+    """Begin a chat whose answer was cut, and one whose answer waits for the visitor. Return their ids."""
+    found = dict[str, str]()
+    question = json.dumps({"question": f"Which {word}?"})
+    for text, chat, run in (
+        (f"!text {word} !length 3", "quiet", "cut"),
+        (f"!tool ask_user {question} !echo", "waiting", "asking"),
+    ):
+        said = program.say(text, tools=True, new=True)
+        found[run] = re.findall(r'"run": ?"([0-9a-f]{32})"', said)[-1]
+        events = program.ask("GET", f"/runs/{found[run]}/events").text
+        found[chat] = re.findall(r'"conversation":"([0-9a-f]{32})"', events)[0]
+    found["call"] = re.findall(r'"tool_call","content":{"id":"([^"]+)"', events)[0]
+    return found | {"message": last_message(program, found["quiet"], word)}
 
 
 @contextmanager
@@ -122,7 +153,8 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     """Yield a visitor who has sent files and whose next answer is being written."""
     word = marker()
     first.say(f"!text {SHARED}")
-    shared = linked(first)
+    shared, late = linked(first)
+    chats = ended_chats(first, word)
     sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", random_png())
     assert word in first.say(f"!text {word}", sent, picture, system_message=word, new=True)
     path = first.upload(f"{word}.txt", word.encode())
@@ -134,7 +166,8 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     assert first.cookie is not None
     owner = owner_in(first.cookie)
     kept = next((app.folder / "data" / "media" / owner).glob("[!.]*"))
-    [hit] = first.ask("GET", f"/conversations?q={word}").json["hits"]
+    hits = first.ask("GET", f"/conversations?q={word}").json["hits"]
+    [hit] = [one for one in hits if one["id"] not in chats.values()]
     conversation = str(hit["id"])
     ended, run = runs_of(app, conversation)
     ids = {
@@ -146,6 +179,8 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
         "conversation": conversation,
         "entry": str(hit["entry"]),
         **shared,
+        **chats,
+        "marker": word,
         "ended": ended,
         "run": run,
         "chat": str(first.chat),
@@ -153,7 +188,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
         "answer": re.findall(r"runs/([0-9a-f]{32})/events", said)[-1],
         "open": str(page_event(first, "open", "click")["id"]),
     }
-    made = Scene(first, word, ids, app, server, long)
+    made = Scene(first, late, word, ids, app, server, long)
     end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
     with reading_events(first), kept_alive(HttpVisitor(app.url, first.cookie), temporary):
         try:
@@ -244,6 +279,33 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("temporary chat", "open", "POST", "queue/join",
      '{"session_hash": "$fresh", "fn_index": $open, "data": ["$temporary"]}', 200),
     ("temporary answer", "subscribe", "GET", "/runs/$answer/events", None, 200),
+    ("picture", "name", "GET", "/media/$media?name=mine.png&owner=$owner", None, 200),
+    ("picture", "change", "PATCH", "/media/$media", '{"name": "mine.png"}', 405),
+    ("picture", "delete", "DELETE", "/media/$media", None, 405),
+    ("export", "as owner", "GET", "/export?guest=$owner&owner=$owner", None, 200),
+    ("export", "append", "POST", "/export/$conversation", "[]", 405),
+    ("export", "change", "PATCH", "/export/$conversation", '{"title": "Mine"}', 405),
+    ("export", "delete", "DELETE", "/export/$conversation", None, 405),
+    ("link", "change", "PATCH", "/conversations/$shared/links/$link", '{"days": 1}', 405),
+    ("link", "subscribe", "GET", "/s/$link/events", None, 404),
+    ("link", "export", "GET", "/export/$link", None, 404),
+    ("suspended run", "read", "GET", "/conversations/$waiting", None, 200),
+    ("suspended run", "rename", "PATCH", "/conversations/$waiting", '{"title": "Mine"}', None),
+    ("suspended run", "delete", "DELETE", "/conversations/$waiting", None, None),
+    ("suspended run", "subscribe", "GET", "/runs/$asking/events", None, 200),
+    ("suspended run", "subscribe as page", "GET", "/runs/$asking/events?format=page", None, 200),
+    ("suspended run", "export", "GET", "/export/$waiting", None, 200),
+    ("running answer", "go on", "GET", "/runs/$run/events?wait=0&after=1", None, 200),
+    ("running answer", "append", "POST", "/runs/$run/events", '{"type": "ended"}', 405),
+    ("running answer", "delete", "DELETE", "/runs/$run", None, 405),
+    ("list", "read", "GET", "/conversations?guest=$owner&owner=$owner&limit=200", None, 200),
+    ("list", "summary", "GET", "/own-data?guest=$owner&owner=$owner", None, 200),
+    ("list", "append", "POST", "/conversations", '{"id": "$conversation"}', 405),
+    ("list", "rename", "PATCH", "/conversations", '{"title": "Mine"}', 405),
+    ("list", "delete", "DELETE", "/conversations?guest=$owner", None, 405),
+    ("search", "words", "GET", "/conversations?q=$marker&guest=$owner&owner=$owner", None, 200),
+    ("search", "export", "GET", "/export?q=$marker&guest=$owner", None, 200),
+    ("list", "delete all", "DELETE", "/own-data?guest=$owner&owner=$owner", None, None),
 ]  # fmt: skip
 
 
@@ -255,6 +317,9 @@ def send_row(program: HttpVisitor, row: tuple[Any, ...], ids: dict[str, str]) ->
     """Make the request of a row with these ids. If it starts an event, also read the session."""
     _, _, method, path, body, _ = row
     ids = ids | {"page_session": filled(PAGE_SESSION, ids)}
+    if method == "EVENT":
+        event, _, conversation = filled(path, ids).rpartition("/")
+        return send_event(program, event, json.loads(filled(body or "{}", ids)), conversation)
     path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
     endless = "heartbeat" in path
     json_ = {"content-type": "application/json"} if content else {}
@@ -270,7 +335,8 @@ def comparable(said: Answer, ids: dict[str, str]) -> tuple[int, str]:
     for id_ in ids.values():
         if len(id_) > 5:
             text = text.replace(id_, "ID")
-    text = re.sub(r'"guest": ?"[^"]+"', '"guest":"TOKEN"', re.sub(r"[0-9a-f]{32}", "ID", text))
+    text = re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+]00:00", "TIME", text)
+    text = re.sub(r'"guest": ?"[^"]+"|(?<=[?&]guest=)[^"&]+', "TOKEN", re.sub(r"[0-9a-f]{32}", "ID", text))
     text = re.sub(r'"[a-z_]*(duration|time|eta|left|since)[a-z_]*": ?[^,}]*|[0-9.]+ (s|tokens?)[^"<]*', "", text)
     return said.status, re.sub(r"data: .*process_generating.*\n+", "", text)
 

@@ -25,6 +25,7 @@ from agent.history.codec import dump_entries, load_entries
 from agent.i18n.translator import ENGLISH
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text, quoted_file
+from agent.transfer.imports.fields import quoted
 from agent.transfer.shared import NOT_INCLUDED, shared_entries
 
 HIDDEN = "quizzaciously"
@@ -117,3 +118,14 @@ def test_typed_text_is_no_file() -> None:
         [shared] = shared_entries([entry], ENGLISH, with_files=False)
         part: Any = shared.message.parts[0]
         assert part.content[0] == text
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "a\nb.txt", " a\r\nb.py", "no suffix", "Makefile", ""])
+def test_file_of_any_name_is_left_out(name: str) -> None:
+    """This is how the page quotes files, whose names have a suffix, and how imports do, which know any name."""
+    for text in ([quoted_file(name, FILE)] if "." in name else []) + [quoted(name, FILE)]:
+        for parts in ([text], ["Typed", text]):
+            entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart(parts)]))
+            [shared] = shared_entries([entry], ENGLISH, with_files=False)
+            assert FILE not in str(shared.message)
+            assert str(NOT_INCLUDED) in str(shared.message)

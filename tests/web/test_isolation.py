@@ -33,7 +33,7 @@ from agent.media.store import MediaStore
 from agent.web.middleware import isolation, issued_ids, requests
 from agent.web.middleware.origins import Origins
 from agent.web.middleware.visitor_cookie import COOKIE, VisitorCookies
-from tests.conftest import CONFIG, App, Visitor
+from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.foreign_requests import (
     MATRIX,
     PAGE_SESSION,
@@ -43,18 +43,23 @@ from tests.support.foreign_requests import (
     closed_requests,
     comparable,
     filled,
+    last_message,
     made_up_like,
     send_row,
     stored_conversations,
 )
 from tests.support.http_client import API, HttpVisitor, cookie_name, forged, marker, owner_in, send_raw
+from tests.support.isolation_cells import BY_THE_SCENE, CELLS, PAIRS, ROWS, row_named
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
 from tests.support.scripted_server import Config, Running
 
 HERE = "switchboard_visitor-80"
 """The name of the visitor's cookie at http://chat.example."""
-LONG_RUNS = CONFIG.replace("run_seconds = 60", "run_seconds = 600") + "[server]\nmax_upload_bytes = 400000\n"
+LONG_RUNS = (
+    CONFIG.replace("run_seconds = 60", "run_seconds = 600").replace("tools = [", 'tools = ["agent.tools:ask_user", ')
+    + "[server]\nmax_upload_bytes = 400000\n"
+)
 
 
 PRINCIPALS: dict[str, Callable[[App, str], HttpVisitor]] = {
@@ -97,7 +102,7 @@ def scene_below(below: App, server: Running) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("who", PRINCIPALS)
-@pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row[0]}-{row[1]}")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_foreign_id_answers_like_a_made_up_one(scene: Scene, who: str, row: tuple[Any, ...]) -> None:
     assert scene.program.cookie is not None
     fixed = {"chat": scene.ids["chat"], "folder": str(scene.app.folder)}
@@ -111,14 +116,30 @@ def test_foreign_id_answers_like_a_made_up_one(scene: Scene, who: str, row: tupl
     scene.untouched()
 
 
-@pytest.mark.parametrize("row", [row for row in MATRIX if row[5]], ids=lambda row: f"{row[0]}-{row[1]}")
+SHOW_THE_MARKER = (
+    ("temporary chat", "export"),
+    ("temporary chat", "open"),
+    ("conversation", "show"),
+    ("conversation", "choose"),
+    ("conversation", "export"),
+    ("suspended run", "show"),
+    ("suspended run", "subscribe"),
+    ("suspended run", "export"),
+    ("ended answer", "subscribe"),
+    ("export", "as owner"),
+    ("search", "words"),
+    ("search", "export"),
+)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row[5]], ids=lambda row: f"{row[0]}-{row[1]}")
 def test_owner_gets_only_their_own(scene: Scene, row: tuple[Any, ...]) -> None:
     ids = {**scene.ids, "folder": str(scene.app.folder), "fresh": uuid4().hex[:11]}
     said = send_row(scene.program, row, ids)
     assert said.status == row[5]
     if row[:2] == ("upload", "read"):
         assert said.text == scene.marker
-    if row[:2] in (("temporary chat", "export"), ("temporary chat", "open")):
+    if row[:2] in SHOW_THE_MARKER:
         assert scene.marker in said.text
     if row[:2] == ("picture", "read"):
         assert said.headers["content-type"] == "image/png"
@@ -143,19 +164,100 @@ def test_holder_of_a_link_reads_that_chat_alone(scene: Scene, who: str) -> None:
     scene.untouched()
 
 
-def test_holder_of_a_link_reaches_nothing_else(scene: Scene) -> None:
-    """A visitor who has continued the chat in a copy, and who knows all ids, gets what a made-up id would get."""
-    holder = HttpVisitor(scene.app.url)
-    copied = holder.ask("POST", f"/s/{scene.ids['token']}/continue")
-    assert copied.status == 303
-    assert SHARED in holder.ask("GET", f"/export{copied.headers['location'].removeprefix('/c')}").text
-    fixed = {"chat": scene.ids["chat"], "folder": str(scene.app.folder), "token": scene.ids["token"]}
+@pytest.mark.parametrize("token", ["token", "revoked"])
+def test_holder_of_a_link_reaches_nothing_else(scene: Scene, token: str) -> None:
+    """A visitor who has continued the chat in a copy, and who knows all ids, gets what a made-up id would get.
+
+    The link of one holder was revoked after that.
+    """
+    holder = scene.late
+    if token == "token":
+        holder = HttpVisitor(scene.app.url)
+        assert holder.ask("POST", f"/s/{scene.ids['token']}/continue").status == 303
+    [copy] = holder.ask("GET", "/conversations").json["conversations"]
+    assert SHARED in holder.ask("GET", f"/export/{copy['id']}").text
+    assert holder.ask("GET", f"/s/{scene.ids[token]}").status == (200 if token == "token" else 404)
+    fixed = {"chat": scene.ids["chat"], "folder": str(scene.app.folder), "token": scene.ids[token]}
     owned = {**scene.ids, **fixed, "fresh": uuid4().hex[:11]}
     made_up = {name: made_up_like(value) for name, value in owned.items()} | fixed
-    for row in MATRIX:
+    for row in ROWS:
         real, wrong = send_row(holder, row, owned), send_row(holder, row, made_up)
         assert (real.status, scene.marker in real.text) == (wrong.status, False), row[:2]
     scene.untouched()
+
+
+def test_every_cell_has_a_request_or_a_reason() -> None:
+    assert list(CELLS) == [*PAIRS]
+    names, here = [f"{row[0]} {row[1]}" for row in ROWS], globals()
+    assert len(names) == len(set(names))
+    for cell, content in CELLS.items():
+        if isinstance(content, tuple):
+            assert content, cell
+            assert set(content) <= set(names), cell
+        elif content.startswith("test_"):
+            assert callable(here[content]), cell
+        else:
+            assert len(content.split()) > 8, cell
+            assert content.endswith("."), cell
+    in_cells = {name for content in CELLS.values() if isinstance(content, tuple) for name in content}
+    assert set(names) == in_cells
+    changes = {name for name in names if row_named(name)[5] is None}
+    assert {name for step in OWNER_STEPS for name in step if name in names} == changes - BY_THE_SCENE.keys()
+
+
+OWNER_STEPS: list[tuple[str, ...]] = [
+    # a request, and what shows that it was carried out; the last ones end what the others need
+    ("conversation pin", '"pinned":true'),
+    ("conversation rename", '"title":"Mine"'),
+    ("suspended run rename", '"title":"Mine"'),
+    ("temporary chat rename", '"title":"Mine"'),
+    ("link create", '"path":"/s/'),
+    ("link revoke", ""),
+    ("upload attach", '"success":true'),
+    ("temporary chat say", '"success":true'),
+    ("message continue", '"success":true'),
+    ("message version", '"success":true'),
+    ("message copy", '"success":true'),
+    ("message retry by button", '"success":true'),
+    ("message retry", '"success":true'),
+    ("message edit", '"success":true'),
+    ("message undo", '"success":true'),
+    ("conversation say", '"success":true'),
+    ("conversation choose and say", '"success":true'),
+    ("conversation say as program", '"success":true'),
+    ("suspended run answer", '"success":true'),
+    ("suspended run answer in a message", '"success":true'),
+    ("suspended run answer as program", '"success":true'),
+    ("conversation stop", '"success":true'),
+    ("event cancel both", ""),
+    ("temporary chat delete", ""),
+    ("suspended run delete", ""),
+    ("conversation delete", ""),
+    ("list delete all", '"conversations":0'),
+]
+
+
+def test_owner_may_do_what_others_may_not(own: App, server: Running) -> None:
+    """Each request that the others make in vain does what its name says if the owner makes it."""
+    with at_work(own, server, HttpVisitor(own.url)) as made:
+        first, ids, word = made.program, {**made.ids, "folder": str(own.folder)}, made.marker
+        for name, proof in OWNER_STEPS:
+            fresh = {"fresh": uuid4().hex[:11]}
+            if name.startswith("message "):
+                fresh["message"] = last_message(first, ids["quiet"], word)
+            if name == "event cancel both":
+                fresh["event"] = first.begin(made.long).json["event_id"]
+            said = send_row(first, row_named(name), ids | fresh)
+            assert said.status < 300, (name, said.text)
+            assert proof in said.text.replace('": ', '":'), (name, said.text)
+            becomes(True, lambda: is_quiet(first, ids["quiet"], ids["waiting"]))
+        assert first.ask("GET", "/conversations").json["conversations"] == []
+
+
+def is_quiet(program: HttpVisitor, *conversations: str) -> bool:
+    """Return True if no answer is being written in these conversations."""
+    rows = program.ask("GET", "/conversations").json["conversations"]
+    return not any(row["state"] == "answering" for row in rows if row["id"] in conversations)
 
 
 def test_unneeded_routes_are_closed(own: App) -> None:

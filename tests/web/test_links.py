@@ -2,19 +2,28 @@
 
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
+from starlette.requests import Request
 
-from agent.web.chat.links import MAX_LINKS
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.settings import LocalSettings, Settings
+from agent.web.chat.links import MAX_LINKS, ChatLinks, LinkChoices
+from agent.web.link_page_routes import PAGES, LinkPageRoutes
 from tests.conftest import CONFIG, App, becomes
-from tests.support.foreign_requests import stored_conversations
+from tests.support.foreign_requests import last_message, stored_conversations
+from tests.support.history_stores import started
 from tests.support.http_client import HttpVisitor, cookie_name, marker, owner_in
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
+from tests.support.page_events import send_event
 from tests.support.scripted_server import Config, Running
 
 SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
@@ -120,6 +129,101 @@ def test_rest_is_shown_only_if_chosen(own: App) -> None:
     [elsewhere] = mine - {kept}
     refused = [f"{little}/files/{kept}", *(f"{much}/files/{id_}" for id_ in (theirs, elsewhere, "x.png"))]
     assert [read(own, path).status_code for path in refused] == [404] * 4
+
+
+def test_title_tells_of_no_hidden_version(own: App) -> None:
+    """The first words of an edited message, and a title that the model wrote of them, stay with their version."""
+    hidden, seen = marker(), marker()
+    owner, conversation = chat(own, f"!text {hidden}")
+    message = last_message(owner, conversation, hidden)
+    edited = {"addressed": message, "edited": f"!text {seen}"}
+    assert '"success":true' in send_event(owner, "edit click", edited, conversation).text
+    becomes("", lambda: owner.ask("GET", f"/conversations/{conversation}").json["state"])
+    paths, mine = [], f"/conversations/{conversation}"
+    for title in (f"!text {hidden}", f"About {hidden}"):
+        assert owner.ask("PATCH", mine, json={"title": title}).status == 200
+        shown = {"addressed": last_message(owner, conversation, seen)}
+        assert '"success":true' in send_event(owner, "copy-branch click", shown, conversation).text
+        rows = owner.ask("GET", "/conversations").json["conversations"]
+        assert owner.ask("GET", mine).json["title"] == title
+        paths += [link(owner, row["id"]) for row in rows]
+    assert len(paths) == 5
+    for path in paths:
+        page = read(own, path).text
+        assert seen in page
+        assert hidden not in page
+        copied = go_on(own, path)
+        reader, copy = copy_of(copied, own)
+        assert hidden not in reader.ask("GET", f"/export/{copy}").text
+    assert owner.ask("PATCH", mine, json={"title": "Ships"}).status == 200
+    send_event(owner, "version click", {"addressed": message}, conversation)
+    assert "<title>Ships</title>" in read(own, link(owner, conversation)).text
+
+
+HOSTILE = '''"><script>alert(1)</script></title><img src=x onerror=alert(1)>'"'''
+
+
+def test_nothing_of_a_chat_becomes_markup(own: App) -> None:
+    """The title is in the head, in attributes and in the text, and the answer in the description."""
+    owner, conversation = chat(own, f"!text {HOSTILE} [x](javascript:alert(1)) ![y](https://evil.example/y.png)")
+    assert owner.ask("PATCH", f"/conversations/{conversation}", json={"title": HOSTILE}).status == 200
+    path = link(owner, conversation, system_prompt=f"</pre></details>{HOSTILE}")
+    seen = Tags()
+    seen.feed(read(own, path).text)
+    assert {"script", "iframe", "object"}.isdisjoint(tag for tag, _ in seen.tags)
+    assert [given["src"] for tag, given in seen.tags if tag == "img"] == ["/mark.svg"]
+    for tag, given in seen.tags:
+        assert not any(name.startswith("on") for name in given), tag
+        assert not str(given.get("href", "")).startswith("javascript"), tag
+    titles = [given["content"] for _, given in seen.tags if given.get("property") == "og:title"]
+    assert titles == [" ".join(HOSTILE.split())]
+    assert all(given.get("rel") == "noopener noreferrer" for _, given in seen.tags if "evil" in str(given.get("href")))
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append((tag, dict(attrs)))
+
+
+async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> None:
+    """A reader who takes nothing holds the memory of a conversation, as with exports."""
+    store, settings = MemoryStore(), Settings(local=LocalSettings())
+    links = ChatLinks(store, settings)
+    record, _ = await started(store, "Yes", owner="ann")
+    token, _ = await links.create("ann", record.id, LinkChoices(days=None))
+    routes = LinkPageRoutes(links, cast(Any, None), MediaStore(tmp_path), settings)
+
+    async def opened(address: str | None) -> tuple[int, AsyncGenerator[bytes]]:
+        headers = [(b"host", b"chat.example")]
+        scope = {"type": "http", "method": "GET", "path": f"/s/{token}", "path_params": {"token": token}}
+        more = {"headers": headers, "query_string": b"", "state": {"address": address}, "root_path": ""}
+        said: Any = await routes.page(Request({**scope, **more}))
+        pieces = said.body_iterator if said.status_code == 200 else _nothing()
+        async for _piece in pieces:
+            break
+        return said.status_code, pieces
+
+    held = [await opened("192.0.2.1") for _ in range(PAGES)]
+    assert [status for status, _ in held].count(200) == PAGES // 2
+    others = [await opened(f"192.0.2.{number}") for number in range(2, 2 + PAGES // 4)]
+    assert {status for status, _ in others} == {200}
+    unknown = [await opened(None) for _ in range(PAGES)]
+    assert {status for status, _ in unknown} == {200, 429}
+    for _, pieces in [*held, *others, *unknown]:
+        await pieces.aclose()
+    assert (await opened("192.0.2.1"))[0] == 200
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
+    return
+    yield b""
 
 
 def test_dead_links_have_one_answer(own: App) -> None:

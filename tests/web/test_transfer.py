@@ -247,6 +247,25 @@ async def test_broken_connection_stores_nothing(own: App) -> None:
     await until(lambda: visitor.ask("POST", "/import", content=body).status == 200)  # the place is free again
 
 
+def test_deletion_of_everything_ends_an_import(own: App) -> None:
+    """What the deletion reads back stays true: the import stores nothing after it."""
+    visitor, deleted, lines = HttpVisitor(own.url), Answer(0, httpx.Headers(), ""), list[dict[str, Any]]()
+    body = json.dumps(claude(*map(str, range(3000)))).encode()
+    with visitor.http.stream("POST", "/import", content=body) as answer:
+        for line in answer.iter_lines():
+            lines.append(json.loads(line))
+            if lines[-1].get("phase") == "storing" and not deleted.status:
+                deleted = HttpVisitor(own.url, visitor.cookie).ask("DELETE", "/own-data")
+    assert deleted.status == 200
+    assert not any(deleted.json.values())
+    assert lines[-1] == {
+        "type": "error",
+        "message": "Everything of yours was deleted meanwhile, so nothing was imported.",
+    }
+    assert mine(own, visitor) == {}
+    assert imported(visitor, claude("After"))[-1]["type"] == "done"
+
+
 def test_import_without_room_stores_nothing(start_app: Callable[..., App], server: Running) -> None:
     app = start_app(CONFIG + "[public]\non = true\nstored_mb_per_visitor = 1\n", VLLM_BASE_URL=server.base_url)
     visitor = HttpVisitor(app.url)

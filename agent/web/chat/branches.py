@@ -20,7 +20,7 @@ from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
-from agent.web.chat.transcript import Versions, is_prompt
+from agent.web.chat.transcript import Versions, first_words, has_first_words, is_prompt
 from agent.web.chat.visitor import Visitor
 
 
@@ -59,12 +59,15 @@ class Branches:
         Raises `Conflict`, `NotFound`, and `Limited` if there is no room for it.
         """
         record = await self._read(visitor.owner, conversation)
+        everything = await self._store.entries(record)
         entries = _turns_until(entry_id, await self._store.history(record))
         quota, copied = self._quota, Record(owner=visitor.owner)
         if self._temporary is not None and is_temporary(record.id):
             quota, copied = self._temporary, await self._temporary.begin(visitor)
         expires_at = self._periods.until(visitor.owner, running=False)
-        copied = replace(copied, title=record.title, head_id=entries[-1].id, expires_at=expires_at)
+        # The title can be about another version of the first message, which the copy does not have.
+        title = record.title if has_first_words(everything, entries) else first_words(entries[0])
+        copied = replace(copied, title=title, head_id=entries[-1].id, expires_at=expires_at)
         async with quota.reservation(visitor, self._is_in_use) as reserve:
             await reserve(sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in entries))
             await run_to_completion(self._save_copy(record, copied, entries))

@@ -6,7 +6,7 @@ The file is read twice: once to find everything that is wrong and the room that 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeVar
 
 from pydantic_ai.messages import BinaryContent
 
-from agent.errors import AgentError, Busy, InputError, Limited
+from agent.errors import AgentError, Busy, Conflict, InputError, Limited
 from agent.history import HistoryStore, Record
 from agent.i18n import LocalizedText, _, joined, listed, ngettext
 from agent.media.mime import detect_mime
@@ -39,6 +39,9 @@ AT_ONCE = 2
 JSON_TIMES = 4
 """A ZIP file can unpack to this many times the largest upload of JSON."""
 BUSY = _("Another import of yours is running. Try again when it has ended.")
+STOPPED = _("Everything of yours was deleted meanwhile, so nothing was imported.")
+STOP_SECONDS = 10.0
+"""The longest wait for the end of an import that was stopped. Its reader can be slow to take the progress."""
 COOKIE_NEEDED = _("Allow cookies for this page to import conversations.")
 
 T = TypeVar("T")
@@ -71,7 +74,7 @@ class ImportResult:
 
 
 class Importer:
-    """Imports files. Owns the places of running imports.
+    """Imports files. Owns the places of running imports, and who has stopped theirs.
 
     `show` renders entries as the page does. A conversation for which it fails is left out: the page could not open it.
     """
@@ -91,7 +94,8 @@ class Importer:
         self.limits = ImportLimits(
             file_bytes=file_bytes, json_bytes=JSON_TIMES * file_bytes, attachment_bytes=settings.max_upload_bytes
         )
-        self._owners = set[str]()
+        self._owners, self._stopped = set[str](), set[str]()
+        self._storing = dict[str, asyncio.Event]()
         self._places = asyncio.Semaphore(AT_ONCE)
 
     @asynccontextmanager
@@ -106,6 +110,17 @@ class Importer:
             yield
         finally:
             self._owners.discard(visitor.owner)
+            self._stopped.discard(visitor.owner)
+
+    async def stop(self, owner: str) -> None:
+        """Let this owner's running import, if there is one, fail and leave nothing. Wait until it stores nothing."""
+        if owner not in self._owners:
+            return
+        self._stopped.add(owner)
+        if (ended := self._storing.get(owner)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await ended.wait()
 
     async def run(
         self, visitor: Visitor, file: BinaryIO, folder: Path
@@ -144,7 +159,8 @@ class Importer:
     async def _store_all(
         self, visitor: Visitor, found: Sequence[FoundConversation], left_out: LeftOut
     ) -> AsyncGenerator[ImportProgress | ImportResult]:
-        stored = list[Record]()
+        stored, ended = list[Record](), asyncio.Event()
+        self._storing[visitor.owner] = ended
         try:
             async with self._quota.reservation(visitor, self._is_busy) as reserve:
                 size = sum(one.size for one in found)
@@ -160,12 +176,21 @@ class Importer:
                 # The list of conversations shows the last saved first.
                 for one in sorted(found, key=lambda one: one.updated_at):
                     conversation = await asyncio.to_thread(one.read)
+                    self._check_not_stopped(visitor.owner)
                     await self._store_one(visitor.owner, conversation, left_out, stored)
                     yield ImportProgress(phase="storing", done=len(stored), total=len(found))
+                self._check_not_stopped(visitor.owner)
         except BaseException:
             await run_to_completion(self._remove(stored))
             raise
+        finally:
+            del self._storing[visitor.owner]
+            ended.set()
         yield ImportResult(conversations=[record.id for record in stored], left_out=left_out_texts(left_out))
+
+    def _check_not_stopped(self, owner: str) -> None:
+        if owner in self._stopped:
+            raise Conflict(STOPPED)
 
     async def _store_one(
         self, owner: str, conversation: ImportedConversation, left_out: LeftOut, stored: list[Record]

@@ -11,7 +11,7 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.settings import Settings
 from agent.transfer.shared import shared_entries
-from agent.web.chat.transcript import first_words
+from agent.web.chat.transcript import first_words, has_first_words
 
 MAX_LINKS = 10
 """The most links to one chat."""
@@ -34,7 +34,10 @@ class LinkChoices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedChat:
-    """The chat of a link: its title, if it has more than its first words, and the shown messages as they are stored."""
+    """The chat of a link: its shown messages as they are stored, and its title.
+
+    The title is empty if it has only first words, or can be about a version of the first message that is not shown.
+    """
 
     link: Link
     title: str
@@ -106,9 +109,10 @@ class ChatLinks:
         stored = _branch(entries, link.head_id or record.head_id)
         if not stored:
             raise NotFound(NO_LINK)
-        # First words can be those of an attached file, or of another version of the first message.
+        # First words can be those of an attached file. Any title can be about another version of the first message.
         words = {first_words(entry) for entry in entries if entry.parent_id is None}
-        return SharedChat(link=link, title="" if record.title in words else record.title, stored=stored)
+        is_hidden = record.title in words or not has_first_words(entries, stored)
+        return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
 
     def _check_on(self) -> None:
         if not self.is_on:

@@ -12,6 +12,7 @@ from agent.media.store import MediaStore, ids_in
 from agent.web.chat.conversation_list import ATTEMPTS
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
+from agent.web.chat.importer import Importer
 
 FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 BATCH = 200
@@ -36,10 +37,12 @@ class OwnDataSummary:
 
 
 class OwnData:
-    """Summarizes and deletes everything that is stored of a visitor."""
+    """Summarizes and deletes everything that is stored of a visitor. `importer` has their imports and copies."""
 
-    def __init__(self, conversations: Conversations, store: HistoryStore, media: MediaStore) -> None:
-        self._conversations, self._store, self._media = conversations, store, media
+    def __init__(
+        self, conversations: Conversations, store: HistoryStore, media: MediaStore, importer: Importer | None = None
+    ) -> None:
+        self._conversations, self._store, self._media, self._importer = conversations, store, media, importer
 
     async def summary(self, owner: str) -> OwnDataSummary:
         """Return what is stored of this owner now, read from the store and the files."""
@@ -55,12 +58,14 @@ class OwnData:
         )
 
     async def delete_all(self, owner: str) -> OwnDataSummary:
-        """Stop the owner's answers, and delete all conversations and files. Return what is stored afterwards.
+        """Stop the owner's answers and import, and delete everything. Return what is stored afterwards.
 
         Temporary chats end, too. A conversation that is begun meanwhile stays, and is in the result.
         Raises `HistoryError`.
         """
         self._conversations.temporary.erase_all(owner)
+        if self._importer is not None:
+            await self._importer.stop(owner)
         began = time()
         records = await self._records(owner)
         deleted = {record.id for record in records}

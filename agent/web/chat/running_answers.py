@@ -36,12 +36,14 @@ class RunningAnswers:
         return await self._find_remote(run_id, owner)
 
     async def is_busy(self, conversation: str | None, owner: str) -> bool:
-        """Return True if an answer is being written in this conversation.
+        """Return True if an answer is being written in this owner's conversation.
 
         While the store is away, other replicas cannot be asked: whatever needs them is refused by the store itself.
         """
-        if conversation is None or self._live_runs.is_busy(conversation):
-            return conversation is not None
+        if conversation is None:
+            return False
+        if self._live_runs.get(conversation, owner) is not None:
+            return True
         with suppress(StoreUnavailable):
             return self._replicas is not None and bool(await self._replicas.unfinished_run(conversation, owner=owner))
         return False

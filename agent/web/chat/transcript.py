@@ -233,6 +233,14 @@ def first_words(entry: Entry) -> str:
     return " ".join(message_text(entry).split())[:60]
 
 
+def has_first_words(entries: Sequence[Entry], branch: Sequence[Entry]) -> bool:
+    """Return True if this branch begins with the text with which its conversation began.
+
+    `entries` are all entries, in order. The title of the conversation tells of that text.
+    """
+    return message_text(entries[0]) == message_text(branch[0])
+
+
 def is_unfinished(note: Note) -> bool:
     """Return True if the length limit, a failure or the end of the server cut the answer with this last note."""
     return (note.ended or NO_ENDING.ended) in CUT

@@ -148,6 +148,10 @@
     }
     reading = false;
     draw();
+    if (stale) { // something has happened meanwhile, for example a deletion
+      stale = false;
+      refresh();
+    }
   };
   list.addEventListener("scroll", () => {
     if (list.scrollTop + 2 * list.clientHeight > list.scrollHeight) more();

@@ -24,8 +24,10 @@
   };
   const isNothing = ({ conversations, messages, files, unsent_files }) =>
     !(conversations || messages || files || unsent_files);
+  let isDeleted = false; // the visitor has deleted everything since the settings were opened
   const told = (kept) => {
-    if (isNothing(kept)) return said.own_nothing;
+    isDeleted &&= isNothing(kept);
+    if (isNothing(kept)) return isDeleted ? said.own_gone : said.own_nothing;
     const values = { conversations: number(kept.conversations), messages: number(kept.messages),
       files: number(kept.files + kept.unsent_files), size: size(kept.text_bytes + kept.file_bytes) };
     const date = kept.expires_at && new Date(kept.expires_at).toLocaleDateString(language, { dateStyle: "long" });
@@ -45,6 +47,7 @@
     document.body.append(asked);
 
     let reading = 0; // only the newest reading is shown
+    let wasOpen = isOpen();
     const read = async () => {
       const mine = ++reading;
       let text;
@@ -55,11 +58,15 @@
       }
       if (mine === reading) state.textContent = text;
     };
-    new MutationObserver(() => isOpen() && !drop.disabled && read())
-      .observe(settings, { attributes: true, attributeFilter: ["class"] });
+    new MutationObserver(() => {
+      if (isOpen() === wasOpen) return; // Gradio has set another class
+      wasOpen = isOpen();
+      isDeleted &&= wasOpen;
+      if (wasOpen && !drop.disabled) read();
+    }).observe(settings, { attributes: true, attributeFilter: ["class"] });
     document.addEventListener("chat-view", ({ detail }) => {
       guest = detail.guest || guest;
-      // A new chat has nothing that is stored, and must not replace what was read after a deletion.
+      // A new chat has nothing that is stored.
       if (isOpen() && detail.conversation && !drop.disabled) read();
     });
     if (isOpen()) read();
@@ -77,7 +84,8 @@
       try {
         const kept = await ask("DELETE");
         document.dispatchEvent(new Event("own-data-deleted"));
-        state.textContent = isNothing(kept) ? said.own_gone : `${said.own_remains} ${told(kept)}`;
+        isDeleted = true; // a view of a chat that is on its way here is followed by another reading
+        state.textContent = isNothing(kept) ? told(kept) : `${said.own_remains} ${told(kept)}`;
       } catch (error) {
         state.textContent = error instanceof TypeError ? said.chats_failed : error.message;
       }
