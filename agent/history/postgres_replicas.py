@@ -68,7 +68,7 @@ WHERE {_IS_LOST} AND {_LIVE} ORDER BY runs.number LIMIT %(limit)s
 """
 # A run that another replica is just taking is skipped.
 _TAKE = f"""
-UPDATE runs SET replica = %(replica)s, is_stopped = FALSE
+UPDATE runs SET replica = %(replica)s
 WHERE id = (SELECT id FROM runs WHERE id = %(id)s AND {_IS_LOST} FOR UPDATE SKIP LOCKED) RETURNING 1
 """
 _UNFINISHED = f"""

@@ -60,7 +60,6 @@ TAKE = Script(
 local run, replica, is_steady = take(), take(), take()
 if not is_lost(run, replica, is_steady) then return 0 end
 call('HSET', key('run', run), 'replica', replica)
-call('HDEL', key('run', run), 'stopped')
 return 1
 """
 )

@@ -1,4 +1,4 @@
-"""Who is judged to be gone: not the others after the server was away, and not somebody whose lock is lost for a moment."""
+"""Replicas that look silent, because the server was away, its clock was set, or they are gone."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -111,8 +111,8 @@ async def test_lock_that_another_session_still_has_is_taken_later(joined: Open) 
     assert isinstance(store, PostgresStore)
     server: PostgresServer = shared_server()
     [[key]] = server.run_sql(
-        "SELECT objid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND classid = 721459367"
-        " ORDER BY backend_start DESC LIMIT 1"
+        "SELECT objid FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE locktype = 'advisory' AND classid = 721459367 ORDER BY backend_start DESC LIMIT 1"
     )
     holders = f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 721459367 AND objid = {key}"
     old = replicas._connection  # type: ignore[attr-defined]

@@ -28,3 +28,19 @@ def _age(name: str, folder: Path, seconds: float, only: str) -> None:
         for id_ in client.zrange(key, 0, -1):  # type: ignore[union-attr]
             if only in ("", id_.decode()):
                 client.zincrby(key, -seconds, id_)
+
+
+async def last_seen(name: str, folder: Path, id_: str) -> float:
+    """Return when the server last saw this replica, in seconds of its clock."""
+    return await asyncio.to_thread(_last_seen, name, folder, id_)
+
+
+def _last_seen(name: str, folder: Path, id_: str) -> float:
+    if name == "postgres":
+        with psycopg.connect(postgres_server.url_of(folder), autocommit=True) as connection:
+            query = "SELECT extract(epoch FROM seen_at)::float8 FROM replicas WHERE id = %s"
+            row = connection.execute(query, [id_]).fetchone()
+            return row[0] if row else 0.0
+    address, _, query = redis_servers.shared_url(folder).partition("?")
+    with Redis.from_url(address) as client:
+        return float(client.zscore(f"{{{query.removeprefix('prefix=')}}}:replicas", id_) or 0)  # type: ignore[arg-type]
