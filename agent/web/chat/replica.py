@@ -13,7 +13,7 @@ from agent.web.chat.takeovers import Takeovers
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at what visitors said of this replica's runs elsewhere."""
-RETRY_SECONDS = 1.0
+FAILURE_PAUSE_SECONDS = 1.0
 """The longest pause after a failure. When the store is back, each replica says soon that it is alive."""
 FORGOTTEN_SECONDS = 5.0
 """Seconds after which a stored run of this replica is ended if this process knows nothing of it."""
@@ -120,7 +120,7 @@ async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:
             await work()
             failure = ""
         except Exception as error:
-            pause = min(seconds, RETRY_SECONDS)
+            pause = min(seconds, FAILURE_PAUSE_SECONDS)
             if repr(error) != failure:
                 failure = repr(error)
                 is_known = isinstance(error, AgentError)

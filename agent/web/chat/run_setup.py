@@ -95,12 +95,9 @@ async def set_up_run(
         omitted = replace(omitted, omitted=fit.sentence(spec))
     if takeover.notice:
         omitted = replace(omitted, omitted=joined([takeover.notice, omitted.omitted]))
-    request = RunRequest(
-        choices=replace(choices, model=spec.id),
-        takeovers=takeover.deaths,
-        resumed=resumed,
-        instead_of=takeover.instead_of,
-    )
+    used = replace(choices, model=spec.id)
+    again = takeover.instead_of
+    request = RunRequest(choices=used, takeovers=takeover.deaths, resumed=resumed, instead_of=again)
     return RunSetup(
         agent=Agent(
             connection,

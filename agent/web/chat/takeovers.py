@@ -33,7 +33,7 @@ from agent.web.chat.visitor import Visitor
 
 MAX_TAKEOVERS = 2
 """Replicas that may take over one answer, one after the other, because the one before has died."""
-RETRY_SECONDS = 1.0
+STORE_PAUSE_SECONDS = 1.0
 """Seconds between two attempts to finish an answer while the store is away."""
 TAKEN_OVER = Note(ended="interrupted", detail=KNOWN_REASONS["taken_over"])
 STOPPED = Note(ended="cancelled", detail=KNOWN_REASONS["user_request"])
@@ -220,4 +220,4 @@ async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
             return await work()
         except StoreUnavailable as error:
             log.warning("a lost answer waits for the store: %s", error)
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(STORE_PAUSE_SECONDS)
