@@ -16,7 +16,14 @@ from psycopg import AsyncConnection
 from agent.history.postgres_database import PostgresDatabase, fetch
 from agent.history.postgres_text import escape, unescape
 from agent.history.records import new_id
-from agent.history.replicas import DEAD_SECONDS, SILENT_SECONDS, WATCHED_SECONDS, OwnRun
+from agent.history.replicas import (
+    DEAD_SECONDS,
+    SILENT_SECONDS,
+    STEADY_GAP_SECONDS,
+    WATCHED_SECONDS,
+    OwnRun,
+    Steadiness,
+)
 from agent.history.run_events import UnfinishedRun
 
 LEAVE_SECONDS = 2.0
@@ -28,7 +35,7 @@ _LOCKS = 721459367
 """The first half of the keys of all replicas' locks. The number is arbitrary, and the same in all versions."""
 _BEAT = """
 INSERT INTO replicas (id, seen_at) VALUES (%(replica)s, clock_timestamp())
-ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at RETURNING number
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at RETURNING number, extract(epoch FROM seen_at)::float8
 """
 _FORGET = f"DELETE FROM replicas WHERE seen_at < clock_timestamp() - interval '{FORGOTTEN}'"
 _LEAVE = "DELETE FROM replicas WHERE id = %(replica)s"
@@ -39,11 +46,20 @@ EXISTS (
 )
 """
 _LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
+# A sign of life from the future is one from before the clock was set back.
+_IS_ALIVE = f"""
+abs(extract(epoch FROM clock_timestamp() - seen_at)) < {SILENT_SECONDS}
+AND (seen_at > clock_timestamp() - interval '{DEAD_SECONDS} s' OR {_IS_LOCKED})
+"""
+_MAY_JUDGE = f"""
+%(is_steady)s AND EXISTS (
+    SELECT FROM replicas AS mine WHERE mine.id = %(replica)s
+    AND mine.seen_at > clock_timestamp() - interval '{STEADY_GAP_SECONDS} s'
+)
+"""
 _IS_LOST = f"""
 ended_at IS NULL AND runs.replica <> %(replica)s AND NOT EXISTS (
-    SELECT FROM replicas WHERE replicas.id = runs.replica
-    AND seen_at > clock_timestamp() - interval '{SILENT_SECONDS} s'
-    AND (seen_at > clock_timestamp() - interval '{DEAD_SECONDS} s' OR {_IS_LOCKED})
+    SELECT FROM replicas WHERE replicas.id = runs.replica AND (({_IS_ALIVE}) OR NOT ({_MAY_JUDGE}))
 )
 """
 _LOST = f"""
@@ -52,7 +68,7 @@ WHERE {_IS_LOST} AND {_LIVE} ORDER BY runs.number LIMIT %(limit)s
 """
 # A run that another replica is just taking is skipped.
 _TAKE = f"""
-UPDATE runs SET replica = %(replica)s, is_stopped = FALSE
+UPDATE runs SET replica = %(replica)s
 WHERE id = (SELECT id FROM runs WHERE id = %(id)s AND {_IS_LOST} FOR UPDATE SKIP LOCKED) RETURNING 1
 """
 _UNFINISHED = f"""
@@ -89,6 +105,8 @@ class PostgresReplicas:
         self._database = database
         self._id = ""
         self._connection: AsyncConnection | None = None
+        self._has_lock = False
+        self._steadiness = Steadiness()
         self._beating = asyncio.Lock()
 
     @property
@@ -100,14 +118,17 @@ class PostgresReplicas:
         """Implement `Replicas.beat`. A broken connection is replaced, and the lock with it."""
         async with self._beating:
             id_ = self._id or new_id()
-            ((number,),) = await self._database.change(_BEAT, replica=id_)
+            ((number, seen_at),) = await self._database.change(_BEAT, replica=id_)
             self._id = id_
-            if await self._is_locked():
-                return
-            await self._close()
-            self._connection = await self._database.connect()
-            await fetch(self._connection, f"SELECT pg_try_advisory_lock({_LOCKS}, {int(number)})", {})
-            await self._database.change(_FORGET)
+            self._steadiness.add(seen_at)
+            if not await self._is_connected():
+                await self._close()
+                self._connection = await self._database.connect()
+                await self._database.change(_FORGET)
+            if self._connection is not None and not self._has_lock:
+                # It fails as long as the server has not noticed that this replica's last connection is broken.
+                lock = f"SELECT pg_try_advisory_lock({_LOCKS}, {int(number)})"
+                ((self._has_lock,),) = await fetch(self._connection, lock, {})
 
     async def leave(self) -> None:
         """Implement `Replicas.leave`."""
@@ -123,11 +144,14 @@ class PostgresReplicas:
 
     async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
         """Implement `Replicas.lost_runs`."""
-        return [_run(row) for row in await self._database.rows(_LOST, replica=self._id, limit=max(limit, 0))]
+        is_steady = self._steadiness.is_steady
+        rows = await self._database.rows(_LOST, replica=self._id, is_steady=is_steady, limit=max(limit, 0))
+        return [_run(row) for row in rows]
 
     async def take(self, run_id: str) -> bool:
         """Implement `Replicas.take`."""
-        return bool(await self._database.change(_TAKE, id=escape(run_id), replica=self._id))
+        is_steady = self._steadiness.is_steady
+        return bool(await self._database.change(_TAKE, id=escape(run_id), replica=self._id, is_steady=is_steady))
 
     async def unfinished_run(self, conversation_id: str, *, owner: str) -> str | None:
         """Implement `Replicas.unfinished_run`."""
@@ -151,8 +175,8 @@ class PostgresReplicas:
         rows = await self._database.rows(_OWN, replica=self._id)
         return [OwnRun(_run(row), is_stopped=row[4], is_watched=row[5]) for row in rows]
 
-    async def _is_locked(self) -> bool:
-        """Return True if the connection with the lock still works."""
+    async def _is_connected(self) -> bool:
+        """Return True if the connection for the lock still works."""
         if self._connection is None or self._connection.closed:
             return False
         try:
@@ -163,7 +187,7 @@ class PostgresReplicas:
         return True
 
     async def _close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._has_lock = self._connection, None, False
         if connection is not None:
             await connection.close()
 

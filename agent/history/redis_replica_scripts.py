@@ -5,18 +5,23 @@ when a page that another replica serves last `watched` it.
 """
 
 from agent.history.redis_scripts import Script
-from agent.history.replicas import SILENT_SECONDS, WATCHED_SECONDS
+from agent.history.replicas import SILENT_SECONDS, STEADY_GAP_SECONDS, WATCHED_SECONDS
 
 _LOST = f"""
 local function server_time()
     local time = call('TIME')
     return time[1] + time[2] / 1000000
 end
-local function is_lost(run, replica)
+local function silence(replica)
+    local seen = call('ZSCORE', P .. 'replicas', replica)
+    return seen and math.abs(server_time() - tonumber(seen))
+end
+local function is_lost(run, replica, is_steady)
     local one = call('HMGET', key('run', run), 'conversation', 'ended', 'replica')
     if not one[1] or one[2] or (one[3] or '') == replica then return false end
-    local seen = call('ZSCORE', P .. 'replicas', one[3] or '')
-    return not seen or tonumber(seen) < server_time() - {SILENT_SECONDS}
+    local silent, mine = silence(one[3] or ''), silence(replica)
+    if not silent then return true end
+    return silent > {SILENT_SECONDS} and is_steady == '1' and mine and mine < {STEADY_GAP_SECONDS}
 end
 """
 
@@ -25,7 +30,7 @@ BEAT = Script(
     + """
 call('ZADD', P .. 'replicas', server_time(), take())
 call('ZREMRANGEBYSCORE', P .. 'replicas', '-inf', server_time() - 86400)
-return 1
+return tostring(server_time())
 """
 )
 
@@ -36,10 +41,10 @@ return call('ZREM', P .. 'replicas', take())
 LOST = Script(
     _LOST
     + """
-local replica, limit, found = take(), tonumber(take()), {}
+local replica, is_steady, limit, found = take(), take(), tonumber(take()), {}
 for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
     if #found >= limit then break end
-    if is_lost(run, replica) then
+    if is_lost(run, replica, is_steady) then
         local one = call('HMGET', key('run', run), 'conversation', 'saved')
         local of = call('HMGET', key('conversation', one[1]), 'owner', 'expires')
         if of[1] and live(of[2]) then found[#found + 1] = {run, one[1], of[1], one[2]} end
@@ -52,10 +57,9 @@ return found
 TAKE = Script(
     _LOST
     + """
-local run, replica = take(), take()
-if not is_lost(run, replica) then return 0 end
+local run, replica, is_steady = take(), take(), take()
+if not is_lost(run, replica, is_steady) then return 0 end
 call('HSET', key('run', run), 'replica', replica)
-call('HDEL', key('run', run), 'stopped')
 return 1
 """
 )

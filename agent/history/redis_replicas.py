@@ -1,5 +1,6 @@
 """The replicas of a Redis history. Redis does not notice a dead process, so the last sign of life decides alone."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +9,7 @@ from agent.errors import HistoryError
 from agent.history import redis_replica_scripts as scripts
 from agent.history.records import new_id
 from agent.history.redis_server import RedisServer
-from agent.history.replicas import OwnRun
+from agent.history.replicas import OwnRun, Steadiness
 from agent.history.run_events import UnfinishedRun
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,8 @@ class RedisReplicas:
     def __init__(self, server: RedisServer) -> None:
         self._server = server
         self._id = ""
+        self._steadiness = Steadiness()
+        self._beating = asyncio.Lock()
 
     @property
     def id(self) -> str:
@@ -28,9 +31,10 @@ class RedisReplicas:
 
     async def beat(self) -> None:
         """Implement `Replicas.beat`."""
-        id_ = self._id or new_id()
-        await self._server.run(scripts.BEAT, id_)
-        self._id = id_
+        async with self._beating:
+            id_ = self._id or new_id()
+            self._steadiness.add(float(await self._server.run(scripts.BEAT, id_)))
+            self._id = id_
 
     async def leave(self) -> None:
         """Implement `Replicas.leave`."""
@@ -43,11 +47,13 @@ class RedisReplicas:
 
     async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
         """Implement `Replicas.lost_runs`."""
-        return [_run(one) for one in await self._server.run(scripts.LOST, self._id, max(limit, 0))]
+        is_steady = int(self._steadiness.is_steady)
+        return [_run(one) for one in await self._server.run(scripts.LOST, self._id, is_steady, max(limit, 0))]
 
     async def take(self, run_id: str) -> bool:
         """Implement `Replicas.take`."""
-        return bool(await self._server.run(scripts.TAKE, run_id, self._id, again=False))
+        is_steady = int(self._steadiness.is_steady)
+        return bool(await self._server.run(scripts.TAKE, run_id, self._id, is_steady, again=False))
 
     async def unfinished_run(self, conversation_id: str, *, owner: str) -> str | None:
         """Implement `Replicas.unfinished_run`."""

@@ -14,10 +14,14 @@ from agent.history.run_events import UnfinishedRun
 
 BEAT_SECONDS = 3.0
 """Seconds between two signs of life of a replica."""
-DEAD_SECONDS = 7.0
+DEAD_SECONDS = 10.0
 """Seconds without a sign of life after which a replica counts as gone if its connection is gone too."""
 SILENT_SECONDS = 13.0
 """Seconds without a sign of life after which a replica counts as gone in any case."""
+STEADY_GAP_SECONDS = 6.0
+"""The longest time between two signs of life of a replica that may judge others."""
+STEADY_SECONDS = 6.0
+"""Seconds for which a replica gives signs of life before it judges others."""
 WATCHED_SECONDS = 12.0
 """Seconds for which a run counts as watched after a page has said so."""
 
@@ -29,6 +33,28 @@ class OwnRun:
     run: UnfinishedRun
     is_stopped: bool
     is_watched: bool
+
+
+class Steadiness:
+    """Whether a replica has reached the server for long enough to judge others by their silence.
+
+    When the server was away, or its clock was set, all replicas look silent. The first one that is back would take the
+    runs of all others, which are alive and back a moment later. Times are the server's, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._since = self._last = 0.0
+
+    @property
+    def is_steady(self) -> bool:
+        """True if the signs of life had no gap for `STEADY_SECONDS`."""
+        return self._last - self._since >= STEADY_SECONDS
+
+    def add(self, at: float) -> None:
+        """Add a sign of life."""
+        if not 0 <= at - self._last <= STEADY_GAP_SECONDS:
+            self._since = at
+        self._last = at
 
 
 class Replicas(Protocol):
@@ -48,7 +74,10 @@ class Replicas(Protocol):
         ...
 
     async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
-        """Return runs without an end whose replica is gone, the oldest first."""
+        """Return runs without an end whose replica is gone, the oldest first.
+
+        Those of silent replicas are not among them until this one is steady, see `Steadiness`.
+        """
         ...
 
     async def take(self, run_id: str) -> bool:

@@ -72,6 +72,7 @@ KNOWN_REASONS = {
     "user_request": _("Stopped."),
     "client_disconnect": _("Stopped after you left the page."),
     "shutdown": _("Stopped because the server was shut down."),
+    "taken_over": _("Another server process goes on with this answer."),
 }
 """The reasons for cancelling that have a sentence. Any other reason is shown as it was given."""
 LONGEST_REASON = 200

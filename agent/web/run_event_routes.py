@@ -51,15 +51,20 @@ class Frames(Protocol):
 
 
 class RunFrames:
-    """The frames of programs: the events themselves, with their numbers as ids."""
+    """The frames of programs: the events themselves, with their numbers as ids.
+
+    A reader can have events that were lost with their process. It gets the end all the same, whose number is lower.
+    """
 
     def __init__(self, live: RunningAnswer) -> None:
         self._live = live
 
     def after(self, last_id: str) -> Sequence[Frame]:
         """Implement `Frames.after`."""
-        number = number_in(last_id)
-        return [_frame(event) for event in self._live.events[number : number + FRAMES]]
+        number, events = number_in(last_id), self._live.events
+        if number > len(events) and self._live.is_ended:
+            return [_frame(events[-1])]
+        return [_frame(event) for event in events[number : number + FRAMES]]
 
 
 class StoredFrames:
@@ -127,6 +132,10 @@ class RunEventRoutes:
         after = sys.maxsize if for_page else number_in(last_id)
         try:
             events = await self._store.runs.events(run_id, owner=owner, after=after)
+            if not events and not for_page and after:
+                last = (await self._store.runs.events(run_id, owner=owner))[-1:]
+                if last and last[0].number < after:  # see `RunFrames`
+                    events, last_id = last, ""
         except NotFound:
             return Response("Not found.", status_code=404)
         except StoreUnavailable:

@@ -114,3 +114,18 @@ def changed(file: str, changes: dict[str, str]) -> str:
         assert text.count(old) == 1, f"{file}: {old!r}"
         text = text.replace(old, new)
     return text
+
+
+@contextmanager
+def replicas_proxy(folder: str, port: int, pages: tuple[int, int], crt: Path, key: Path) -> Iterator[int]:
+    """Run nginx with replicas.conf on this port, in front of the pages on two others. Give the id of its process."""
+    changes = {
+        "page1:7860": f"127.0.0.1:{pages[0]}",
+        "page2:7860": f"127.0.0.1:{pages[1]}",
+        "listen 443 ssl http2;": f"listen 127.0.0.1:{port} ssl http2;",
+        "server_name chat.example.org;": "server_name localhost;",
+        "/etc/nginx/certificates/crt": str(crt),
+        "/etc/nginx/certificates/key": str(key),
+    }
+    with running_proxy("nginx", nginx_command(folder, changed("replicas.conf", changes)), folder, port):
+        yield int(Path(folder, "pid").read_text())

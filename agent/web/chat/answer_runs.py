@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 from pydantic_ai.messages import UserContent
 
-from agent.history import HistoryStore, Record
+from agent.history import HistoryStore, Record, replicas_of
 from agent.media.store import MediaStore
 from agent.run import Run
 from agent.settings import Settings
@@ -17,7 +17,7 @@ from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recent_histories import RecentHistories
-from agent.web.chat.run_setup import RunSetup, set_up_run
+from agent.web.chat.run_setup import NO_TAKEOVER, RunSetup, Takeover, set_up_run
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
@@ -64,10 +64,10 @@ class AnswerRuns:
         new_parts: Sequence[UserContent],
         *,
         resumed: bool = False,
-        takeovers: int = 0,
-        notice: str = "",
+        takeover: Takeover = NO_TAKEOVER,
     ) -> RunSetup:
         """Prepare a run that continues `record`. See `set_up_run`."""
+        await self._join(record)
         return await set_up_run(
             record,
             choices,
@@ -78,9 +78,14 @@ class AnswerRuns:
             tools=self._tools,
             new_parts=new_parts,
             resumed=resumed,
-            takeovers=takeovers,
-            notice=notice,
+            takeover=takeover,
         )
+
+    async def _join(self, record: Record) -> None:
+        """Join the replicas if the store was away when this process did so: others take runs of nobody at once."""
+        replicas = replicas_of(self.histories.store)
+        if replicas is not None and not replicas.id and not is_temporary(record.id):
+            await replicas.beat()
 
     def begin(
         self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False, continues: str = ""

@@ -18,6 +18,7 @@ from agent.runtime.retry import Wait
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.running_answer import IDLE_SECONDS, Ending
+from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import Bubble, generated_files
 
 EVENT_SECONDS = 0.03
@@ -226,6 +227,17 @@ class LiveRuns:
         task.add_done_callback(self._end_tasks.discard)
         task.add_done_callback(lambda _: self._remove(live))  # also if the task never took its first step
         return live
+
+    def stored_ids(self) -> set[str]:
+        """Return the ids of the running answers of which the store for other replicas has events."""
+        running = (live for live in self._runs.values() if not live.run.done)
+        return {live.run.id for live in running if live.log.is_stored and not is_temporary(live.conversation)}
+
+    def give_up(self, run_id: str) -> None:
+        """Leave a running answer to the replica that has taken it. Does nothing if there is none with this id."""
+        for live in self._runs.values():
+            if live.run.id == run_id:
+                live.log.give_up()
 
     def is_busy(self, conversation: str) -> bool:
         """Return True if an answer is being written in this conversation."""

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart
 
 from agent.errors import AgentError, StoreUnavailable
 from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, Timings, UnfinishedRun, now
 from agent.messages.repair import estimate_tokens
-from agent.web.chat.run_log import ending_values
+from agent.web.chat.run_log import TAKEN, ending_values
+from agent.web.chat.run_request import request_of
 from agent.web.chat.transcript import NO_ENDING
 
 RECOVERY_SECONDS = 2.0
@@ -69,14 +70,29 @@ async def end_interrupted_run(store: HistoryStore, run: UnfinishedRun, ending: N
     """End one unfinished run, and store the text that its events have. `ending` says why it was not finished."""
     record = await store.get(run.conversation_id, owner=run.owner)
     events = await store.runs.events(run.run_id, owner=run.owner)
-    await _save_text(store, run, record, events, ending, _ending_events(run, events, ending, with_error=True))
+    last = _ending_events(run, events, ending, with_error=ending.ended == "interrupted")
+    entry = await _text_of(store, run, record, events, ending)
+    if entry is None:
+        await store.runs.append(last)
+    else:
+        await store.save(replace(record, head_id=entry.id), [entry], last)
 
 
-async def save_partial(
-    store: HistoryStore, run: UnfinishedRun, record: Record, events: Sequence[RunEvent], ending: Note
-) -> Record:
-    """Store the text of a run that its events have, without ending the run. Return the record with it."""
-    return await _save_text(store, run, record, events, ending, None)
+async def mark_taken(
+    store: HistoryStore, run: UnfinishedRun, record: Record, events: Sequence[RunEvent], *, with_text: bool
+) -> tuple[Record, Sequence[RunEvent]]:
+    """Say in the events of a lost run that this replica goes on with it. Return the newest record and all events.
+
+    With `with_text`, store the text of the run as a message, too. The conversation gets a new revision. So a replica
+    that took the run before and wakes up late can neither store anything in it nor begin another run.
+    """
+    entry = await _text_of(store, run, record, events, NO_ENDING) if with_text else None
+    number = events[-1].number + 1 if events else run.saved + 1
+    saved = number if entry is not None else saved_number(run, events)
+    mark = RunEvent.of(number, {"type": TAKEN, "saved": saved})
+    changed = replace(record, head_id=entry.id) if entry is not None else record
+    record = await store.save(changed, [entry] if entry is not None else (), _batch(run, [mark]))
+    return record, [*events, mark]
 
 
 async def append_end(store: HistoryStore, run: UnfinishedRun, events: Sequence[RunEvent], ending: Note) -> None:
@@ -84,46 +100,54 @@ async def append_end(store: HistoryStore, run: UnfinishedRun, events: Sequence[R
     await store.runs.append(_ending_events(run, events, ending, with_error=False))
 
 
-async def _save_text(
-    store: HistoryStore,
-    run: UnfinishedRun,
-    record: Record,
-    events: Sequence[RunEvent],
-    ending: Note,
-    last: RunEvents | None,
-) -> Record:
-    """Store the text of a run as a message, if its events have any, and `last`. Return the newest record."""
+def saved_number(run: UnfinishedRun, events: Sequence[RunEvent]) -> int:
+    """Return the number of the newest event that the entries contain. A mark was stored with them, but has no text."""
+    last = next((event for event in events if event.number == run.saved), None)
+    return last.value["saved"] if last is not None and last.value["type"] == TAKEN else run.saved
+
+
+async def _text_of(
+    store: HistoryStore, run: UnfinishedRun, record: Record, events: Sequence[RunEvent], ending: Note
+) -> Entry | None:
+    """Return an entry with the text of a run and with its ending, or None if there is nothing to add."""
     stored = await store.history(record, limit=1)
-    newest = stored[-1].note if stored else None
-    parts = partial_answer([event for event in events if event.number > run.saved])
-    if newest is None or not _follows(newest, run, events) or not parts:
-        if last is not None:
-            await store.runs.append(last)
-        return record
+    newest = stored[-1] if stored else None
+    parts = partial_answer([event for event in events if event.number > saved_number(run, events)])
+    # Without text, only an ending that says more than that there is none is worth a message.
+    says_more = ending is not NO_ENDING and newest is not None and isinstance(newest.message, ModelRequest)
+    if newest is None or not _follows(newest.note, run, events) or not (parts or says_more):
+        return None
     message = ModelResponse(parts=parts, state="interrupted")
     tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
-    note = replace(ending, run_id=run.run_id, model=newest.model, timings=tokens, at=now())
-    entry = Entry(parent_id=record.head_id, message=message, note=note)
-    return await store.save(replace(record, head_id=entry.id), [entry], last)
+    note = replace(ending, run_id=run.run_id, model=newest.note.model, timings=tokens, at=now())
+    return Entry(parent_id=record.head_id, message=message, note=note)
 
 
 def _ending_events(run: UnfinishedRun, events: Sequence[RunEvent], ending: Note, *, with_error: bool) -> RunEvents:
     number = events[-1].number + 1 if events else run.saved + 1
     values = ending_values(ending, with_error=with_error)
+    return _batch(run, [RunEvent.of(number + place, value) for place, value in enumerate(values)], has_ended=True)
+
+
+def _batch(run: UnfinishedRun, events: Sequence[RunEvent], *, has_ended: bool = False) -> RunEvents:
     return RunEvents(
         run_id=run.run_id,
         conversation_id=run.conversation_id,
         owner=run.owner,
-        events=[RunEvent.of(number + place, value) for place, value in enumerate(values)],
-        has_ended=True,
+        events=events,
+        has_ended=has_ended,
     )
 
 
 def _follows(newest: Note, run: UnfinishedRun, events: Sequence[RunEvent]) -> bool:
-    """Return True if the run's text follows the newest message: one of its own, or the text that it continues."""
+    """Return True if the run's text follows the newest message.
+
+    That is one of its own, the text that it continues, or the request of the lost run whose step it begins again.
+    """
     if newest.run_id == run.run_id:
         return newest.ended is None
-    return bool(events) and events[0].value.get("continues") == newest.run_id
+    begun_again = newest.ended is None and (request := request_of(events)) and request.instead_of == newest.run_id
+    return bool(begun_again) or (bool(events) and events[0].value.get("continues") == newest.run_id)
 
 
 def partial_answer(events: Sequence[RunEvent]) -> list[TextPart | ThinkingPart]:

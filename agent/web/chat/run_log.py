@@ -26,6 +26,10 @@ EVENT_STORE_SECONDS = 2.0
 """Seconds between two writes of events to the store, which is the most text that a killed process loses."""
 SHARED_STORE_SECONDS = 0.5
 """The same for a store that other replicas read."""
+RELEASED = "released"
+"""The event after which a replica that ends in order leaves the rest of an answer to another one."""
+TAKEN = "taken"
+"""The event of a replica that has taken a lost run. The entries contain what the events up to its `saved` say."""
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +73,11 @@ class RunLog:
         """The number of the run's responses that are in the log."""
         return self._seen
 
+    @property
+    def is_stored(self) -> bool:
+        """True if the store has events of the run."""
+        return self._stored > 0
+
     async def wait_for_event(self, after: int, seconds: float) -> None:
         """Wait up to `seconds` for an event with a higher number than `after`, or for the end."""
         try:
@@ -102,7 +111,8 @@ class RunLog:
         """Store new events.
 
         A failure does not end the answer. It is logged, and the next message that cannot be stored ends the run. But if
-        another replica has taken the run, or the conversation is gone from a shared store, the run is cancelled.
+        another replica has taken the run, this one gives it up, and if the conversation is gone from a shared store,
+        the run is cancelled.
         """
         if not self._can_store:
             return
@@ -115,7 +125,9 @@ class RunLog:
             except AgentError as error:
                 self._can_store = not isinstance(error, Conflict | NotFound)  # until a message is stored
                 log.warning("events of run %s were not stored: %s", self._id, error)
-                if self._is_shared and not self._can_store and self._run is not None:
+                if self._is_shared and isinstance(error, Conflict):
+                    self.give_up()
+                elif self._is_shared and isinstance(error, NotFound) and self._run is not None:
                     self._run.cancel("taken_over")
             self._stored_at = monotonic()
 
@@ -142,10 +154,19 @@ class RunLog:
         if self._replicas is None or not self._replicas.id or self._run is None or self.is_ended:
             return False
         await self.publish()
+        async with self._lock:
+            self._publish([*self._numbered([{"type": RELEASED}])])
         await self.store_events()
         self.is_released = self._can_store and self._stored == self.number
         self._wake_readers()
         return self.is_released
+
+    def give_up(self) -> None:
+        """Cancel a run that another replica has taken. Readers get no end here, and find it at the other replica."""
+        if self._run is not None and not self.is_ended:
+            self.is_released, self._can_store = True, False
+            self._run.cancel("taken_over")
+            self._wake_readers()
 
     async def end(self) -> None:
         """Publish the end of a run whose last message could not be stored, or that was refused."""

@@ -14,12 +14,14 @@ from agent.web.chat.choices import Choices
 class RunRequest:
     """The request for one answer. `choices` name the model that is used.
 
-    `takeovers` counts the replicas that had the answer before. `resumed`: the run adds to the last turn.
+    `takeovers` counts the replicas that died with the answer before. `resumed`: the run adds to the last turn.
+    `instead_of` is the lost run whose step in flight this run begins again, "" if it does not.
     """
 
     choices: Choices
     takeovers: int = 0
     resumed: bool = False
+    instead_of: str = ""
 
     def value(self) -> Mapping[str, Any]:
         """Return it as JSON, for the first event of the run."""

@@ -34,6 +34,18 @@ REASONING_TOKENS = 8_192
 
 
 @dataclass(frozen=True, kw_only=True)
+class Takeover:
+    """What a run knows of the lost run that it finishes. See `RunRequest`. `notice` is shown with the answer."""
+
+    deaths: int = 0
+    instead_of: str = ""
+    notice: str = ""
+
+
+NO_TAKEOVER = Takeover()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSetup:
     """The agent, history and options of one run, and the journal that stores it."""
 
@@ -54,13 +66,12 @@ async def set_up_run(
     tools: Sequence[Tool | Toolset],
     new_parts: Sequence[UserContent],
     resumed: bool,
-    takeovers: int = 0,
-    notice: str = "",
+    takeover: Takeover = NO_TAKEOVER,
 ) -> RunSetup:
     """Read the history of `record` and prepare a run that continues it.
 
     `new_parts` are the parts of the new message, or the answers that resume a suspended run. `resumed`: the run adds to
-    the last turn. `takeovers` counts the replicas that had the answer before, and `notice` is shown with the answer.
+    the last turn. `takeover` tells what the run is to finish, if a replica was lost with it.
     Raises `InputError` if the new parts exceed the model's context.
     """
     spec = connection.spec
@@ -82,9 +93,11 @@ async def set_up_run(
     if switched:
         fit = adapt(kept, spec)
         omitted = replace(omitted, omitted=fit.sentence(spec))
-    if notice:
-        omitted = replace(omitted, omitted=joined([notice, omitted.omitted]))
-    request = RunRequest(choices=replace(choices, model=spec.id), takeovers=takeovers, resumed=resumed)
+    if takeover.notice:
+        omitted = replace(omitted, omitted=joined([takeover.notice, omitted.omitted]))
+    used = replace(choices, model=spec.id)
+    again = takeover.instead_of
+    request = RunRequest(choices=used, takeovers=takeover.deaths, resumed=resumed, instead_of=again)
     return RunSetup(
         agent=Agent(
             connection,

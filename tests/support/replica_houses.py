@@ -1,0 +1,135 @@
+"""Replicas of the page in one process, each with a store of its own on one server, and their tools."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from agent.history import HistoryStore, replicas_of
+from agent.media.store import MediaStore
+from agent.models.catalog import ModelSpec
+from agent.providers import Endpoint, ServedModel
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.tools import tool
+from agent.web.chat.choices import Choices
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.replica import Replica
+from agent.web.chat.visitor import Visitor
+from agent.web.ui.view import PageView
+from tests.support.history_stores import STORES, Clock
+from tests.support.models import QWEN3, FakeLocalModels
+from tests.support.script_language import token
+from tests.support.scripted_server import Running
+from tests.support.views import view_of
+from tests.support.waiting import until_async
+
+ANN = Visitor(owner="ann")
+SPEC = replace(QWEN3, prefill=True)
+calls: list[str] = []
+
+
+@tool
+async def note(text: str) -> str:
+    """Note a text."""
+    calls.append(text)
+    return "noted"
+
+
+@tool
+async def nap(text: str) -> str:
+    """Wait for long."""
+    calls.append(text)
+    await asyncio.sleep(60)
+    return "awake"
+
+
+class House:
+    """One replica, and its task."""
+
+    def __init__(self, store: HistoryStore, page: Conversations) -> None:
+        self.page, self.store = page, store
+        replicas = replicas_of(store)
+        assert replicas is not None
+        self.replicas = replicas
+        self.replica = Replica(self.store, replicas, page.live_runs, page.takeovers)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.replica.join()
+        self._task = asyncio.create_task(self.replica.work())
+
+    async def lose_its_runs(self) -> None:
+        """Do what the end of a process does, as far as others see it."""
+        await self.halt()
+        await self.replicas.leave()
+
+    async def halt(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def texts(self, conversation: str) -> list[str]:
+        return [text_of(message) for message in (await view_of(self.page, "ann", conversation)).messages]
+
+    async def until_idle(self, conversation: str) -> PageView:
+        """Wait until no answer is being written in this conversation, and return what the page shows then."""
+        await until_async(lambda: self._is_idle(conversation))
+        return await view_of(self.page, "ann", conversation)
+
+    async def until_stored(self, run_id: str, text: str) -> None:
+        """Wait until the store has this text of a run."""
+
+        async def is_stored() -> bool:
+            events = [event.value for event in await self.store.runs.events(run_id, owner="ann")]
+            said = "".join(str(event.get("content", "")) for event in events)
+            return text in said or any(event["type"] == text for event in events)
+
+        await until_async(is_stored)
+
+    async def _is_idle(self, conversation: str) -> bool:
+        return not await self.page.running.is_busy(conversation, "ann")
+
+
+def text_of(message: dict[str, object]) -> str:
+    return str(message["content"][0]["text"])  # type: ignore[index]
+
+
+Build = Callable[..., Awaitable[House]]
+
+
+@asynccontextmanager
+async def replicas_on(name: str, folder: Path, server: Running) -> AsyncGenerator[Build]:
+    """Give a function that starts one more replica of the store with this name."""
+    calls.clear()
+    houses: list[House] = []
+
+    async def make(*specs: ModelSpec, public: PublicSettings | None = None, grace: float = 60) -> House:
+        store = await STORES[name](folder, Clock())
+        served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in specs or (SPEC,))
+        settings = Settings(local=LocalSettings(cache_dir=folder), public=public, grace_seconds=grace)
+        models = FakeLocalModels(served=served)
+        house = House(store, Conversations(settings, store, MediaStore(folder / "media"), models, [note, nap]))
+        houses.append(house)
+        await house.start()
+        return house
+
+    try:
+        yield make
+    finally:
+        for house in houses:
+            await house.halt()
+            await house.page.aclose()
+            await house.store.aclose()
+
+
+async def begin(house: House, text: str) -> tuple[str, str]:
+    """Send a message. Return the ids of the conversation and of the run."""
+    live = await house.page.send(ANN, None, {"text": text}, Choices(tools=True))
+    assert live is not None
+    return live.conversation, live.run_id
+
+
+def words(first: int, last: int) -> str:
+    return "".join(map(token, range(first, last)))
