@@ -3,7 +3,6 @@
 It knows no web page, store or vendor: it passes finished messages to a `Journal` and streamed pieces to a `RunStream`.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -19,7 +18,7 @@ from agent.runtime.message_log import MessageLog
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.result_builder import ResultBuilder
-from agent.runtime.retry import Wait
+from agent.runtime.run_clock import RunClock
 from agent.runtime.run_stream import RunStream
 from agent.runtime.tool_calls import ToolCalls
 from agent.runtime.usage_meter import UsageMeter
@@ -50,10 +49,10 @@ class AgentLoop:
         self.messages = MessageLog(context.session_id, history, journal)
         self.meter = UsageMeter()
         self.results = ResultBuilder(run_id, plan, self.messages, self.meter)
-        self.requests = ModelRequests(run_id, plan, self.meter, stream.emit, self._on_wait, stream.observers)
         self._budget = Budget(plan.limits, used)
+        self._clock = RunClock(stream, self._budget, self.meter)
+        self.requests = ModelRequests(run_id, plan, self.meter, stream.emit, self._clock.on_wait, stream.observers)
         self.calls = ToolCalls(plan, self._budget, resumed, stream.emit, stream.observers)
-        self._time_limit = asyncio.Timeout(None)
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
         self._last: ModelMessage | None = None
@@ -61,11 +60,11 @@ class AgentLoop:
     async def run(self, prompt: list[ModelMessage]) -> Outcome:
         """Run until there is an outcome. Raises the exceptions of model requests, tools and journal."""
         try:
-            async with self._time_limit:
-                self._on_wait(None)
+            async with self._clock.time_limit:
+                self._clock.on_wait(None)
                 return await self._steps(prompt)
         except TimeoutError:
-            if not self._time_limit.expired():
+            if not self._clock.time_limit.expired():
                 raise
             return self._limit_reached("time")
 
@@ -176,14 +175,6 @@ class AgentLoop:
         return None
 
     # Helpers
-
-    def _on_wait(self, wait: Wait | None) -> None:
-        """Tell the readers what the run waits for. Stop its clock while it is in the request queue."""
-        self._stream.set_waiting(wait)
-        if not self._time_limit.expired():
-            left = self._budget.seconds_left - self.meter.timings().total
-            is_queued = wait is not None and wait.ahead
-            self._time_limit.reschedule(None if is_queued else asyncio.get_running_loop().time() + left)
 
     def _limit_reached(self, limit: Limit) -> Outcome:
         """Return the outcome of a limit: the end, or a suspension if somebody can be asked whether to continue."""

@@ -9,6 +9,7 @@ import uvicorn
 
 from agent.settings import Settings
 from agent.space import FLEETING
+from agent.system.malloc import return_free_memory
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, limit_accept_log, raise_file_limit
 from agent.web.gradio_compat.tunnel import close_tunnels
@@ -21,6 +22,7 @@ from agent.web.shutdown import GracefulServer
 def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
     """Serve until a signal; return the exit status."""
     make_memory_private()
+    return_free_memory()
     return asyncio.run(_serve(settings, say))
 
 

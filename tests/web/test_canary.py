@@ -1,5 +1,6 @@
 """The canary finds a broken wall between visitors, makes the app unready, and leaves nothing behind."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from agent.history import sqlite
 from agent.settings import LocalSettings, Settings
 from agent.web import app as web_app
+from agent.web import canary as canary_module
 from agent.web import transfer_routes
 from agent.web.app import create_app
 from agent.web.canary import CROSSED, Canary
@@ -85,6 +87,21 @@ async def test_broken_wall_makes_the_app_unready(
         assert (await supervisor.get("/readyz?canary=1")).json()["reason"] == CROSSED  # it has just run
         await canary.run()
         assert (await supervisor.get("/readyz")).json()["reason"] != CROSSED
+
+
+async def test_broken_wall_is_found_after_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canary_module, "START_SECONDS", 0)
+    files_ignore_owner(monkeypatch)
+    local = LocalSettings(cache_dir=tmp_path, downloads=False)
+    made = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
+    async with (
+        made.router.lifespan_context(made),
+        httpx.AsyncClient(transport=httpx.ASGITransport(made), base_url="http://127.0.0.1") as supervisor,
+        asyncio.timeout(60),
+    ):
+        while (answer := await supervisor.get("/readyz")).json().get("reason") != CROSSED:  # noqa: ASYNC110 - a supervisor asks, too
+            await asyncio.sleep(0.05)
+    assert answer.status_code == 503
 
 
 async def test_store_that_is_away_proves_nothing(

@@ -13,6 +13,9 @@ from agent.history.memory import MemoryStore
 from agent.web.chat.journal import branch
 from agent.web.chat.recent_histories import ENTRY_BYTES, NEWEST, RecentHistories
 
+LONG = NEWEST + 1
+"""Entries of a history that is kept."""
+
 
 class CountingStore(MemoryStore):
     """A store that counts the entries that it has returned."""
@@ -74,15 +77,28 @@ async def test_kept_history_is_refused_like_a_stored_one() -> None:
 
 async def test_kept_histories_are_bounded() -> None:
     store = MemoryStore()
-    histories = RecentHistories(store, max_bytes=10 * ENTRY_BYTES)
-    records = [await grown(store, Record(owner="ann"), 3) for _ in range(4)]
+    histories = RecentHistories(store, max_bytes=3 * LONG * ENTRY_BYTES)
+    records = [await grown(store, Record(owner="ann"), LONG) for _ in range(4)]
     for record in records:
         await histories.read(record)
-    assert 0 < histories.size <= 10 * ENTRY_BYTES
-    long = await grown(store, Record(owner="ann"), 3, "long" * 10_000)
-    assert len(await histories.read(long)) == 3
-    assert histories.size <= 10 * ENTRY_BYTES
+    assert 0 < histories.size <= 3 * LONG * ENTRY_BYTES
+    long = await grown(store, Record(owner="ann"), LONG, "long" * 10_000)
+    assert len(await histories.read(long)) == LONG
+    assert histories.size <= 3 * LONG * ENTRY_BYTES
     unused = RecentHistories(store, kept_seconds=0.0)
     await unused.read(records[0])
     await asyncio.sleep(0.001)
     assert unused.size == 0
+
+
+async def test_short_history_is_read_and_not_kept() -> None:
+    store = CountingStore()
+    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), NEWEST)
+    assert await histories.read(record) == await store.history(record)
+    assert histories.size == 0
+    longer = await grown(store, record, 1)
+    await histories.read(longer)
+    assert histories.size > 0
+    shorter = branch(longer, record.head_id)
+    assert await histories.read(shorter) == await store.history(shorter)
+    assert histories.size == 0

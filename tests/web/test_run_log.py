@@ -1,7 +1,9 @@
 """The event log of a run: its events say what the responses say, are stored with the messages, and end once."""
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -243,3 +245,26 @@ async def test_slow_reader_gets_small_pieces() -> None:
     assert "".join(value["content"] for value in sent if value.get("type") == "output_text") == text
     read = StoredFrames(live.log.events)
     assert [frame for last in ("", "1") for frame in read.after(last)[:1]] == RunFrames(live).after("")[:2]
+
+
+@pytest.mark.parametrize("script", [Words("output_text", ["Hello"]), Act("hang")], ids=["answered", "cancelled"])
+async def test_ended_run_is_freed_without_a_collection(script: Words | Act) -> None:
+    """A run has its visitor's key and all its messages, and full collections are rare."""
+    connection = FakeConnection([Step([script])])
+    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    run = Agent(connection, limits=Limits(retries=0)).run("Hello", journal=journal)
+    ended = [weakref.ref(run), weakref.ref(journal)]
+    held = [run]
+    connection.played.cancel = lambda: held[0].cancel()
+    live = LiveRuns(None).start(run, journal)
+    gc.disable()
+    try:
+        seen = await followed(live)
+        assert seen[-1].value["type"] == "ended"
+        held.clear()
+        del live, journal, run
+        for _ in range(100):  # the tasks of the run end a moment later
+            await asyncio.sleep(0.01 if any(one() for one in ended) else 0)
+        assert [one() for one in ended] == [None, None]
+    finally:
+        gc.enable()

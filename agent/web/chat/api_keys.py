@@ -78,7 +78,7 @@ class ApiKeys:
         self.collect_soon()
 
     def collect_soon(self) -> None:
-        """Free forgotten keys. An ended run is a reference cycle that holds its key until garbage is collected."""
+        """Free forgotten keys. A failed run is a reference cycle with its error, and holds its key until then."""
         if self._collection is None:
             loop = asyncio.get_running_loop()
             at = max(loop.time() + COLLECT_AFTER_SECONDS, self._collected_at + COLLECT_EVERY_SECONDS)

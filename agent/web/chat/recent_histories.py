@@ -64,8 +64,13 @@ class RecentHistories:
             kept.timer.cancel()
 
     def _keep(self, conversation: str, entries: Sequence[Entry], size: int) -> None:
-        """Keep a history, and forget those that were read longest ago if all are too large together."""
+        """Keep a history, and forget those that were read longest ago if all are too large together.
+
+        A history that is read whole with its newest entries is not kept, because that would save nothing.
+        """
         self.forget(conversation)
+        if len(entries) <= NEWEST:
+            return
         timer = asyncio.get_running_loop().call_later(self._kept_seconds, self.forget, conversation, context=Context())
         self._kept[conversation] = _History(entries, size, timer)
         while self.size > self._max_bytes:

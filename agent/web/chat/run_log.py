@@ -54,6 +54,7 @@ class RunLog:
         self.bubbles: list[Bubble] = []
         self.is_ended = False
         self._run: Run | None = None
+        self._id = ""
         self._seen = self._stored = 0
         self._waiting: Wait | None = None
         self._stored_at = monotonic()
@@ -96,7 +97,7 @@ class RunLog:
 
     def attach(self, run: Run, continues: str = "") -> None:
         """Begin the log of this run. Call it before the run starts. `continues` is the run whose text it continues."""
-        self._run = run
+        self._run, self._id = run, run.id
         more: dict[str, Any] = {"continues": continues} if continues else {}
         if self._request is not None:
             more["request"] = self._request.value()
@@ -178,10 +179,6 @@ class RunLog:
 
     # Helpers
 
-    @property
-    def _id(self) -> str:
-        return self._run.id if self._run is not None else ""
-
     async def _take(self) -> None:
         """Publish the responses that the run has emitted since the last call, and a change of what it waits for."""
         run = self._run
@@ -208,6 +205,8 @@ class RunLog:
     def _publish(self, events: Sequence[RunEvent], *, is_ended: bool = False) -> None:
         self.events += events
         self.is_ended = self.is_ended or is_ended
+        if is_ended:  # the run leads to this log, and such a cycle would keep both, with a visitor's key, for long
+            self._run = None
         if events or is_ended:
             self._wake_readers()
 
