@@ -238,11 +238,25 @@ async def test_model_defaults_are_sent_and_option_wins(server: Running) -> None:
 
 @pytest.mark.parametrize(
     "chunks",
-    [["\n", "\n", "  def f():", "\n\treturn 1\n"], ["   "], [" a"], ["\t", "x"], ["```py\n", "    x\n", "```", "\n\n"]],
+    [
+        ["\n", "\n", "  def f():", "\n\treturn 1\n"],
+        [" ", "  a "],
+        [" a"],
+        ["\t", "x"],
+        ["```py\n", "    x\n", "```", "\n\n"],
+    ],
 )
 async def test_white_space_arrives_whole(connection: ChatCompletionsConnection, chunks: list[str]) -> None:
     result = await Agent(connection).ask("!json " + json.dumps([{"content": chunk} for chunk in chunks]))
     assert result.text == "".join(chunks)
+
+
+async def test_white_space_alone_makes_no_bubble(connection: ChatCompletionsConnection) -> None:
+    deltas = [{"reasoning": "\n"}, {"reasoning": " "}, {"content": " "}, {"content": "\r\n"}]
+    run = Agent(connection).run("!json " + json.dumps(deltas))
+    result = await run
+    assert (list(run.responses), result.text, result.finish_reason) == ([], "", "stop")
+    assert result.context.messages[-1].parts == []
 
 
 async def test_reasoning_and_usage_are_read(server: Running, connection: ChatCompletionsConnection) -> None:
