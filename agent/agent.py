@@ -21,7 +21,7 @@ from agent.providers import Connection
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
 from agent.run import Run
 from agent.runtime.tool_sessions import tools_by_name
-from agent.suspension import Reply, Resumption, Suspension, match_answers
+from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
 from agent.tools import Function, Tool, Toolset, as_tool
@@ -132,6 +132,8 @@ class Agent:
         """
         sealed = isinstance(suspended, str)
         suspension = self.seals.open(suspended) if sealed else suspended
+        if suspension.schema != SCHEMA:
+            raise refused("schema")
         answers = match_answers(suspension.pending, reply)
         spec = self.connection.spec
         if suspension.model not in ("", spec.id) and not changed_ok:

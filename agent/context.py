@@ -1,26 +1,31 @@
 """The state of a conversation as a value: a run takes one and returns a new one."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Self
+from typing import Any, Self, cast
 from uuid import uuid4
 
+import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 
 from agent.errors import InputError
+from agent.i18n import _
+
+VERSION = 1
+"""The version of the JSON format. A new field, such as files, increases it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The session's id and its messages, without the system message: all that a run needs to continue.
 
-    `version` is the version of the JSON format. A new field, such as files, will increase it.
+    `version` is the version of the JSON format.
     """
 
     session_id: str = field(default_factory=lambda: uuid4().hex)
     messages: tuple[ModelMessage, ...] = ()
-    version: int = 1
+    version: int = VERSION
 
     def extended(self, *messages: ModelMessage) -> Self:
         """Return this context with messages added at the end."""
@@ -32,11 +37,32 @@ class Context:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Context":
-        """Parse the output of `to_json`. Raises `InputError`."""
+        """Parse the output of `to_json`. Raises `InputError`, also if a newer version wrote it, which can mean more."""
         try:
+            _check_version(pydantic_core.from_json(text))
             return _adapter().validate_json(text)
         except ValidationError as error:
             raise InputError(f"not a context: {error.error_count()} fields do not fit") from error
+        except ValueError as error:
+            raise InputError(f"not a context: {error}") from error
+
+
+def _check_version(plain: object) -> None:
+    """Raise `InputError` for another version, and for fields that this version would drop."""
+    if not isinstance(plain, dict):
+        return
+    table = cast(dict[str, Any], plain)
+    version = table.get("version", VERSION)
+    unknown = sorted(table.keys() - {one.name for one in fields(Context)})
+    if version != VERSION or unknown:
+        raise InputError(
+            _(
+                "This context was written by another version of this program (format {version}{unknown}). "
+                "Update the program to read it.",
+                version=repr(version),
+                unknown="".join(f", {name!r}" for name in unknown),
+            )
+        )
 
 
 @cache

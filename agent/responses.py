@@ -35,6 +35,7 @@ Piece = tuple[ResponseType, Content]
 PART_SEPARATOR = "\n\n"
 """A delta that separates two consecutive parts of one type."""
 
+_LINE_ENDS = "\r\n"
 _HALF = re.compile("[\ud800-\udfff]")
 _FIRST_HALVES = re.compile("[\ud800-\udbff]+$")
 
@@ -71,7 +72,7 @@ class BubbleMarker:
 def pieces_of(message: ModelMessage) -> Iterator[Piece]:
     """Yield the pieces of a finished message as its stream gave them: text and reasoning, then tool calls.
 
-    A request yields only its tool results. User prompts yield nothing.
+    A request yields only its tool results. User prompts yield nothing, and neither do parts of white space alone.
     """
     if isinstance(message, ModelRequest):
         for part in message.parts:
@@ -80,7 +81,7 @@ def pieces_of(message: ModelMessage) -> Iterator[Piece]:
         return
     open_kind: ResponseType | None = None
     for part in message.parts:
-        if isinstance(part, TextPart | ThinkingPart) and part.content:
+        if isinstance(part, TextPart | ThinkingPart) and not is_blank(part.content):
             kind = _kind(part)
             if kind == open_kind:
                 yield kind, PART_SEPARATOR
@@ -89,6 +90,11 @@ def pieces_of(message: ModelMessage) -> Iterator[Piece]:
     for part in message.parts:
         if isinstance(part, ToolCallPart):
             yield "tool_call", call_content(part)
+
+
+def is_blank(text: str) -> bool:
+    """Return True if the text is empty or only white space: then it makes no bubble, because nobody could see it."""
+    return not text or text.isspace()
 
 
 def fix_surrogates(text: str) -> str:
@@ -124,25 +130,28 @@ def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted
     """Return the message to store for a streamed response.
 
     Remove newlines between reasoning and text (chat templates add them), half a character at the end of a part, and
-    empty parts. From an interrupted response also remove the tool calls, which were never announced and can be
-    incomplete. `seam` is the white space at the end of the text that the response continues: it is not repeated.
+    parts that are empty or only white space, unless a provider wants them back. From an interrupted response also
+    remove the tool calls, which were never announced and can be incomplete. `seam` is the white space at the end of the
+    text that the response continues: it is not repeated.
     """
     kept: list[ModelResponsePart] = []
-    shown: ResponseType | None = None
+    has_shown = after_reasoning = False
     for part in response.parts:
         if isinstance(part, ToolCallPart) and state == "interrupted":
             continue
         if isinstance(part, TextPart | ThinkingPart):
             text = fix_surrogates(_FIRST_HALVES.sub("", part.content))
-            if isinstance(part, TextPart) and shown == "reasoning":
-                text = text.lstrip("\n")
-            if isinstance(part, TextPart) and shown is None:
-                text, seam = _without_repeated(text, seam)
+            blank = is_blank(text)
+            if isinstance(part, ThinkingPart):
+                after_reasoning = after_reasoning or bool(text)
+            elif not blank:
+                text = text.lstrip(_LINE_ENDS) if after_reasoning else text
+                text = text if has_shown else _without_repeated(text, seam)
+                after_reasoning = False
             part = replace(part, content=text)
-            if part.content:
-                shown = _kind(part)
-            elif not part.provider_details and not (isinstance(part, ThinkingPart) and part.signature):
+            if blank and not part.provider_details and not (isinstance(part, ThinkingPart) and part.signature):
                 continue
+            has_shown = has_shown or not blank
         kept.append(part)
     return replace(response, parts=kept, state=state)
 
@@ -158,16 +167,17 @@ class StreamDecoder:
         self._seam = seam
         self._shown: ResponseType | None = None
         self._shown_index: int | None = None
-        self._trim = False
-        self._held: dict[int, str] = {}
+        self._after_reasoning = False
+        self._halves: dict[int, str] = {}
+        self._begun: set[int] = set()
+        self._blank: dict[int, list[str]] = {}
+        """The white space that each part begins with. It is held back until more of the part comes, or for ever."""
 
     def feed(self, event: ModelResponseStreamEvent) -> Sequence[Piece]:
         """Return the pieces that `event` adds; none for events that add nothing visible."""
         match event:
             case PartStartEvent(part=TextPart() | ThinkingPart() as part):
-                kind = _kind(part)
-                self._trim = kind == "output_text" and self._shown == "reasoning"
-                return self._emit(event.index, kind, part.content)
+                return self._emit(event.index, _kind(part), part.content)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
                 return self._emit(event.index, "output_text", text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
@@ -176,27 +186,40 @@ class StreamDecoder:
                 return ()
 
     def _emit(self, index: int, kind: ResponseType, text: str) -> Sequence[Piece]:
-        text = self._held.pop(index, "") + text
+        text = self._halves.pop(index, "") + text
         if half := _FIRST_HALVES.search(text):  # the rest of the character comes with the next delta, or never
-            text, self._held[index] = text[: half.start()], half[0]
+            text, self._halves[index] = text[: half.start()], half[0]
         text = fix_surrogates(text)
-        if self._trim:
-            text = text.lstrip("\n")
-        if self._seam and self._shown is None and kind == "output_text":
-            text, self._seam = _without_repeated(text, self._seam)
+        if kind == "reasoning" and text:
+            self._after_reasoning = True
+        if index not in self._begun:
+            text = self._beginning(index, kind, text)
         if not text:
             return ()
-        self._trim = False
         joins = kind == self._shown and index != self._shown_index
         self._shown, self._shown_index = kind, index
         return ((kind, PART_SEPARATOR), (kind, text)) if joins else ((kind, text),)
 
+    def _beginning(self, index: int, kind: ResponseType, text: str) -> str:
+        """Return the beginning of a part, trimmed as in `finalize`; "" while there is only white space."""
+        if is_blank(text):
+            if text:
+                self._blank.setdefault(index, []).append(text)
+            return ""
+        text = "".join([*self._blank.pop(index, ()), text])
+        self._begun.add(index)
+        if kind == "output_text":
+            text = text.lstrip(_LINE_ENDS) if self._after_reasoning else text
+            text = text if self._shown else _without_repeated(text, self._seam)
+            self._after_reasoning = False
+        return text
 
-def _without_repeated(text: str, seam: str) -> tuple[str, str]:
-    """Return the text without the beginning that it shares with the seam, and the rest of the seam."""
+
+def _without_repeated(text: str, seam: str) -> str:
+    """Return the text without the beginning that it shares with the seam."""
     while text and seam and text[0] == seam[0]:
         text, seam = text[1:], seam[1:]
-    return text, seam
+    return text
 
 
 def _kind(part: TextPart | ThinkingPart) -> ResponseType:

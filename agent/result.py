@@ -15,6 +15,7 @@ from agent.limits import Limits
 from agent.messages.openai import to_openai
 from agent.models.catalog import ModelSpec
 from agent.providers import Connection, Effort, Reasoning, effort_note, is_reasoning
+from agent.responses import PART_SEPARATOR, is_blank
 from agent.suspension import Pending
 from agent.suspension.seals import Seals
 from agent.tools import Tool, Toolset
@@ -246,7 +247,8 @@ class RunResult:
 
 def text_of_message(message: ModelMessage) -> str:
     """Return the text of a response, with its parts joined as in their bubble."""
-    return "\n\n".join(part.content for part in message.parts if isinstance(part, TextPart))
+    texts = [part.content for part in message.parts if isinstance(part, TextPart)]
+    return PART_SEPARATOR.join(text for text in texts if not is_blank(text))
 
 
 def files_of_messages(messages: Iterable[ModelMessage]) -> Iterator[BinaryContent]:

@@ -18,7 +18,7 @@ from agent.context import Context
 from agent.errors import AgentError, InputError
 from agent.events import Observers, RunStarted
 from agent.responses import Response
-from agent.result import Journal, RecordedEnd, RunPlan, RunResult
+from agent.result import FinishReason, Journal, RecordedEnd, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
@@ -122,6 +122,19 @@ class Run:
     def result(self) -> RunResult | None:
         """The result, or None before the end."""
         return self._stream.result
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """How the run ended: "stop", "length", "content_filter", "cancelled", ...; None before the end."""
+        return self.result.finish_reason if self.result is not None else None
+
+    @property
+    def ending(self) -> str:
+        """The sentence that says why the run ended early, was cut or waits for people; "" if there is nothing to say.
+
+        Only an error and a limit are also a response, the last one. So readers of the responses look here for the rest.
+        """
+        return self.result.note.detail if self.result is not None else ""
 
     @property
     def done(self) -> bool:

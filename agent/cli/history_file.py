@@ -18,7 +18,7 @@ from agent.context import Context
 from agent.errors import HistoryError, InputError
 from agent.history import Note
 from agent.result import Journal
-from agent.suspension import Suspension
+from agent.suspension import SCHEMA, Suspension
 
 FORMAT, VERSION = "switchboard conversation", 1
 
@@ -66,6 +66,8 @@ class ConversationFile:
             [*suspension] = _SUSPENSIONS.validate_json(json.dumps(suspended))
         except (InputError, ValidationError) as error:
             raise InputError(f"The conversation {self.path.name!r} is damaged; it is left as it is.") from error
+        if any(one.schema != SCHEMA for one in suspension):
+            raise InputError(f"{self.path.name!r} was kept by another version of this program; it is left as it is.")
         return ConversationState(context, suspension[0] if suspension else None)
 
     def save(self, state: ConversationState) -> None:

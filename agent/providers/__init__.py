@@ -14,6 +14,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.errors import ProviderError, UnknownModel
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
+from agent.providers.base_url import check_base_url
 from agent.providers.delta_merging import count_deltas as count_deltas
 from agent.providers.reasoning import Effort as Effort
 from agent.providers.reasoning import Reasoning as Reasoning
@@ -165,14 +166,17 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     """Make the connection without touching the network.
 
     Without an endpoint, it uses the provider's own address and the key from the environment. Raises `UnknownModel` if
-    the catalog does not have the provider, or if the address of its server is not known.
+    the catalog does not have the provider, or if the address of its server is not known. Raises `InputError` if that
+    address cannot be one, for example because it has no scheme.
     """
     provider = load_catalog().providers.get(spec.provider)
     if provider is None:
         raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load_catalog().providers)}")
     module, name = _CONNECTIONS[spec.dialect]
     kind: Any = getattr(import_module(module), name)
-    return cast(Connection, kind(spec, endpoint or default_endpoint(provider), provider))
+    endpoint = endpoint or default_endpoint(provider)
+    check_base_url(endpoint.base_url)
+    return cast(Connection, kind(spec, endpoint, provider))
 
 
 def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ) -> Endpoint:

@@ -1,7 +1,7 @@
 """Servers with OpenAI's Chat Completions API: vLLM, llama.cpp, the Hugging Face router, OpenAI's audio models."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -27,10 +27,13 @@ from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off
+from agent.providers.think_tags import ThinkTags
 from agent.providers.tool_emulation import ToolEmulationModel
 
 _TEMPLATED = ("vllm", "llama.cpp")
 """Providers with servers that fill in the model's own chat template, which has a switch for reasoning."""
+_REASONING_FIELDS = ("reasoning", "reasoning_content")
+"""Fields of a delta in which servers send the reasoning that they have parsed themselves."""
 
 
 class ChatCompletionsConnection(ClientConnection):
@@ -150,7 +153,7 @@ class _Call:
 
 @dataclass
 class _Stream(OpenAIStreamedResponse):
-    """A stream that does not rely on the numbers of its tool calls.
+    """A stream that finds reasoning in tags, and does not rely on the numbers of its tool calls.
 
     The library goes by `index` alone. Some servers leave it out, send 0 for each of several calls, or repeat a call's
     name with each piece of its arguments. The library would then join two calls into one, or call `namename`.
@@ -158,6 +161,29 @@ class _Stream(OpenAIStreamedResponse):
 
     _calls: list[_Call] = field(default_factory=list[_Call], init=False)
     _latest: dict[int | None, _Call] = field(default_factory=dict[int | None, _Call], init=False)
+    _tags: ThinkTags = field(default_factory=ThinkTags, init=False)
+
+    def _map_part_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
+        delta = choice.delta
+        if delta.tool_calls or any(getattr(delta, name, None) for name in _REASONING_FIELDS):
+            yield from self._map_texts(choice, [self._tags.end()])
+        yield from super()._map_part_delta(choice)
+        if choice.finish_reason:
+            yield from self._map_texts(choice, [self._tags.end()])
+
+    def _map_text_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
+        content: object = choice.delta.content  # some servers send a list
+        if not isinstance(content, str) or (texts := [*self._tags.feed(content)]) == [content]:
+            yield from super()._map_text_delta(choice)
+            return
+        yield from self._map_texts(choice, texts)
+        yield from super()._map_text_delta(_with_content(choice, None))  # the rest of the delta
+
+    def _map_texts(
+        self, choice: chat_completion_chunk.Choice, texts: Sequence[str]
+    ) -> Iterable[ModelResponseStreamEvent]:
+        for text in filter(None, texts):
+            yield from super()._map_text_delta(_with_content(choice, text, annotations=None))
 
     def _map_tool_call_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         for delta in choice.delta.tool_calls or []:
@@ -179,6 +205,12 @@ class _Stream(OpenAIStreamedResponse):
                 delta.function.name = None
             call.arguments += delta.function.arguments or ""
         call.id, call.name = call.id or delta.id or "", call.name or name
+
+
+def _with_content(
+    choice: chat_completion_chunk.Choice, content: str | None, **more: None
+) -> chat_completion_chunk.Choice:
+    return choice.model_copy(update={"delta": choice.delta.model_copy(update={"content": content, **more})})
 
 
 def _begins(id_: str, name: str, *, after: _Call) -> bool:

@@ -11,10 +11,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
+from agent.providers.think_tags import begins_tag
+
 _EVENT = re.compile(rb"((?:event:[^\r\n]*\r?\n)?data: ?)(\{[^\r\n]*\})(\r?\n\r?\n)")
 """A whole event that can be merged: at most a name, one line of data, and an empty line."""
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-_SIMPLE_TEXT = re.compile(rb'(?!<)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])+')
+_SIMPLE_TEXT = re.compile(rb'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])+')
 """A text of a delta in JSON, without escaped characters that could be half of one."""
 _LONGEST_END = 4
 """Bytes of the longest `_EVENT_END`."""
@@ -74,8 +76,7 @@ class Delta:
 def read_delta(data: bytes) -> Delta | None:
     """Parse the data of an event. Return None if the event must stay as it is.
 
-    A text that begins with "<" stays alone, because pydantic-ai recognizes the tags around reasoning only as a whole
-    delta. Half a surrogate pair stays alone, because it is no token.
+    Half a surrogate pair stays alone, because it is no token.
     """
     try:
         event = json.loads(data.decode())
@@ -85,8 +86,6 @@ def read_delta(data: bytes) -> Delta | None:
         text = holder.pop(name)
         text.encode()  # refuses half a surrogate pair
     except (ValueError, RecursionError):
-        return None
-    if text.startswith("<"):
         return None
     return Delta(text, event, holder, name, {name: event.pop(name) for name in _COUNTERS if name in event})
 
@@ -161,6 +160,8 @@ class DeltaMerger:
         self._template: Template | None = None
         self._tail = b""
         """The last bytes of an event that has not ended; empty between events."""
+        self._tag = ""
+        """The beginning of a tag that the last text has ended with."""
 
     def feed(self, batch: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield the batch in pieces, each with the number of deltas that its last event stands for."""
@@ -171,6 +172,8 @@ class DeltaMerger:
             found = _EVENT.match(batch, at)
             delta = self._read(found[2]) if found else None
             self.has_text = self.has_text or delta is not None
+            if delta and self._has_tag(delta.text):
+                delta = None
             if found and delta and run and (found[1], found[3]) == frame and _joins(run[-1], delta):
                 run.append(delta)
                 if self._template is None or delta.rest is not self._template.delta.rest:
@@ -179,14 +182,25 @@ class DeltaMerger:
                 if len(run) > 1:
                     yield from _pieces(batch[start:run_start], run, frame)
                     start = at
-                # White space before text is removed and not counted, so an event of line ends begins no run.
-                run = [delta] if delta and delta.text.strip("\n") else []
+                # White space before text is held back and not counted, so an event of white space begins no run.
+                run = [delta] if delta and not delta.text.isspace() else []
                 frame, run_start = (found[1], found[3]) if found else frame, at
             at = found.end() if found else self._event_end(batch, at)
         if len(run) > 1:
             yield from _pieces(batch[start:run_start], run, frame)
         elif start < len(batch):
             yield batch[start:], 1
+
+    def _has_tag(self, text: str) -> bool:
+        """Return True if a tag around reasoning can begin or end in the text.
+
+        Such a text stays alone: it is held back, or becomes several texts, so its tokens could not be counted.
+        """
+        if not self._tag and "<" not in text:
+            return False
+        tail = (self._tag + text).rpartition("<")[2]
+        self._tag = f"<{tail}" if begins_tag(f"<{tail}") else ""
+        return True
 
     def _read(self, data: bytes) -> Delta | None:
         return (self._template.read(data) if self._template else None) or read_delta(data)

@@ -27,6 +27,7 @@ from pydantic_ai.exceptions import (
 from agent.errors import MissingKey, ProviderError, ProviderErrorKind
 from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
+from agent.providers.base_url import missing_route
 from agent.providers.redact import cut, redact
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ SENTENCES = {
     "own_key_refused": N_("The server's key was rejected. Tell its owner."),
     "no_access": N_("{who} does not let this key use {model!r}."),
     "no_such_model": N_("{who} has no model named {model!r}."),
+    "no_route": N_("{who} does not know this address (HTTP {status}). Check the base URL."),
+    "no_version": N_("{who} does not know this address (HTTP {status}). The base URL usually ends in /v1: add it."),
     "picture_refused": N_("{who} refused the picture."),
     "pause_asked": N_("{who} is getting too many requests."),
     "overloaded": N_("{who} is overloaded. Try again in a moment."),
@@ -65,14 +68,21 @@ MAX_SEARCHED_CHARACTERS = 20_000
 """Characters of a body that are searched. Vendors need a few hundred; a search blocks the event loop."""
 
 
-def explain(error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None) -> ProviderError:
-    """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it."""
+def explain(
+    error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None, base_url: str = ""
+) -> ProviderError:
+    """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it.
+
+    `base_url` is the URL of a server that the user named, which can be wrong.
+    """
     body, status = _body(error), getattr(error, "status_code", None)
     if isinstance(error, ModelAPIError) and (too_long := _too_long(error, name, _fields(body))):
         kind: ProviderErrorKind = "context"
         sentences = too_long
     else:
         kind, key_of_text = _classify(error, body, status)
+        if base_url and (route := missing_route(status, body, base_url)):
+            kind, key_of_text = "unsupported", route
         values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
         who: dict[str, Value] = {"who": provider.label, "whom": provider.label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name

@@ -17,6 +17,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
+from agent.limits import explain_filter
 from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare
 from agent.messages.continuation import without_end_space
@@ -135,6 +136,8 @@ class ModelRequests:
             self.freed_at = monotonic()
         if _broke_off(stream.get()):
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
+        if (details := stream.get().provider_details or {}).get("block_reason"):
+            raise ProviderError(explain_filter(details), kind="refusal")  # no answer, for other providers an HTTP error
         self._open = None
         response = finalize(stream.get(), state="complete", seam=self._seam)
         self._meter.count_step(response.usage)

@@ -6,7 +6,7 @@ from time import monotonic
 
 from agent.errors import InputError
 from agent.events import Observers, ResponseEmitted, RunEnded
-from agent.responses import BubbleMarker, Piece, Response
+from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response
 from agent.result import RunResult
 from agent.runtime.retry import Wait
 
@@ -26,6 +26,7 @@ class RunStream:
         self.refused: InputError | None = None
         self.result: RunResult | None = None
         self._ignore_reasoning = ignore_reasoning
+        self._has_hidden = False
         self._mark = BubbleMarker()
         self._updated, self._text_ended = asyncio.Event(), asyncio.Event()
 
@@ -60,9 +61,20 @@ class RunStream:
     # For the run
 
     def emit(self, piece: Piece) -> None:
-        """Add a response, wake the readers and tell the observers. Skips reasoning if the run ignores it."""
-        if self._ignore_reasoning and piece[0] == "reasoning":
+        """Add a response, wake the readers and tell the observers. Skips reasoning if the run ignores it.
+
+        Texts around skipped reasoning are adjacent for the readers, so a separator comes between them.
+        """
+        kind = piece[0]
+        if self._ignore_reasoning and kind == "reasoning":
+            self._has_hidden = True
             return
+        has_hidden, self._has_hidden = self._has_hidden, False
+        if has_hidden and kind == "output_text" and self.responses and self.responses[-1].type == kind:
+            self._add((kind, PART_SEPARATOR))
+        self._add(piece)
+
+    def _add(self, piece: Piece) -> None:
         self._append(piece)
         if self.observers:
             self.observers(ResponseEmitted(self.responses[-1]))

@@ -5,11 +5,12 @@ everything before it. The text is signed, not encrypted: everybody who has it ca
 """
 
 import json
+import logging
 import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cache
 from hashlib import sha256
@@ -23,7 +24,7 @@ from agent.errors import ConfigError
 from agent.history import now
 from agent.responses import fix_surrogates
 from agent.suspension import SCHEMA, Suspension
-from agent.suspension.ledgers import Ledger, MemoryLedger
+from agent.suspension.ledgers import Ledger, MemoryLedger, open_ledger
 from agent.suspension.sentences import refused
 
 DAY_SECONDS = 24 * 3600.0
@@ -39,10 +40,13 @@ _RECORDS = TypeAdapter(
 )
 
 
+log = logging.getLogger(__name__)
+
+
 @cache
-def _own_key() -> str:
-    """Return a key of this process alone."""
-    return secrets.token_urlsafe(32)
+def _own_keys() -> Mapping[str, str]:
+    """Return a key of this process alone. Its id is random, so that other processes know that theirs is another."""
+    return {f"process-{secrets.token_hex(4)}": secrets.token_urlsafe(32)}
 
 
 _used_here = MemoryLedger()
@@ -55,7 +59,7 @@ def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     """
     text = env.get("SUSPENSION_KEYS", "").strip()
     if not text:
-        return {"process": _own_key()}
+        return _own_keys()
     keys: dict[str, str] = {}
     for number, item in enumerate(text.split(","), start=1):
         name, _, secret = (part.strip() for part in item.partition(":"))
@@ -68,18 +72,28 @@ def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     return keys
 
 
+def ledger_of(env: Mapping[str, str] = os.environ) -> Ledger:
+    """Return the ledger of SUSPENSION_LEDGER ("file:folder" or "sqlite:///path"), else one in this process's memory.
+
+    Raises `ConfigError` if the variable names another place.
+    """
+    address = env.get("SUSPENSION_LEDGER", "").strip()
+    return open_ledger(address) if address else _used_here
+
+
 @dataclass(frozen=True, kw_only=True)
 class Seals:
     """Seals and opens suspended runs of one `owner`. The first of the `keys` (by id) signs, and all of them open.
 
     A sealed run expires after `seconds` (None: never). The `ledger` remembers the used ones. By default, the keys come
-    from SUSPENSION_KEYS or are this process's own, and the ledger is in this process's memory. If several processes
-    resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`.
+    from SUSPENSION_KEYS or are this process's own, and the ledger comes from SUSPENSION_LEDGER or is in this process's
+    memory. If several processes resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`. With shared
+    keys and no shared ledger, each process could resume a run once: the log has one warning.
     """
 
     keys: Mapping[str, str] = field(default_factory=keys_of, repr=False)
     owner: str = ""
-    ledger: Ledger = field(default=_used_here, repr=False)
+    ledger: Ledger = field(default_factory=ledger_of, repr=False)
     seconds: float | None = DAY_SECONDS
 
     def __post_init__(self) -> None:
@@ -116,8 +130,19 @@ class Seals:
 
     async def use(self, suspension: Suspension) -> None:
         """Record that the run is resumed. Raises `SuspensionError` if it was resumed before."""
+        if self.ledger is _used_here and self.keys is not _own_keys():
+            _warn_of_second_use()
         if not await self.ledger.use(suspension.id, suspension.expires_at):
             raise refused("used")
+
+
+@cache
+def _warn_of_second_use() -> None:
+    """Log the warning at the first call only."""
+    log.warning(
+        "Suspended runs are sealed with shared keys, but only this process remembers which it has resumed: another "
+        "process can resume one again. Set SUSPENSION_LEDGER=sqlite:///path or file:folder, or pass Seals(ledger=...)."
+    )
 
 
 def canonical(suspension: Suspension) -> bytes:
@@ -145,9 +170,12 @@ def _canonical(signature: str) -> bool:
 
 
 def _read(record: bytes) -> Suspension:
-    """Parse a record. Raises `SuspensionError` for another version; the signature proves that it is not forged."""
+    """Parse a record. Raises `SuspensionError` for another version; the signature proves that it is not forged.
+
+    A field that this version does not know is refused, too: it would be dropped.
+    """
     plain = json.loads(record)
-    if plain.get("schema") != SCHEMA:
+    if plain.get("schema") != SCHEMA or plain.keys() - {one.name for one in fields(Suspension)}:
         raise refused("schema")
     try:
         (suspension,) = _RECORDS.validate_json(b"[" + record + b"]")

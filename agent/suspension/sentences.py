@@ -11,7 +11,10 @@ SENTENCES: Mapping[SuspensionReason, str] = {
     "expired": N_("This suspended run has expired."),
     "used": N_("This suspended run was resumed already."),
     "owner": N_("This suspended run is somebody else's."),
-    "key": N_("This suspended run was sealed with a key that is not known here."),
+    "key": N_(
+        "This suspended run was sealed with a key that is not known here. Set SUSPENSION_KEYS to the same keys in all "
+        "processes."
+    ),
     "schema": N_("This suspended run was sealed by another version of this program."),
     "model": N_("This run was suspended with {then}, not {now}."),
     "tools": N_("This run was suspended with other tools: {changed}."),

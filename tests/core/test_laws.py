@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
     ModelMessage,
@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent import Agent, Endpoint, Limits, Run, tool
+from agent import Agent, Endpoint, Limits, Options, Run, tool
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.local.manager import ServedModel
@@ -77,21 +77,24 @@ def fails(call: Call) -> bool:
     )
 
 
-def played(script: Sequence[Step], limits: Limits) -> Played:
-    return asyncio.run(play_script(script, limits, MemoryStore()))
+def played(script: Sequence[Step], limits: Limits, options: Options | None = None) -> Played:
+    return asyncio.run(play_script(script, limits, MemoryStore(), options=options))
 
 
 # --- expected responses -----------------------------------------------------------------------------------------------
 
 
-def spoken(words: Sequence[Words]) -> Iterator[Said]:
-    """Yield the expected bubbles of text and reasoning parts."""
+def spoken(words: Sequence[Words], *, hidden: bool = False) -> Iterator[Said]:
+    """Yield the expected bubbles of text and reasoning parts, or of the text alone if the reasoning is `hidden`."""
     runs: list[tuple[str, list[str]]] = []
+    after_reasoning = False
     for part in words:
-        text = (
-            part.text.lstrip("\n") if runs and (runs[-1][0], part.kind) == ("reasoning", "output_text") else part.text
-        )
-        if not text:
+        text = part.text
+        if part.kind == "reasoning":
+            after_reasoning = after_reasoning or text != ""
+        elif text.strip():
+            text, after_reasoning = (text.lstrip("\r\n") if after_reasoning else text), False
+        if not text.strip() or (hidden and part.kind == "reasoning"):
             continue
         if runs and runs[-1][0] == part.kind:
             runs[-1][1].append(text)
@@ -100,18 +103,20 @@ def spoken(words: Sequence[Words]) -> Iterator[Said]:
     yield from ((kind, "\n\n".join(texts)) for kind, texts in runs)
 
 
-def expected(script: Sequence[Step], limits: Limits) -> tuple[list[Said], str]:
+def expected(script: Sequence[Step], limits: Limits, *, hidden: bool = False) -> tuple[list[Said], str]:
     """Return every bubble of the run and its finish reason. Results are in the order of their calls."""
     out: list[Said] = []
     for step in [*script, Step([Words("output_text", ["done"])])][: limits.steps]:
         act = next((at for at, item in enumerate(step.items) if isinstance(item, Act)), None)
         items = step.items[:act]
-        out += spoken([item for item in items if isinstance(item, Words)])
+        out += spoken([item for item in items if isinstance(item, Words)], hidden=hidden)
         if act is not None:
             fault = cast(Act, step.items[act]).do == "fail"
             return [*out, *([("error", "The connection broke.")] if fault else [])], "error" if fault else "cancelled"
         if step.finish in (None, "error"):
             return [*out, ("error", "The answer broke off: the model server ended it too early.")], "error"
+        if step.blocked:
+            return [*out, ("error", f"The provider withheld the answer (category: {step.blocked}).")], "error"
         calls = [item for item in items if isinstance(item, Call)]
         if not calls:
             return out, cast(str, step.finish)
@@ -145,9 +150,38 @@ def in_order_of_calls(said: list[Said]) -> list[Said]:
 
 @QUICK
 @given(steps(), LIMITS)
+@example([Step([Words("reasoning", ["\n"]), Words("output_text", [" ", "\n"])])], Limits())
+@example([Step([Words("reasoning", ["a"]), Words("output_text", ["\r", "\n\r\nb"])])], Limits())
+@example([Step([Words("reasoning", ["\n\n"]), Words("output_text", ["\n\n", "b"])])], Limits())
+@example([Step([], "content_filter", "safety")], Limits())
 def test_bubbles_are_maximal_and_complete(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     said, reason = expected(script, limits)
+    assert_bubbles(done, said, reason)
+
+
+@QUICK
+@given(steps(), LIMITS)
+@example(
+    [Step([Words("output_text", ["One."]), Words("reasoning", ["Hm."]), Words("output_text", ["\nTwo."])])], Limits()
+)
+def test_hidden_reasoning_leaves_texts_apart(script: list[Step], limits: Limits) -> None:
+    done = played(script, limits, Options(ignore_reasoning=True))
+    said, reason = expected(script, limits, hidden=True)
+    assert_bubbles(done, said, reason)
+    whole = played(script, limits)
+    assert stored_words(done) == stored_words(whole), "the stored conversation has the reasoning, too"
+    if said and said[-1][0] == "output_text":
+        assert done.run.result is not None
+        assert done.run.result.text == said[-1][1]
+
+
+def stored_words(done: Played) -> list[Said]:
+    parts = [part for entry in done.entries for part in entry.message.parts]
+    return [(part.part_kind, part.content) for part in parts if isinstance(part, TextPart | ThinkingPart)]
+
+
+def assert_bubbles(done: Played, said: list[Said], reason: str) -> None:
     assert in_order_of_calls([shown(bubble) for bubble in done.bubbles]) == in_order_of_calls(said)
     assert done.run.result is not None
     assert done.run.result.finish_reason == reason
@@ -168,7 +202,7 @@ def test_stored_text_equals_streamed_text(script: list[Step], limits: Limits) ->
     for entry in done.entries:
         if isinstance(entry.message, ModelResponse):
             parts = [part for part in entry.message.parts if isinstance(part, TextPart | ThinkingPart)]
-            assert all(part.content for part in parts)
+            assert all(part.content.strip() for part in parts)
             kinds = ["output_text" if isinstance(part, TextPart) else "reasoning" for part in parts]
             kept += spoken([Words(cast(Any, kind), [part.content]) for kind, part in zip(kinds, parts, strict=True)])
     said = [shown(bubble) for bubble in done.bubbles]

@@ -360,3 +360,10 @@ def test_context_keeps_bytes_and_fields() -> None:
 def test_invalid_context_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         Context.from_json(text)
+
+
+@pytest.mark.parametrize("more", [{"version": 2}, {"version": 2, "files": ["a"]}, {"files": []}, {"version": "next"}])
+def test_context_of_newer_version_is_refused(more: dict[str, Any]) -> None:
+    text = json.dumps({**json.loads(Context(messages=(hello(),)).to_json()), **more})
+    with pytest.raises(InputError, match="another version of this program"):
+        Context.from_json(text)

@@ -399,6 +399,29 @@ async def test_script_gives_finish_reason_and_text(
     await assert_continues(agent, server, run)
 
 
+@pytest.mark.parametrize(
+    ("script", "reason", "ending"),
+    [
+        ("!text Yes.", "stop", ""),
+        ("!length 2", "length", "The answer was cut off at its maximum length."),
+        ("!filter 2", "content_filter", "The provider withheld the answer."),
+        ("!tool approved {}", "suspended", "May the tool approved be used?"),
+        ("!tokens 900 @100", "cancelled", "Stopped."),
+        ("!cut 2", "error", "The answer broke off: the model server ended it too early."),
+    ],
+)
+async def test_reader_of_stream_sees_the_ending(agent: Agent, script: str, reason: str, ending: str) -> None:
+    @tool(needs_approval=True)
+    def approved() -> None: ...
+
+    run = with_tools(agent, approved).run(script)
+    assert (run.finish_reason, run.ending) == (None, "")
+    async for _ in run:
+        if reason == "cancelled":
+            run.cancel()
+    assert (run.finish_reason, run.ending) == (reason, ending)
+
+
 async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None:
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "quick", "arguments": '{"a": "b'}}
     script = f"!json {json.dumps([{'content': 'Well'}, {'tool_calls': [call]}, {'finish': 'length'}])}"

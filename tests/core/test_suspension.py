@@ -5,6 +5,8 @@ Uses the scripted server. The second process is a real one.
 
 import asyncio
 import json
+import logging
+import re
 import string
 import subprocess
 import sys
@@ -38,9 +40,11 @@ from agent.messages.repair import prepare_messages, repair, unanswered_calls
 from agent.runtime.budget import BudgetUsed
 from agent.settings import ROOT
 from agent.suspension import Approve, Pending, Refuse, Suspension
+from agent.suspension import seals as seals_module
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
-from agent.suspension.seals import Seals, canonical, keys_of, signed
+from agent.suspension.ledgers.sqlite import SqliteLedger
+from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
 from agent.tools import ask_user
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.support.message_rules import assert_accepted
@@ -492,6 +496,9 @@ def test_each_refusal_names_its_reason() -> None:
     assert reason(replace(SEALS, seconds=0).seal(sample())) == "expired"
     assert reason(SEALED + "A") == "tampered"
     assert reason(SEALS.seal(sample(schema=0))) == "schema"
+    assert reason(SEALS.seal(sample(schema=2))) == "schema"
+    newer = {**record(SEALED), "files": ["a"]}
+    assert reason(signed(json.dumps(newer).encode(), "k2", KEYS["k2"])) == "schema"
     assert reason(signed(b'{"schema": 1}', "k2", KEYS["k2"])) == "schema"
 
 
@@ -514,12 +521,42 @@ def test_keys_come_from_environment() -> None:
         ("old", "fedcba9876543210"),
     ]
     assert keys_of({}) == keys_of({"SUSPENSION_KEYS": " "})
-    assert len(keys_of({})["process"]) > 40
+    [(name, secret)] = keys_of({}).items()
+    assert re.fullmatch("process-[0-9a-f]{8}", name)
+    assert len(secret) > 40
     for wrong in ("secret", "a:short", "a b:0123456789abcdef", ":0123456789abcdef", f"{text},new:0123456789abcdef"):
         with pytest.raises(ConfigError, match="SUSPENSION_KEYS: key") as refused:
             keys_of({"SUSPENSION_KEYS": wrong})
         assert "0123456789abcdef" not in str(refused.value)
     assert "0123456789abcdef" not in repr(Seals(keys=keys_of({"SUSPENSION_KEYS": text})))
+
+
+def test_ledger_comes_from_environment(tmp_path: Path) -> None:
+    assert ledger_of({}) is ledger_of({"SUSPENSION_LEDGER": " "}) is Seals().ledger
+    assert isinstance(ledger_of({"SUSPENSION_LEDGER": f"file:{tmp_path}"}), FileLedger)
+    for address in (f"sqlite:///{tmp_path}/used.db", f"sqlite:{tmp_path}/used.db"):
+        assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), SqliteLedger)
+    for wrong in ("sqlite", "sqlite:", "sqlite:///", "file:", "redis://localhost", str(tmp_path)):
+        with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is file:folder or sqlite:///path"):
+            ledger_of({"SUSPENSION_LEDGER": wrong})
+
+
+async def test_keys_without_shared_ledger_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seals_module._warn_of_second_use.cache_clear()
+    for quiet in (Seals(), Seals(keys=KEYS, ledger=FileLedger(tmp_path)), Seals(keys=KEYS, ledger=MemoryLedger())):
+        await quiet.use(quiet.open(quiet.seal(sample())))
+    assert caplog.records == []
+    shared = Seals(keys=KEYS)
+    for _ in range(2):
+        await shared.use(shared.open(shared.seal(sample())))
+    [warning] = caplog.records
+    assert (warning.levelno, "SUSPENSION_LEDGER" in warning.getMessage()) == (logging.WARNING, True)
+
+
+async def test_record_of_newer_version_is_not_resumed(agent: Agent) -> None:
+    with pytest.raises(SuspensionError) as refused:
+        agent.resume(sample(schema=2), {"a": Approve()})
+    assert refused.value.reason == "schema"
 
 
 async def waited(run: Run) -> RunResult:
@@ -570,3 +607,24 @@ async def test_run_resumes_once_in_another_process(
     with pytest.raises(SuspensionError) as refused:
         await mine.resume(result.suspension or "", Approve())
     assert (refused.value.reason, PAID) == ("used", [])
+
+
+OTHER_PROCESS = """
+import sys
+from agent import Seals, SuspensionError
+try:
+    Seals().open(sys.argv[1])
+except SuspensionError as refused:
+    print(refused.reason, refused)
+"""
+
+
+@pytest.mark.slow
+async def test_record_of_process_without_keys_needs_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUSPENSION_KEYS", raising=False)
+    command = [sys.executable, "-c", OTHER_PROCESS, Seals().seal(sample())]
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.startswith("key This suspended run was sealed with a key that is not known here."), done.stderr
+    assert "Set SUSPENSION_KEYS" in done.stdout

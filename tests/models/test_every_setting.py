@@ -31,7 +31,7 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from starlette.requests import Request
 
 from agent import Agent, Limits, Seals, Telemetry
-from agent.errors import ConfigError, Limited, LocalModelError, NotFound
+from agent.errors import ConfigError, Limited, LocalModelError, NotFound, SuspensionError
 from agent.history import Entry, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.local.manager import LocalModels
@@ -39,6 +39,8 @@ from agent.models.catalog import load_catalog
 from agent.providers import base_url_variable
 from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
+from agent.suspension import Suspension
+from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.web import canary
 from agent.web.app import create_app
 from agent.web.canary import Canary
@@ -726,6 +728,15 @@ async def test_agent_takes_seal_keys_and_telemetry(monkeypatch: pytest.MonkeyPat
         assert list(agent.seals.keys) == ["first", "second"]
         assert agent.telemetry == Telemetry(content=True)
     assert list(Seals().keys) == ["first", "second"]
+
+
+@shows("SUSPENSION_LEDGER")
+async def test_used_runs_are_remembered_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUSPENSION_LEDGER", f"sqlite:///{tmp_path}/used.db")
+    suspension = Suspension(session_id="s", messages=(), pending=())
+    await Seals().use(suspension)
+    with pytest.raises(SuspensionError, match="resumed already"):
+        await Seals(ledger=SqliteLedger(tmp_path / "used.db")).use(suspension)
 
 
 @pytest.mark.slow

@@ -178,6 +178,8 @@ LAZY = {
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
     ("agent.media.sandbox_limits", "agent.system.rlimits"),
+    ("agent.suspension.ledgers", "agent.suspension.ledgers.files"),
+    ("agent.suspension.ledgers", "agent.suspension.ledgers.sqlite"),
 }
 """Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
 

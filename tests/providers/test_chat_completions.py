@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from copy import deepcopy
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 
-from agent import Agent, Endpoint, Limits, ModelSpec, ProviderError, connect
+from agent import Agent, Endpoint, InputError, Limits, ModelSpec, ProviderError, connect
 from agent.models.catalog import load_catalog
 from agent.providers import http as http
 from agent.providers.chat_completions import ChatCompletionsConnection
@@ -103,6 +103,64 @@ async def test_wrong_key_unknown_model_and_no_server() -> None:
         gone = server.base_url
     async with Agent(connect(SPEC, Endpoint(gone)), limits=Limits(retries=0)) as agent:
         assert "cannot be reached" in (await agent.ask("Hello")).note.detail
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda url: url.removeprefix("http://"), "must begin with http:// or https://, as in '{url}'."),
+        (lambda url: f"ftp://{url.removeprefix('http://')}", "must begin with http:// or https://, as in '{url}'."),
+        (lambda url: f"{url}/chat/completions", "must end before '/chat/completions': '{url}'."),
+        (lambda url: f"{url}/chat/completions/", "must end before '/chat/completions': '{url}'."),
+        (lambda _: "http:///v1", "has no host."),
+    ],
+    ids=["no-scheme", "other-scheme", "route", "route-slash", "no-host"],
+)
+def test_impossible_base_url_is_refused(server: Running, change: Callable[[str], str], words: str) -> None:
+    seen, wrong = len(server.journal()), change(server.base_url)
+    with pytest.raises(InputError) as refused:
+        Agent(NAME, provider="vllm", base_url=wrong)
+    assert str(refused.value) == f"The base URL {wrong!r} {words.format(url=server.base_url)}"
+    assert len(server.journal()) == seen
+
+
+@pytest.mark.parametrize(
+    ("change", "cure"),
+    [
+        (lambda url: url.removesuffix("/v1"), "The base URL usually ends in /v1: add it."),
+        (lambda url: f"{url}/v1", "Check the base URL."),
+        (lambda url: url.replace("/v1", "/v2"), "Check the base URL."),
+    ],
+    ids=["no-version", "version-twice", "other-version"],
+)
+async def test_unknown_route_names_base_url(server: Running, change: Callable[[str], str], cure: str) -> None:
+    async with Agent(NAME, provider="vllm", base_url=change(server.base_url)) as agent:
+        result = await agent.ask("Hello")
+    assert result.why == f"The model server does not know this address (HTTP 404). {cure}"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "is_route"),
+    [
+        (404, {"detail": "Not Found"}, True),
+        (404, {"code": 404, "message": "File Not Found", "type": "not_found_error"}, True),
+        (404, {"error": {"message": "Not found."}}, True),
+        (404, "<html><h1>404 Not Found</h1></html>", True),
+        (404, "404 page not found", True),
+        (404, None, True),
+        (405, {"detail": "Method Not Allowed"}, True),
+        (404, {"message": "The model `m` does not exist."}, False),
+        (404, {"message": "model: m", "type": "not_found_error"}, False),
+        (404, {"message": "m"}, False),
+        (404, {"error": "Model not found"}, False),
+        (400, {"detail": "Not Found"}, False),
+    ],
+)
+def test_route_and_model_not_found_differ(status: int, body: Any, is_route: bool) -> None:
+    error = explain(ModelHTTPError(status, "m", body), "m", VLLM, base_url="http://127.0.0.1/v1")
+    assert (str(error).endswith("Check the base URL.")) is is_route
+    assert "/v1" not in str(error)
+    assert "base URL" not in str(explain(ModelHTTPError(status, "m", body), "m", VLLM))
 
 
 LIMIT = "This model's maximum context length is {most} tokens. However, "
@@ -238,11 +296,25 @@ async def test_model_defaults_are_sent_and_option_wins(server: Running) -> None:
 
 @pytest.mark.parametrize(
     "chunks",
-    [["\n", "\n", "  def f():", "\n\treturn 1\n"], ["   "], [" a"], ["\t", "x"], ["```py\n", "    x\n", "```", "\n\n"]],
+    [
+        ["\n", "\n", "  def f():", "\n\treturn 1\n"],
+        [" ", "  a "],
+        [" a"],
+        ["\t", "x"],
+        ["```py\n", "    x\n", "```", "\n\n"],
+    ],
 )
 async def test_white_space_arrives_whole(connection: ChatCompletionsConnection, chunks: list[str]) -> None:
     result = await Agent(connection).ask("!json " + json.dumps([{"content": chunk} for chunk in chunks]))
     assert result.text == "".join(chunks)
+
+
+async def test_white_space_alone_makes_no_bubble(connection: ChatCompletionsConnection) -> None:
+    deltas = [{"reasoning": "\n"}, {"reasoning": " "}, {"content": " "}, {"content": "\r\n"}]
+    run = Agent(connection).run("!json " + json.dumps(deltas))
+    result = await run
+    assert (list(run.responses), result.text, result.finish_reason) == ([], "", "stop")
+    assert result.context.messages[-1].parts == []
 
 
 async def test_reasoning_and_usage_are_read(server: Running, connection: ChatCompletionsConnection) -> None:

@@ -126,8 +126,8 @@ CASES = {
     "a reason from the future": Case([reply(end("MOON_PHASE"))], [BROKEN], "error", None),
     "the prompt is blocked": Case(
         [reply({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 29}})],
-        [],
-        "content_filter",
+        [("error", "The provider withheld the answer (category: prohibited content).")],
+        "error",
         None,
     ),
     "line feeds alone": Case([reply(chunk(text("a")), end(), crlf=False)], [("output_text", "a")]),

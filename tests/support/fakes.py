@@ -57,10 +57,14 @@ class Act:
 
 @dataclass(frozen=True)
 class Step:
-    """One model response: the items that it streams, and its finish reason (None: it ends without one)."""
+    """One model response: the items that it streams, and its finish reason (None: it ends without one).
+
+    `blocked` is the category for which the provider refused the prompt itself, as Google does.
+    """
 
     items: Sequence[Words | Call | Act]
     finish: FinishReason | None = "stop"
+    blocked: str = ""
 
 
 @dataclass
@@ -103,6 +107,8 @@ class Parts(StreamedResponse):
                     assert_never(item)
         await asyncio.sleep(0)
         self.finish_reason = self.step.finish
+        if self.step.blocked:
+            self.provider_details = {"block_reason": self.step.blocked.upper()}
 
     async def close_stream(self) -> None:
         """Do nothing, because nothing is open."""

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from agent import Agent, Limits, Run, tool
+from agent import Agent, Limits, Options, Run, tool
 from agent.history import Entry, HistoryStore, Record
 from agent.media.store import MediaStore
 from agent.web.chat.journal import Omitted, StoreJournal
@@ -20,7 +20,19 @@ from tests.tiers import examples
 QUICK = settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 OWNER = "visitor:alice"
 SNIPPETS = [
-    *("\n", "\n\n", " ", "\t", "  indented", "word", " two words", "```py\n\tx = 1\n```\n", "| a | b |", "$x^2$"),
+    *(
+        "\n",
+        "\n\n",
+        "\r\n",
+        " ",
+        "\t",
+        "  indented",
+        "word",
+        " two words",
+        "```py\n\tx = 1\n```\n",
+        "| a | b |",
+        "$x^2$",
+    ),
     *("\U0001f600", "\U0001f469\u200d\U0001f4bb", "e\u0301", "\u00e9", "\u4e2d\u6587", "\u2028", "<b>&amp;", "\x00"),
 ]
 TEXTS = st.lists(st.sampled_from(SNIPPETS), max_size=5).map("".join)
@@ -50,8 +62,11 @@ def steps(draw: st.DrawFn) -> list[Step]:
     for _ in range(draw(st.integers(0, 2))):
         items = draw(st.lists(WORDS, max_size=3)) + draw(st.lists(CALLS, min_size=1, max_size=3))
         out.append(Step(draw(st.permutations(items)), draw(st.sampled_from(["tool_call", "stop"]))))
-    finish = draw(st.sampled_from(["stop", "length", "content_filter", "error", None]))
-    out.append(Step(draw(st.lists(WORDS, max_size=5)), finish))
+    finish = draw(st.sampled_from(["stop", "length", "content_filter", "error", None, "blocked"]))
+    if finish == "blocked":
+        out.append(Step([], "content_filter", draw(st.sampled_from(["safety", "other"]))))
+    else:
+        out.append(Step(draw(st.lists(WORDS, max_size=5)), cast(Any, finish)))
     if draw(st.booleans()):
         number = draw(st.integers(0, len(out) - 1))
         items = list(out[number].items)
@@ -106,6 +121,7 @@ async def play_script(
     store: HistoryStore,
     earlier: Played | None = None,
     prompt: str = "Hello",
+    options: Options | None = None,
     **more: Any,
 ) -> Played:
     connection = FakeConnection(script, **more)
@@ -114,7 +130,7 @@ async def play_script(
     record = Record(owner=OWNER)
     journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Omitted())
     context = earlier.run.context if earlier else None
-    runs.append(run := agent.run(prompt, context=context, journal=journal))
+    runs.append(run := agent.run(prompt, context=context, journal=journal, options=options))
     connection.played.cancel = run.cancel
     bubbles: list[Bubble] = []
     async for response in run:

@@ -1,8 +1,10 @@
 """The contract of a ledger, which remembers used ids, and a ledger in memory that forgets them with its process."""
 
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
+from agent.errors import ConfigError
 from agent.history import now
 
 
@@ -32,3 +34,23 @@ class MemoryLedger:
         first = id not in self._used
         self._used.setdefault(id, expires_at)
         return first
+
+
+def open_ledger(address: str) -> Ledger:
+    """Return the ledger that the address names: "file:folder", "sqlite:///path" or "sqlite:path".
+
+    Raises `ConfigError` for any other address. It is not opened before its first use.
+    """
+    kind, _, place = address.partition(":")
+    place = place.removeprefix("///")
+    match kind:
+        case "file" if place:
+            from agent.suspension.ledgers.files import FileLedger
+
+            return FileLedger(Path(place).expanduser())
+        case "sqlite" if place:
+            from agent.suspension.ledgers.sqlite import SqliteLedger
+
+            return SqliteLedger(Path(place).expanduser())
+        case _:
+            raise ConfigError(f"There is no ledger at {address!r}. SUSPENSION_LEDGER is file:folder or sqlite:///path.")

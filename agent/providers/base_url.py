@@ -1,0 +1,62 @@
+"""Finds mistakes in the base URL of a server: before any request, or in the server's answer to one."""
+
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+from agent.errors import InputError
+from agent.i18n import _
+
+_ROUTES = ("/chat/completions", "/completions", "/responses", "/messages")
+"""The ends of addresses that people copy from examples of requests. The SDKs append them to the base URL."""
+_MISSING_ROUTE = (
+    *("not found", "file not found", "page not found", "404 page not found", "404 not found", "resource not found"),
+    *("method not allowed", "invalid url", "unknown request url", "unknown url", "no route", "cannot post"),
+)
+"""How messages of servers begin that do not know the route of a request."""
+
+
+def check_base_url(url: str) -> None:
+    """Raise `InputError` with the cure if no request to the URL can succeed."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        bare = url.rpartition("://")[2] or "127.0.0.1:8000/v1"
+        raise InputError(
+            _(
+                "The base URL {url} must begin with http:// or https://, as in {example}.",
+                url=repr(url),
+                example=repr(f"http://{bare}"),
+            )
+        )
+    if not parts.hostname:
+        raise InputError(_("The base URL {url} has no host.", url=repr(url)))
+    path = parts.path.rstrip("/")
+    if route := next((one for one in _ROUTES if path.endswith(one)), None):
+        raise InputError(
+            _(
+                "The base URL {url} must end before {route}: {example}.",
+                url=repr(url),
+                route=repr(route),
+                example=repr(f"{parts.scheme}://{parts.netloc}{path.removesuffix(route)}"),
+            )
+        )
+
+
+def missing_route(status: int | None, body: object, base_url: str) -> Literal["no_route", "no_version"] | None:
+    """Return the name of the sentence for a server that does not know the route at all; None if it may know it.
+
+    A server that knows the route answers 404 for an unknown model, too, but then its message names the model.
+    """
+    if status not in (404, 405):
+        return None
+    message: object = body
+    if isinstance(body, dict):
+        table = cast(dict[str, Any], body)
+        inner = table.get("error")
+        table = cast(dict[str, Any], inner) if isinstance(inner, dict) else table
+        message = inner if isinstance(inner, str) else table.get("message", table.get("detail"))
+    text = str(message or "")[:500].strip().lower()
+    is_page = isinstance(body, str) and "model" not in text
+    if not (is_page or body is None or text.startswith(_MISSING_ROUTE)) or "model" in text:
+        return None
+    has_version = any(part[:1] == "v" and part[1:2].isdigit() for part in urlsplit(base_url).path.split("/"))
+    return "no_route" if has_version else "no_version"

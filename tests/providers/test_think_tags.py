@@ -1,0 +1,99 @@
+"""Reasoning in tags: the same for any chunks, found only where an answer begins, and no character is lost."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agent import Agent, Endpoint, connect
+from agent.providers.think_tags import CLOSE, OPEN, ThinkTags
+from tests.support import dialects
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
+from tests.tiers import examples
+
+TEXTS = st.lists(
+    st.sampled_from(
+        [OPEN, CLOSE, "<", "<th", "ink>", "</", "think>", "a", " b", "\n", "\r\n", "<b>", "é", "\U0001f600"]
+    ),
+    max_size=8,
+).map("".join)
+Found = list[tuple[str, str]]
+
+
+def whole(text: str) -> Found:
+    """Return the texts and reasoning of an answer that is read at once."""
+    found: Found = []
+    while (rest := text.lstrip()).startswith(OPEN):
+        inside, _, after = rest.removeprefix(OPEN).partition(CLOSE)
+        found += [("output_text", text[: len(text) - len(rest)]), ("reasoning", inside)]
+        text = after
+    return [(kind, part) for kind, part in [*found, ("output_text", text)] if part]
+
+
+def fold(deltas: Sequence[str]) -> Found:
+    """Return what pydantic-ai makes of the deltas: a tag is a delta of its own."""
+    found: Found = []
+    kind, begins = "output_text", True
+    for delta in deltas:
+        if delta == (OPEN if kind == "output_text" else CLOSE):
+            kind, begins = "reasoning" if kind == "output_text" else "output_text", True
+        elif begins:
+            found, begins = [*found, (kind, delta)], False
+        else:
+            found[-1] = kind, found[-1][1] + delta
+    return found
+
+
+@st.composite
+def cut_texts(draw: st.DrawFn) -> list[str]:
+    text = draw(TEXTS)
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+@given(cut_texts())
+@example(["<th", "ink>a</thi", "nk>b"])
+@example(["Say <", "think>."])
+@example(["a", OPEN])
+@settings(deadline=None, max_examples=examples(400))
+def test_any_chunks_give_the_same_reasoning(chunks: list[str]) -> None:
+    tags = ThinkTags()
+    deltas = [delta for chunk in chunks for delta in tags.feed(chunk)]
+    held = tags.end()
+    deltas += [held] if held else []
+    assert all(deltas)
+    assert fold(deltas) == whole("".join(chunks))
+
+
+SAID: dict[str, tuple[list[str], Found]] = {
+    "whole tags": ([OPEN, "a", CLOSE, "b"], [("reasoning", "a"), ("output_text", "b")]),
+    "half tags": (["<th", "ink>a</thi", "nk>\r", "\n\nb"], [("reasoning", "a"), ("output_text", "b")]),
+    "one chunk": ([" <think>a</think>b"], [("reasoning", "a"), ("output_text", "b")]),
+    "no reasoning": (["<think>\n", "\n</think>", "\n\n", "b"], [("output_text", "b")]),
+    "a tag named in the answer": (["The tag ", OPEN, " is"], [("output_text", "The tag <think> is")]),
+    "no tag after all": (["<thin", "g>", "</think>"], [("output_text", "<thing></think>")]),
+    "a tag that never ends": ([OPEN, "a", "</thi"], [("reasoning", "a</thi")]),
+    "the beginning of a tag at the end": (["<th"], [("output_text", "<th")]),
+    "two thoughts": (["<think>a</think>\n<thi", "nk>b</think>c"], [("reasoning", "a\n\nb"), ("output_text", "c")]),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_answer_with_tags_has_its_bubbles(server: Running, name: str) -> None:
+    chunks, said = SAID[name]
+    async with Agent(connect(QWEN3, Endpoint(server.base_url))) as agent:
+        run = agent.run("!json " + json.dumps([{"content": chunk} for chunk in chunks]))
+        result = await run
+    assert dialects.bubbles(run.responses) == said
+    assert result.text == "".join(text for kind, text in said if kind == "output_text")
+
+
+async def test_held_text_comes_before_a_call(server: Running) -> None:
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "nap", "arguments": "{}"}}
+    async with Agent(connect(QWEN3, Endpoint(server.base_url))) as agent:
+        run = agent.run("!json " + json.dumps([{"content": "<"}, {"tool_calls": [call]}, {"finish": "tool_calls"}]))
+        await run
+    assert [response.type for response in run.responses][:2] == ["output_text", "tool_call"]
