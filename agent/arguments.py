@@ -87,7 +87,7 @@ def read_tools(tools: object) -> tuple[list[Tool], tuple[Toolset, ...]]:
 
 def _tool(item: object) -> Tool | Toolset:
     if isinstance(item, Tool | Toolset):
-        return item
+        return cast("Tool | Toolset", item)
     if isinstance(item, str):
         presets: Any = import_module("agent.tools.presets")  # late, because few programs use one
         return cast("Tool | Toolset", presets.load_presets(item))

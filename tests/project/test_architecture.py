@@ -77,6 +77,7 @@ LAYERS = (
     ("agent.suspension.ledgers",),
     ("agent.history",),
     ("agent.fetch", "agent.messages", "agent.models", "agent.responses", "agent.settings", "agent.space"),
+    ("agent.response_types",),
     ("agent.media.sandbox", "agent.media.audio"),
     ("agent.media.sandbox_worker",),
     ("agent.media.images",),
