@@ -91,7 +91,8 @@ def narrowed(response: Response) -> str:
         assert_type(response.content, str)
     if response.type == "tool_call":
         assert_type(response.content, ToolCallContent)
-        response.content["name"] = 7  # type: ignore[typeddict-item]  # pyright: ignore[reportArgumentType]
+        number: int = response.content["name"]  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+        print(number)
         return response.content["name"]
     if response.type == "tool_call_result":
         assert_type(response.content, ToolResultContent)
