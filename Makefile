@@ -73,6 +73,8 @@ check: .venv/.dev
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/pyright
+	.venv/bin/pyright tests/support/typed_programs.py
+	.venv/bin/mypy
 	.venv/bin/python -m agent.i18n.catalogues --check
 	.venv/bin/python -m pytest -q tests/project/test_architecture.py
 

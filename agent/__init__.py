@@ -1,5 +1,8 @@
 """A small agent library: stateless runs, typed streamed responses, tools, cancellation. It does not use `agent.web`."""
 
+from pydantic_ai.messages import BinaryContent, ImageUrl, TextContent
+from pydantic_ai.messages import ModelMessage as Message
+
 from agent.agent import Agent
 from agent.chat import Chat
 from agent.context import Context
@@ -16,11 +19,23 @@ from agent.errors import (
     ToolError,
     UnknownModel,
 )
+from agent.events import Event, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.limits import Limits
 from agent.messages.parts import Audio, Image
+from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers import Connection, Effort, Endpoint, connect
-from agent.responses import Response, ResponseType
+from agent.response_types import (
+    ErrorResponse,
+    ReasoningResponse,
+    Response,
+    ResponseType,
+    TextResponse,
+    ToolCallContent,
+    ToolCallResponse,
+    ToolResultContent,
+    ToolResultResponse,
+)
 from agent.result import FinishReason, Journal, Options, RunOptions, RunResult
 from agent.run import Run
 from agent.suspension import Approve, Pending, Refuse, Suspension
@@ -33,6 +48,7 @@ __all__ = [
     "AgentError",
     "Approve",
     "Audio",
+    "BinaryContent",
     "Busy",
     "Chat",
     "ConfigError",
@@ -40,31 +56,47 @@ __all__ = [
     "Context",
     "Effort",
     "Endpoint",
+    "ErrorResponse",
+    "Event",
     "FinishReason",
     "Image",
+    "ImageUrl",
     "InputError",
     "Journal",
     "Limits",
+    "Message",
     "MissingKey",
     "ModelSpec",
     "Options",
     "Pending",
+    "Prompt",
     "ProviderError",
+    "ReasoningResponse",
     "Refuse",
     "Response",
     "ResponseType",
     "Run",
+    "RunCancelled",
+    "RunEnded",
     "RunOptions",
     "RunResult",
     "Seals",
     "SingleRun",
+    "StateSnapshot",
     "Suspension",
     "SuspensionError",
     "Telemetry",
+    "TextContent",
+    "TextResponse",
     "Tool",
+    "ToolCallContent",
+    "ToolCallResponse",
     "ToolError",
+    "ToolResultContent",
+    "ToolResultResponse",
     "Toolset",
     "UnknownModel",
+    "UserInputRequested",
     "ask_user",
     "connect",
     "display",

@@ -8,6 +8,15 @@ from typing import Any, Unpack
 
 from pydantic_ai.messages import ModelRequest
 
+from agent.arguments import (
+    check_addresses,
+    check_model,
+    read_base_options,
+    read_context,
+    read_limits,
+    read_suspended,
+    read_tools,
+)
 from agent.context import Context
 from agent.errors import InputError
 from agent.events import Observer, Observers
@@ -24,7 +33,7 @@ from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
-from agent.tools import Function, Tool, Toolset, as_tool
+from agent.tools import Function, Tool, Toolset
 from agent.tracing.opentelemetry import Telemetry
 from agent.tracing.recorder import Recorder
 
@@ -36,8 +45,9 @@ class Agent:
     return value of `agent.connect`. `Agent("replay:path")` plays a run record. A connection that is a `RunSource`, such
     as a replay, brings its own tools and limits. `seals` sign suspended runs. `telemetry` emits tracing spans (None:
     use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be fetched from. The constructor does not use
-    the network. Raises `UnknownModel`. Raises `InputError` if two tools have the same name, or if there is a limit in
-    dollars and the model's price is unknown.
+    the network. A tool can be named, as in "preset:currency". Raises `UnknownModel`, and `ConfigError` for a tool that
+    has an unknown name. Raises `InputError` for a wrong argument, for two tools of one name, and for a limit in dollars
+    if the model's price is unknown.
     """
 
     def __init__(
@@ -48,18 +58,19 @@ class Agent:
         base_url: str | None = None,
         api_key: str | None = None,
         system_message: str = "",
-        tools: Sequence[Tool | Function | Toolset] = (),
+        tools: Sequence[Tool | Function | Toolset | str] = (),
         limits: Limits | None = None,
         seals: Seals | None = None,
         telemetry: Telemetry | None = None,
         guard: Guard = GUARD,
     ) -> None:
+        check_model(model)
         connection = connect_by_name(model, provider, base_url, api_key) if isinstance(model, str) else model
         self.connection = connection
         self.system_message = system_message
-        self.toolsets = tuple(item for item in tools if isinstance(item, Toolset))
-        self.tools = tools_by_name([as_tool(item) for item in tools if not isinstance(item, Toolset)])
-        self.limits = limits or Limits()
+        found, self.toolsets = read_tools(tools)
+        self.tools = tools_by_name(found)
+        self.limits = read_limits(limits)
         if isinstance(connection, RunSource):
             self.tools, self.toolsets, self.limits = dict(connection.tools), (), connection.limits
         self.seals, self.guard = seals or Seals(), guard
@@ -78,7 +89,8 @@ class Agent:
         messages = to_messages(prompt)
         if not isinstance(self.connection, RunSource):  # which takes any prompt
             check_prompt(messages, self.connection.spec)
-        return Run(plan, messages, context or Context(), journal, observers=self._observers(record))
+            check_addresses(messages, self.guard)
+        return Run(plan, messages, read_context(context), journal, observers=self._observers(record))
 
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Run to the end. Failures of a model or a tool are never raised: see `finish_reason`.
@@ -95,6 +107,7 @@ class Agent:
         `options`. Raises `InputError` if there is no such text, or if the model cannot continue one
         (`connection.spec.continues`): then ask it for the rest with `run`.
         """
+        context = read_context(context)
         if not unfinished_text(context.messages):
             raise InputError("the conversation does not end with an unfinished text")
         if not self.connection.spec.continues:
@@ -107,6 +120,7 @@ class Agent:
 
         `RunOptions` describes the `options`. Raises `InputError` if the conversation ends in another way.
         """
+        context = read_context(context)
         if not context.messages or not isinstance(context.messages[-1], ModelRequest):
             raise InputError("the conversation does not end with a prompt or with results of tools")
         plan, journal, record = self._read_options(options)
@@ -114,7 +128,7 @@ class Agent:
 
     def resume(
         self,
-        suspended: str | Suspension,
+        suspended: str | Suspension | RunResult,
         reply: Reply,
         *,
         journal: Journal | None = None,
@@ -123,15 +137,16 @@ class Agent:
     ) -> Run:
         """Continue a suspended run. The new run begins with the results of the pending calls.
 
-        `suspended` is the `suspension` of a result, which can be used once, or a `Suspension` that the caller built,
-        which is trusted. `reply` answers the single question, or maps each call id to a text, `Approve()` or
+        `suspended` is a suspended result or its `suspension`, which can be used once, or a `Suspension` that the caller
+        built, which is trusted. `reply` answers the single question, or maps each call id to a text, `Approve()` or
         `Refuse()`. Raises `InputError` if an answer is missing, unknown or empty. Raises `SuspensionError` with a
         `reason` if the suspension is invalid. The run raises what is found only later: the suspension was used before,
         or a server has other tools. A refused call uses nothing up. An agent with another model or other tools
         resumes only with `changed_ok`.
         """
-        sealed = isinstance(suspended, str)
-        suspension = self.seals.open(suspended) if sealed else suspended
+        given = read_suspended(suspended)
+        sealed = isinstance(given, str)
+        suspension = self.seals.open(given) if sealed else given
         if suspension.schema != SCHEMA:
             raise refused("schema")
         answers = match_answers(suspension.pending, reply)
@@ -157,7 +172,7 @@ class Agent:
         """Return the plan of a run with these options, its journal, and the path of its record."""
         given: dict[str, Any] = {**options}
         base, journal, record = (given.pop(name, None) for name in ("options", "journal", "record"))
-        return self._plan(given, base or DEFAULTS), journal, record
+        return self._plan(given, read_base_options(base) or DEFAULTS), journal, record
 
     def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> RunPlan:
         self.connection.check()

@@ -13,9 +13,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from agent.agent import Agent
+from agent.arguments import read_context
 from agent.context import Context
 from agent.errors import AgentError, Busy, InputError, SingleRun
 from agent.messages.openai import to_openai
@@ -39,19 +40,22 @@ class Chat:
     partial messages. After an `error` the next run starts from the same context as the failed one.
 
     A second run during a run raises `Busy`, or waits for its turn with `queue=True`. With `single_run=True` every
-    second run raises `SingleRun` before it does anything. `context` is a conversation to continue.
+    second run raises `SingleRun` before it does anything. `context` is a conversation to continue. `Chat("name")` is
+    `Chat(Agent("name"))`.
 
     Toolsets are opened once, at the first run. `close` closes them, the agent's clients and child processes, and the
     thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.
     """
 
     def __init__(
-        self, agent: Agent, *, single_run: bool = False, queue: bool = False, context: Context | None = None
+        self, agent: Agent | str, *, single_run: bool = False, queue: bool = False, context: Context | None = None
     ) -> None:
-        self.agent = agent
+        if not isinstance(cast(object, agent), Agent | str):
+            raise InputError(f"a chat takes an Agent or the name of a model, not {agent!r}")
+        self.agent = Agent(agent) if isinstance(agent, str) else agent
         self.result: RunResult | None = None
         """The result of the last run."""
-        self._context = context or Context()
+        self._context = read_context(context)
         self._single_run, self._queue = single_run, queue
         self._has_run = self._closed = False
         self._starting = threading.Lock()
@@ -151,6 +155,8 @@ class Chat:
     # In the chat's own loop
 
     def _new_run(self, prompt: Prompt, options: RunOptions) -> _MakeRun:
+        if "context" in options:
+            raise InputError("a chat has its own context: write Chat(agent, context=...) to continue another one")
         return lambda agent: agent.run(prompt, context=self._context, **options)
 
     def _resumed_run(self, reply: Reply) -> _MakeRun:

@@ -42,20 +42,21 @@ def display(response: Response, *, console: "Console | None" = None) -> None:
     def framed(value: Text, title: str, colour: str) -> None:
         console.print(Panel(value, title=text(title), title_align="left", border_style=colour))
 
-    match response.type, response.content:
-        case ("output_text", content):
-            console.print(text(content), end="", soft_wrap=True)
-        case ("reasoning", content):
-            console.print(text(content, "dim italic"), end="", soft_wrap=True)
-        case ("tool_call", {"name": name, "arguments": arguments}):
-            framed(text(_short(arguments)), f"calls {name}", "cyan")
-        case ("tool_call_result", {"name": name, "content": content, "is_error": is_error}):
-            failed = " failed" if is_error else " gave"
+    match response.type:
+        case "output_text":
+            console.print(text(response.content), end="", soft_wrap=True)
+        case "reasoning":
+            console.print(text(response.content, "dim italic"), end="", soft_wrap=True)
+        case "tool_call":
+            framed(text(_short(response.content["arguments"])), f"calls {response.content['name']}", "cyan")
+        case "tool_call_result":
+            content, is_error = response.content["content"], response.content["is_error"]
             files = [f"({one.media_type})" for one in response.content.get("files", ())]
             shown = " ".join([*([_short(content)] if content or not files else []), *files])
-            framed(text(shown), f"{name}{failed}", "red" if is_error else "green")
-        case (kind, content):
-            framed(text(content, "red"), kind, "red")
+            title = f"{response.content['name']}{' failed' if is_error else ' gave'}"
+            framed(text(shown), title, "red" if is_error else "green")
+        case "error":
+            framed(text(response.content, "red"), "error", "red")
 
 
 async def stream_to_display(
@@ -77,8 +78,7 @@ async def stream_to_display(
     async for response in run:
         display(response, console=console)
     console.print()
-    result = run.result
-    assert result is not None
+    result = await run.finished()
     if result.note.detail and result.finish_reason != "error":
         console.print(Text(_CONTROL.sub("", result.note.detail), style="dim"))
     return result

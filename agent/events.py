@@ -3,6 +3,7 @@
 No run depends on an observer: an observer that raises gets no more events, and the run continues.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from agent.errors import ProviderError
 from agent.responses import Response
 from agent.result import RunPlan, RunResult
 from agent.runtime.retry import Wait
+from agent.suspension import Pending
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +89,29 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """The conversation has grown to this `context`, from which another run can continue."""
+
+    context: Context
+
+
+@dataclass(frozen=True, slots=True)
+class UserInputRequested:
+    """The run is suspended until people have answered. `record` is the text for `Agent.resume`."""
+
+    record: str
+    pending: Sequence[Pending]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelled:
+    """The run was cancelled. `reason` is that of `Run.cancel`, and `message` the sentence for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """The run has ended. This is its last event."""
 
@@ -102,6 +127,9 @@ Event = (
     | ResponseEmitted
     | ToolCallStarted
     | ToolCallEnded
+    | StateSnapshot
+    | UserInputRequested
+    | RunCancelled
     | RunEnded
 )
 
@@ -112,6 +140,21 @@ class Observer(Protocol):
     def on_event(self, event: Event) -> None:
         """Handle the event."""
         ...
+
+
+class EventQueue:
+    """An observer that keeps the events of one run for one reader, in their order."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+
+    def on_event(self, event: Event) -> None:
+        """Add the event."""
+        self._events.put_nowait(event)
+
+    async def next(self) -> Event:
+        """Wait for the next event and return it. After `RunEnded` there is none."""
+        return await self._events.get()
 
 
 ObserverFactory = Callable[[], Observer]

@@ -8,7 +8,7 @@ agree to the character, which `tests/core/test_laws.py` checks.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic_ai.messages import (
@@ -27,10 +27,11 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
-ResponseType = Literal["output_text", "reasoning", "tool_call", "tool_call_result", "error"]
-Role = Literal["assistant", "tool"]
-Content = str | Mapping[str, Any]
-Piece = tuple[ResponseType, Content]
+from agent.response_types import Response as Response
+from agent.response_types import ResponseType as ResponseType
+from agent.response_types import Role, ToolCallContent, ToolResultContent, make_response
+
+Piece = tuple[ResponseType, str | Mapping[str, Any]]
 
 PART_SEPARATOR = "\n\n"
 """A delta that separates two consecutive parts of one type."""
@@ -38,21 +39,6 @@ PART_SEPARATOR = "\n\n"
 _LINE_ENDS = "\r\n"
 _HALF = re.compile("[\ud800-\udfff]")
 _FIRST_HALVES = re.compile("[\ud800-\udbff]+$")
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """One piece of the answer.
-
-    `content` is a delta of text for `output_text` and `reasoning`, a sentence for `error`,
-    `{id, name, arguments}` for `tool_call` and `{id, name, content, is_error}` for `tool_call_result`.
-    `is_type_switched` is True if the response begins a new bubble.
-    """
-
-    type: ResponseType
-    content: Content
-    is_type_switched: bool
-    role: Role = "assistant"
 
 
 class BubbleMarker:
@@ -66,7 +52,7 @@ class BubbleMarker:
         joins = kind == self._open and kind in ("output_text", "reasoning")
         self._open = kind
         role: Role = "tool" if kind == "tool_call_result" else "assistant"
-        return Response(type=kind, content=content, is_type_switched=not joins, role=role)
+        return make_response(kind, content, is_type_switched=not joins, role=role)
 
 
 def pieces_of(message: ModelMessage) -> Iterator[Piece]:
@@ -106,24 +92,25 @@ def fix_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _HALF.search(text) else text
 
 
-def call_content(part: ToolCallPart) -> Mapping[str, Any]:
+def call_content(part: ToolCallPart) -> ToolCallContent:
     """Return `{id, name, arguments}`. Arguments that are not a JSON object are left as text under `INVALID_JSON`."""
     return {"id": part.tool_call_id, "name": part.tool_name, "arguments": part.args_as_dict()}
 
 
-def result_content(part: ToolReturnPart) -> Mapping[str, Any]:
+def result_content(part: ToolReturnPart) -> ToolResultContent:
     """Return `{id, name, content, is_error}`. `content` is the text that the model reads.
 
     If there is more than text, `files` has the rest: `BinaryContent`, or URLs of content stored elsewhere.
     """
-    files = {"files": part.files} if part.files else {}
-    return {
+    content: ToolResultContent = {
         "id": part.tool_call_id,
         "name": part.tool_name,
         "content": part.content if isinstance(part.content, str) else part.model_response_str(),
         "is_error": part.outcome != "success",
-        **files,
     }
+    if part.files:
+        content["files"] = part.files
+    return content
 
 
 def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted"], seam: str = "") -> ModelResponse:

@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.context import Context
 from agent.errors import AgentError, InputError
-from agent.events import Observers, RunStarted
+from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
 from agent.responses import Response
 from agent.result import FinishReason, Journal, RecordedEnd, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
@@ -163,6 +163,36 @@ class Run:
         """
         return await self._stream.wait_until_done(seconds)
 
+    async def finished(self) -> RunResult:
+        """Wait for the end, begin if needed, and return the result. `await run` does the same. Raises `InputError`."""
+        return await self._result()
+
+    def events(self) -> AsyncIterator[Event]:
+        """Return everything that happens in the run from now on, the responses included, up to `RunEnded`.
+
+        Call it before the run begins to get all events. `agent.events` describes them: for example, `StateSnapshot` has
+        the conversation in mid-run, and `UserInputRequested` the record of a suspended run. Iterating begins the run,
+        and leaving the iteration early cancels it. Raises `InputError` as iterating over the run does.
+        """
+        follower = EventQueue()
+        if self.result is not None:
+            follower.on_event(RunEnded(self.result))
+        self._stream.observers.add(follower)
+        return self._follow(follower)
+
+    async def _follow(self, follower: EventQueue) -> AsyncIterator[Event]:
+        self.start()
+        try:
+            event: Event | None = None
+            while not isinstance(event, RunEnded):
+                event = await follower.next()
+                if self.refused is not None:
+                    raise self.refused
+                yield event
+            await self._wait_until_released()
+        finally:
+            self.cancel("client_disconnect")
+
     async def __aiter__(self) -> AsyncIterator[Response]:
         self.start()
         stream, seen = self._stream, 0
@@ -269,7 +299,7 @@ class Run:
             except BaseException as failure:  # also a cancelled write, because readers must learn of it
                 log.exception("run %s: its end could not be saved", self.id)
                 result = loop.results.mark_unsaved(result, Outcome.from_store_failure(failure))
-        self._stream.publish(result)
+        self._stream.publish(result, self.cancel_reason)
 
     def _ensure_result(self) -> None:
         """Publish a minimal result if `_finish` failed, and wake all readers. Uses nothing that can fail."""

@@ -24,6 +24,7 @@ def _with_version(url: str) -> str:
 
 
 Count = Annotated[int, NUMBER, Field(ge=0)]
+Positive = Annotated[int, NUMBER, Field(ge=1)]
 Percent = Annotated[int, NUMBER, Field(ge=0, le=100)]
 Amount = Annotated[float, NUMBER, Field(ge=0)]
 Period = Annotated[float, NUMBER, Field(gt=0)]
@@ -186,10 +187,10 @@ class _AgentSection:
     tools: Names = ()
     records: ProjectPath | None = None
     titles: bool = False
-    max_steps: Count = 12
+    max_steps: Positive = 12
     retries: Count = 3
-    run_seconds: Amount = 600.0
-    tool_seconds: Amount = 60.0
+    run_seconds: Period = 600.0
+    tool_seconds: Period = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)

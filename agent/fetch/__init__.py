@@ -186,6 +186,21 @@ class Guard:
                 failure = error
         raise failure or _no_host(target.host)
 
+    def private_host(self, url: str) -> str:
+        """Return the host and port of a URL that names a private address or this machine; "" for any other.
+
+        Looks no name up, so a name that leads to a private address is found only by `fetch`. Raises `InputError`.
+        """
+        target = self._parse_url(url)
+        if _authority(target) in self.allow:
+            return ""
+        host = target.host.rstrip(".")
+        try:
+            private = not self.public(ip_address(host.partition("%")[0]))
+        except ValueError:  # a name
+            private = host == "localhost" or host.endswith(".localhost")
+        return _authority(target) if private else ""
+
     async def _addresses(self, target: httpx2.URL, *, trusted: bool) -> list[Address]:
         """Return a host's allowed addresses, [] if the lookup finds none. Raises `InputError` if none is allowed."""
         host, port = target.host, _port(target)

@@ -88,6 +88,20 @@ class Audio:
         return _sound(_read(path), None, f"the file {str(path)!r}")
 
 
+def part_from_path(path: Path) -> BinaryContent | str:
+    """Return a part for a file: a picture, a sound, or a text in UTF-8. Raises `InputError` with the file's name."""
+    data, name = _read(path), f"the file {str(path)!r}"
+    media_type = detect_mime(data) or ""
+    if media_type.startswith("image/"):
+        return _picture(data, name)
+    if media_type.startswith("audio/"):
+        return _sound(data, None, name)
+    try:
+        return quoted_file(path.name, data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is no picture, sound or UTF-8 text that can be read") from error
+
+
 def extracted_text(read: str, name: str, kind: str) -> TextContent:
     """Return a text part for the text extracted from the file `name`. The file's own part must stand before it.
 

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from pydantic import BaseModel
 from pydantic_ai.messages import (
     BinaryContent,
     FileUrl,
@@ -21,14 +23,19 @@ from pydantic_ai.messages import (
 from agent.errors import InputError
 from agent.fetch import GUARD, Guard
 from agent.messages.openai import from_openai, part_from_openai
-from agent.messages.parts import Image, is_pillow
+from agent.messages.parts import Image, is_pillow, part_from_path
 from agent.responses import fix_surrogates
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-Item: TypeAlias = "str | TextContent | BinaryContent | ImageUrl | Picture | Mapping[str, Any] | ModelMessage"
-"""One item of a prompt: text, a picture, a sound, an OpenAI-style part or message, or a pydantic-ai message."""
+Item: TypeAlias = (
+    "str | Path | TextContent | BinaryContent | ImageUrl | Picture | Mapping[str, Any] | BaseModel | ModelMessage"
+)
+"""One item of a prompt: text, the path of a file, a picture, a sound, or a message or part.
+
+Messages are pydantic-ai's or in OpenAI's format: dicts, or objects such as `ChatCompletionMessage`.
+"""
 
 Prompt: TypeAlias = "Item | Sequence[Item]"
 """A prompt: one item or several. Adjacent parts become one user message."""
@@ -47,7 +54,7 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
     """
     given: Any = prompt
     several = isinstance(prompt, Sequence) and not isinstance(prompt, str | bytes | bytearray)
-    items: list[Any] = list(given) if several else [given]
+    items = [_plain(item) for item in (list[Any](given) if several else [given])]
     if all(isinstance(item, str) and not item.strip() for item in items):
         raise InputError("the message is empty")
     messages: list[ModelMessage] = []
@@ -71,7 +78,7 @@ async def fetch_urls(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> 
 
     Raises `InputError` with the guard's sentence if a URL is refused, fails or is not a picture.
     """
-    urls = {item.url: item for message in messages for item in _prompt_parts(message) if isinstance(item, FileUrl)}
+    urls = {item.url: item for message in messages for item in prompt_parts(message) if isinstance(item, FileUrl)}
     if odd := next((item for item in urls.values() if not isinstance(item, ImageUrl)), None):
         raise InputError(f"of what lies on the web only pictures are fetched, not {type(odd).__name__!r}")
     try:
@@ -88,7 +95,8 @@ async def _fetch(url: str, guard: Guard) -> BinaryContent:
     return await asyncio.to_thread(Image.from_bytes, got.data)
 
 
-def _prompt_parts(message: ModelMessage) -> Iterator[UserContent]:
+def prompt_parts(message: ModelMessage) -> Iterator[UserContent]:
+    """Yield the parts of the user's prompts in a message, except a prompt that is only text."""
     for part in message.parts:
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             yield from part.content
@@ -102,7 +110,7 @@ def _replace_urls(message: ModelMessage, found: Mapping[str, BinaryContent]) -> 
             return item
         return replace(found[item.url], vendor_metadata=item.vendor_metadata)
 
-    if not isinstance(message, ModelRequest) or not any(isinstance(item, ImageUrl) for item in _prompt_parts(message)):
+    if not isinstance(message, ModelRequest) or not any(isinstance(item, ImageUrl) for item in prompt_parts(message)):
         return message
     parts = [
         replace(part, content=[with_bytes(item) for item in part.content])
@@ -111,6 +119,13 @@ def _replace_urls(message: ModelMessage, found: Mapping[str, BinaryContent]) -> 
         for part in message.parts
     ]
     return replace(message, parts=parts)
+
+
+def _plain(item: Any) -> Any:
+    """Return an object of OpenAI's client as a dict, and any other item unchanged."""
+    if isinstance(item, BaseModel) and hasattr(item, "role"):
+        return item.model_dump(exclude_none=True)
+    return item
 
 
 def _kind(item: object) -> _Kind:
@@ -124,9 +139,13 @@ def _part(item: Any) -> UserContent:
         return fix_surrogates(item)
     if isinstance(item, TextContent | BinaryContent | ImageUrl):
         return item
+    if isinstance(item, Path):
+        return part_from_path(item)
     if is_pillow(item):
         return Image.from_pillow(item)
     if isinstance(item, Mapping):
         return part_from_openai(cast(Mapping[str, Any], item))
     hint = "; Image.from_bytes and Audio.from_bytes make parts of bytes" if isinstance(item, bytes) else ""
+    if hasattr(item, "to_input_list"):
+        hint = "; pass context=result.context, or *result.to_input_list() in the prompt"
     raise InputError(f"a message may hold text, pictures and sound, not {type(item).__name__!r}{hint}")

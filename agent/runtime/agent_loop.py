@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from agent.context import Context
+from agent.events import StateSnapshot
 from agent.limits import Limit
 from agent.messages.repair import repair
 from agent.responses import call_content, result_content
@@ -186,3 +187,5 @@ class AgentLoop:
 
     async def _store(self, message: ModelMessage) -> None:
         await self.messages.append(message, self.results.note())
+        if observers := self._stream.observers:
+            observers(StateSnapshot(self.messages.context))

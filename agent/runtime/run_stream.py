@@ -5,7 +5,7 @@ from contextlib import suppress
 from time import monotonic
 
 from agent.errors import InputError
-from agent.events import Observers, ResponseEmitted, RunEnded
+from agent.events import Observers, ResponseEmitted, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response
 from agent.result import RunResult
 from agent.runtime.retry import Wait
@@ -88,8 +88,11 @@ class RunStream:
         """Tell the readers that no more text will come. The result follows when the messages are saved."""
         self._text_ended.set()
 
-    def publish(self, result: RunResult) -> None:
-        """Add an error if the run failed, set the result and wake all readers, then tell the observers."""
+    def publish(self, result: RunResult, cancel_reason: str | None = None) -> None:
+        """Add an error if the run failed, set the result and wake all readers, then tell the observers.
+
+        `cancel_reason` is that of a cancelled run.
+        """
         if result.failed:
             self._append(("error", result.note.detail))
         self.result = result
@@ -98,6 +101,11 @@ class RunStream:
         if self.observers:  # last, after the readers are awake
             if result.failed:
                 self.observers(ResponseEmitted(self.responses[-1]))
+            self.observers(StateSnapshot(result.context))
+            if result.suspension is not None:
+                self.observers(UserInputRequested(result.suspension, result.pending))
+            if result.finish_reason == "cancelled":
+                self.observers(RunCancelled(cancel_reason or "", result.note.detail))
             self.observers(RunEnded(result))
 
     def _append(self, piece: Piece) -> None:

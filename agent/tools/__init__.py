@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, cast, overload, runtime_checkable
+from typing import Any, Generic, Protocol, cast, overload, runtime_checkable
 
 import pydantic_ai
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
+from typing_extensions import ParamSpec, TypeVar
 
 from agent.errors import AgentError, InputError, ToolError
 from agent.responses import fix_surrogates
@@ -32,9 +33,15 @@ _running: set[asyncio.Task[Any]] = set()
 """Strong references, because the event loop holds tasks only weakly: an abandoned tool must not be collected early."""
 
 
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any)
+
+
 @dataclass(frozen=True)
-class Tool:
+class Tool(Generic[P, R]):
     """A function that a model can call. The schema comes from its signature and docstring.
+
+    Calling the tool calls the function, with its signature.
 
     `timeout` is in seconds, None for the agent's own limit. A call of a tool with `needs_approval` suspends the run
     until somebody approves it. A `poller` is meant to be called repeatedly, so repeated calls are no sign of a loop. If
@@ -43,7 +50,7 @@ class Tool:
     made of the signature.
     """
 
-    function: Function
+    function: Callable[P, R]
     name: str
     timeout: float | None = None
     needs_approval: bool = False
@@ -88,17 +95,22 @@ class Tool:
             positional.extend(values.pop(schema.var_positional_field))
         return positional, values
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as if it were not a tool."""
         return self.function(*args, **kwargs)
 
+    @property
+    def __wrapped__(self) -> Callable[P, R]:
+        """The function. `inspect.signature` and editors read its signature here."""
+        return self.function
+
 
 @overload
-def tool(function: Function, /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
     *, name: str | None = None, timeout: float | None = None, needs_approval: bool = False, poller: bool = False
-) -> Callable[[Function], Tool]: ...
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Function | None = None,
     /,
@@ -147,7 +159,7 @@ async def ask_user(question: str, choices: list[str] = []) -> str:  # noqa: B006
 
 def as_tool(item: Tool | Function) -> Tool:
     """Return a tool unchanged, and a plain function as a tool."""
-    return item if isinstance(item, Tool) else tool(item)
+    return cast(Tool, item) if isinstance(item, Tool) else tool(item)
 
 
 async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:  # noqa: ASYNC109 - not raised

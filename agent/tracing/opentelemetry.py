@@ -36,12 +36,15 @@ from agent.events import (
     Observer,
     ProviderEvent,
     ResponseEmitted,
+    RunCancelled,
     RunEnded,
     RunStarted,
+    StateSnapshot,
     StepEnded,
     StepStarted,
     ToolCallEnded,
     ToolCallStarted,
+    UserInputRequested,
 )
 from agent.result import RunResult
 from agent.tracing.redaction import Redactor
@@ -121,7 +124,7 @@ class _Spans:
                 self._call_ended(event.result)
             case RunEnded():
                 self._run_ended(event.result)
-            case ResponseEmitted():
+            case ResponseEmitted() | StateSnapshot() | UserInputRequested() | RunCancelled():
                 pass
 
     def _run_began(self, event: RunStarted) -> None:

@@ -28,6 +28,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart,
 
 from agent.errors import InputError, ProviderErrorKind, UnknownModel
 from agent.models.catalog import ModelSpec
+from agent.response_types import make_response
 from agent.responses import BubbleMarker, Response, ResponseType
 from agent.result import FinishReason
 
@@ -184,7 +185,7 @@ class _Reader:
         bubble = line.get("bubble")
         if bubble is not None and bubble == self._bubble:
             last = responses[-1]
-            responses[-1] = Response(last.type, f"{last.content}{content}", is_type_switched=True)
+            responses[-1] = make_response(last.type, f"{last.content}{content}", is_type_switched=True)
         else:
             responses.append(self._mark((_TYPE.validate_python(line["type"]), content)))
         self._bubble = bubble

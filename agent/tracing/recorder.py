@@ -28,12 +28,15 @@ from agent.events import (
     Event,
     ProviderEvent,
     ResponseEmitted,
+    RunCancelled,
     RunEnded,
     RunStarted,
+    StateSnapshot,
     StepEnded,
     StepStarted,
     ToolCallEnded,
     ToolCallStarted,
+    UserInputRequested,
 )
 from agent.messages.repair import unanswered_calls
 from agent.responses import Response
@@ -68,7 +71,7 @@ class Recorder:
                 self._write_line("step", at)
             case ProviderEvent(event=PartStartEvent() | PartDeltaEvent() as chunk):
                 self._write_chunk(chunk, at)
-            case ProviderEvent():
+            case ProviderEvent() | StateSnapshot() | UserInputRequested() | RunCancelled():
                 pass
             case AttemptFailed(failure=failure, pause=pause):
                 self._flush()

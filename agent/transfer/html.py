@@ -89,7 +89,7 @@ class _Renderer(RendererHTML):
 def _markdown() -> MarkdownIt:
     found = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer)
     found.enable(["table", "strikethrough"])
-    found.validateLink = _is_link  # type: ignore[method-assign]
+    found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
 

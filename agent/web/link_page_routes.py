@@ -35,8 +35,8 @@ PAGES_ALWAYS = 4
 """Pages that one network address can always read at once."""
 OPENED = 4
 """Conversations that are read from the store at once. Further requests wait."""
-RETRY_SECONDS = 5
-BUSY = _("Too many requests. Try again in {seconds} s.", seconds=RETRY_SECONDS)
+RETRY_AFTER_SECONDS = 5
+BUSY = _("Too many requests. Try again in {seconds} s.", seconds=RETRY_AFTER_SECONDS)
 NOT_COPIED = _("The chat was not copied")
 COPY_STATUS = {Busy: 409, Limited: 429, InputError: 403}
 
@@ -67,7 +67,7 @@ class LinkPageRoutes:
         reader = client_address(request.scope)
         if self._is_full(reader):
             busy = _message(message_page(site.title, BUSY, site, translator), 429)
-            busy.headers["retry-after"] = str(RETRY_SECONDS)
+            busy.headers["retry-after"] = str(RETRY_AFTER_SECONDS)
             return busy
         try:
             chat = await self._open(token)

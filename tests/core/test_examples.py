@@ -122,8 +122,8 @@ def public() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{own}", member
 
 
-ALIASES = {"Effort", "FinishReason", "ResponseType"}
-"""Names for a choice of words, which cannot have a docstring."""
+ALIASES = {"Effort", "Event", "FinishReason", "Message", "Prompt", "ResponseType"}
+"""Names for a choice of words or types, which cannot have a docstring."""
 
 
 @pytest.mark.parametrize(("name", "value"), [pytest.param(*one, id=one[0]) for one in public()])

@@ -91,6 +91,6 @@ def test_keywords_are_the_fields() -> None:
 
 @pytest.mark.slow
 def test_type_checker_finds_misspelt_options() -> None:
-    command = [sys.executable, "-m", "pyright", "tests/support/typed_options.py"]
+    command = [sys.executable, "-m", "pyright", "tests/support/typed_programs.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -49,6 +49,7 @@ LAYERS = (
     ("agent.agent",),
     ("agent.run", "agent.local.connect_by_name"),
     ("agent.runtime.agent_loop",),
+    ("agent.runtime.run_clock",),
     (
         "agent.runtime.message_log",
         "agent.runtime.model_request",
@@ -58,7 +59,7 @@ LAYERS = (
         "agent.runtime.tool_calls",
     ),
     ("agent.tracing",),
-    ("agent.events",),
+    ("agent.arguments", "agent.events"),
     ("agent.result",),
     (
         "agent.local.connection",
@@ -77,6 +78,7 @@ LAYERS = (
     ("agent.suspension.ledgers",),
     ("agent.history",),
     ("agent.fetch", "agent.messages", "agent.models", "agent.responses", "agent.settings", "agent.space"),
+    ("agent.response_types",),
     ("agent.media.sandbox", "agent.media.audio"),
     ("agent.media.sandbox_worker",),
     ("agent.media.images",),
@@ -102,6 +104,7 @@ COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.sto
 """... except for the modules that build concrete objects ..."""
 
 EXCEPTIONS = {
+    ("agent.arguments", "agent.tools.presets"),
     ("agent.tracing.redaction", "agent.providers.redact"),
     ("agent.transfer.portable", "agent.history.codec"),
     ("agent.web.chat.temporary_memory", "agent.history.memory"),
@@ -175,6 +178,7 @@ LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
     ("agent.local.connect_by_name", "agent.local.connection"),
+    ("agent.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
     ("agent.media.sandbox_limits", "agent.system.rlimits"),

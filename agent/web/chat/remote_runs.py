@@ -11,7 +11,7 @@ from typing import Any
 from agent.errors import AgentError, NotFound
 from agent.history import HistoryStore, Note, Replicas, RunEvent
 from agent.i18n import LocalizedText
-from agent.responses import Response
+from agent.response_types import make_response
 from agent.runtime.retry import Wait
 from agent.web.chat.run_request import request_of
 from agent.web.chat.running_answer import IDLE_SECONDS, Ending
@@ -186,7 +186,7 @@ class RemoteRun:
                     self._waiting = _wait(sentence, seconds) if sentence else None
                 case {"type": "output_text" | "reasoning" | "tool_call" | "tool_call_result" | "error"} as value:
                     switched = bool(value["is_type_switched"]) or not self._bubbles
-                    response = Response(value["type"], value["content"], is_type_switched=switched)
+                    response = make_response(value["type"], value["content"], is_type_switched=switched)
                     fold_responses(self._bubbles, [response], [monotonic()])
                     self._quiet_since = monotonic()
                 case _:

@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from agent.errors import AgentError, Conflict, NotFound
 from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents, replicas_of
 from agent.media.references import reference_of, with_urls
 from agent.media.store import MediaStore
-from agent.responses import Response
+from agent.response_types import ErrorResponse, Response
 from agent.run import Run
 from agent.runtime.retry import Wait
 from agent.web.chat.run_request import RunRequest
@@ -200,7 +200,9 @@ class RunLog:
             return await with_urls(self._media, self._record.owner, response, reference_of(self._record.id))
         except (AgentError, OSError) as error:
             log.warning("files of run %s were not stored: %s", self._id, error)
-            return replace(response, content={**cast(Mapping[str, Any], response.content), "files": ()})
+            if response.type != "tool_call_result":  # the only kind with files
+                raise
+            return replace(response, content={**response.content, "files": ()})
 
     def _publish(self, events: Sequence[RunEvent], *, is_ended: bool = False) -> None:
         self.events += events
@@ -221,7 +223,7 @@ class RunLog:
     def _publish_end(self, note: Note, ending: Sequence[RunEvent]) -> None:
         if ending:
             if self._has_unseen_error(note):
-                fold_responses(self.bubbles, [Response("error", str(note.detail), is_type_switched=True)])
+                fold_responses(self.bubbles, [ErrorResponse("error", str(note.detail), is_type_switched=True)])
             self._publish(ending, is_ended=True)
 
     def _has_unseen_error(self, note: Note) -> bool:

@@ -56,7 +56,7 @@ class Bubble:
         """Its text, or the call or result that it shows. Files of a result are given by their URLs."""
         if isinstance(self.first.content, str):
             return self.text
-        content = dict(self.first.content)
+        content: dict[str, Any] = {**self.first.content}
         if "files" in content:
             kept = [one for one in content["files"] if isinstance(one, ImageUrl | AudioUrl | DocumentUrl)]
             content["files"] = [

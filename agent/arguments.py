@@ -1,0 +1,141 @@
+"""Reads the arguments of `Agent` and `Chat`. A wrong one gets a message that names the argument or type that was meant.
+
+Everything here happens before any network access.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, cast
+
+from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResponse
+
+from agent.context import Context
+from agent.errors import InputError
+from agent.fetch import Guard
+from agent.limits import Limits
+from agent.messages.prompt import prompt_parts
+from agent.result import Options, RunResult
+from agent.suspension import Suspension
+from agent.tools import Function, Tool, Toolset, as_tool
+
+MAX_SHOWN = 80
+"""The most characters of a wrong value that a message shows."""
+
+
+def check_model(model: object) -> None:
+    """Raise `InputError` unless the value is a name or a connection."""
+    if isinstance(model, str) or (hasattr(model, "spec") and hasattr(model, "model")):
+        return
+    given = "None; is a variable of the environment not set?" if model is None else _shown(model)
+    raise InputError(
+        f'the model must be a name such as "openai:gpt-6-luna" or the return value of connect(...), not {given}'
+    )
+
+
+def read_limits(limits: object) -> Limits:
+    """Return the limits, or those by default for None. Raises `InputError` for anything else."""
+    if limits is None:
+        return Limits()
+    if isinstance(limits, Limits):
+        return limits
+    meant = ""
+    if isinstance(limits, Mapping):
+        items = cast(Mapping[object, object], limits).items()
+        meant = f": write limits=Limits({', '.join(f'{name}={value!r}' for name, value in items)})"
+    raise InputError(f"limits takes an object of the class Limits, not {_shown(cast(object, limits))}{meant}")
+
+
+def read_context(context: object) -> Context:
+    """Return the context, or an empty one for None. Raises `InputError` for anything else, or for foreign messages."""
+    if context is None:
+        return Context()
+    if isinstance(context, RunResult):
+        raise InputError(
+            "context takes the context of a result, not the RunResult itself: write context=result.context"
+        )
+    if not isinstance(context, Context):
+        listed = isinstance(context, list | tuple)
+        meant = "; pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])" if listed else ""
+        raise InputError(f"context takes a Context such as result.context, not {_shown(context)}{meant}")
+    for message in cast(Iterable[object], context.messages):
+        if not isinstance(message, ModelRequest | ModelResponse):
+            raise InputError(
+                f"Context(messages=...) takes pydantic-ai's ModelRequest and ModelResponse, not {_shown(message)}; "
+                "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
+            )
+    return context
+
+
+def read_base_options(options: object) -> Options | None:
+    """Return the value of the argument `options`. Raises `InputError` unless it is an `Options`."""
+    if options is None or isinstance(options, Options):
+        return options
+    raise InputError(f"options takes an object of the class Options, not {_shown(options)}")
+
+
+def read_tools(tools: object) -> tuple[list[Tool], tuple[Toolset, ...]]:
+    """Return the tools and the toolsets of a list of tools, functions, toolsets and references to presets.
+
+    Raises `InputError` for anything else, and `ConfigError` for an unknown preset.
+    """
+    if isinstance(tools, str | Mapping) or callable(tools) or not isinstance(tools, Iterable):
+        raise InputError(f"tools takes a list, not {_shown(cast(object, tools))}: write tools=[...]")
+    found = [_tool(item) for item in cast(Iterable[object], tools)]
+    return [one for one in found if isinstance(one, Tool)], tuple(one for one in found if not isinstance(one, Tool))
+
+
+def _tool(item: object) -> Tool | Toolset:
+    if isinstance(item, Tool | Toolset):
+        return cast("Tool | Toolset", item)
+    if isinstance(item, str):
+        presets: Any = import_module("agent.tools.presets")  # late, because few programs use one
+        return cast("Tool | Toolset", presets.load_presets(item))
+    if isinstance(item, Mapping):
+        raise InputError(
+            f"a tool is a function or a Tool, not the dict {_shown(cast(object, item))}: the dict has no function to "
+            "call. Write tools=[function]; its schema comes from its signature and docstring"
+        )
+    if not callable(item):
+        raise InputError(
+            f'a tool is a function, a Tool, a Toolset or a name such as "preset:currency", not {_shown(item)}'
+        )
+    function = cast(Function, item)
+    if getattr(function, "__name__", "") == "<lambda>":
+        raise InputError(
+            "a lambda cannot be a tool, because it has no name and no types for the model: write a function with def, "
+            "type hints and a docstring"
+        )
+    if inspect.isclass(function):
+        raise InputError(f"a tool is a function, not the class {function.__name__}: pass one of its methods")
+    return as_tool(function)
+
+
+def read_suspended(suspended: object) -> str | Suspension:
+    """Return the suspension of a suspended result, and a suspension unchanged. Raises `InputError` otherwise."""
+    if isinstance(suspended, RunResult):
+        if suspended.suspension is None:
+            raise InputError(
+                f"this result is not suspended, it ended with {suspended.finish_reason!r}: nothing to resume"
+            )
+        return suspended.suspension
+    if suspended is None:
+        raise InputError("there is nothing to resume: the suspension is None, so the run did not end as suspended")
+    if not isinstance(suspended, str | Suspension):
+        raise InputError(f"resume takes result.suspension or the suspended result, not {_shown(suspended)}")
+    return suspended
+
+
+def check_addresses(messages: Sequence[ModelMessage], guard: Guard) -> None:
+    """Raise `InputError` for a picture at a private address, with the ways to use it. Looks no host name up."""
+    for item in (item for message in messages for item in prompt_parts(message)):
+        if isinstance(item, ImageUrl) and (host := guard.private_host(item.url)):
+            raise InputError(
+                f"{host} is not on the public internet, so no picture is fetched from it. Read it yourself with "
+                f'Image.from_bytes or Image.from_path, or allow the host: Agent(..., guard=Guard(allow=("{host}",)))'
+            )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({type(value).__name__})"

@@ -1,0 +1,207 @@
+"""Mistakes that people make with the package: each gets one message that names what was meant, before any request."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from openai.types.chat import ChatCompletionMessage
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
+
+from agent import Agent, Chat, ConfigError, Context, Image, InputError, Limits, ask_user, tool
+from agent.fetch import Guard
+from tests.support import media_files
+from tests.support.fakes import Call, FakeConnection, Step
+
+untyped = cast(Any, None)
+"""The mistakes are type errors, too. Values of this type hide them from a checker."""
+
+TOOL_DICT: Any = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+OPENAI_MESSAGE: Any = {"role": "user", "content": "Hello"}
+
+
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"Rain in {city}."
+
+
+@dataclass
+class Hands:
+    """What a mistake can use. Agents and chats made with it have a model that records its requests."""
+
+    folder: Path
+    connection: FakeConnection = field(default_factory=lambda: FakeConnection([]))
+
+    def __post_init__(self) -> None:
+        self.connection.spec = replace(self.connection.spec, image=True)
+
+    def agent(self, **more: Any) -> Agent:
+        return Agent(self.connection, **more)
+
+    def result(self) -> Any:
+        return asyncio.run(Agent(FakeConnection([])).ask("Hello"))
+
+
+Act = Callable[[Hands], Any]
+
+
+def ask(prompt: Any = "Hello", **options: Any) -> Act:
+    return lambda hands: asyncio.run(hands.agent().ask(prompt, **options))
+
+
+def query(**options: Any) -> Act:
+    def act(hands: Hands) -> None:
+        with Chat(hands.agent()) as chat:
+            list(chat.query("Hello", **options))
+
+    return act
+
+
+def tools(value: Any) -> Act:
+    return lambda hands: hands.agent(tools=value)
+
+
+MISTAKES: dict[str, tuple[Act, str]] = {
+    "ctx=": (ask(ctx=Context()), r"^ctx is given in another way: ask\(prompt, context=result\.context\)"),
+    "ctx= of a chat": (query(ctx=Context()), r"context=result\.context"),
+    "temprature=": (ask(temprature=1), r"^Perhaps it is temperature\. There is no option 'temprature'"),
+    "temprature= of a chat": (query(temprature=1), r"^Perhaps it is temperature"),
+    "contxt=": (ask(contxt=1), r"^Perhaps it is context"),
+    "model= on ask": (ask(model="openai:gpt-4o"), r"^model is given in another way: Agent\(model, provider"),
+    "tools= on ask": (ask(tools=[weather]), r"tools is given in another way: Agent\(model, tools=\[\.\.\.\]"),
+    "options= as a dict": (ask(options={"temperature": 1}), r"of the class Options, not \{'temperature': 1\}"),
+    "context=result": (lambda hands: ask(context=hands.result())(hands), r"write context=result\.context$"),
+    "context=result of a chat": (
+        lambda hands: Chat(hands.agent(), context=hands.result()),
+        r"context=result\.context$",
+    ),
+    "context= of a query": (query(context=Context()), r"a chat has its own context: write Chat\(agent, context="),
+    "context=list": (ask(context=[OPENAI_MESSAGE]), r"agent\.ask\(\[\*messages, prompt\]\)$"),
+    "Context(messages=[{...}])": (
+        ask(context=Context(messages=cast(Any, [OPENAI_MESSAGE]))),
+        r"^Context\(messages=\.\.\.\) takes pydantic-ai's ModelRequest and ModelResponse, not \{'role'.*\[\*messages",
+    ),
+    "result in a prompt": (lambda hands: ask([hands.result(), "Go on."])(hands), r"pass context=result\.context"),
+    "OpenAI tool dict": (tools([TOOL_DICT]), r"not the dict .* has no function to call\. Write tools=\[function\]"),
+    "tools=fn": (tools(weather), r"tools takes a list, not <function weather .* write tools=\[\.\.\.\]$"),
+    "tools=tool": (tools(tool(weather)), r"tools takes a list, not Tool"),
+    "tools=dict": (tools(TOOL_DICT), r"tools takes a list, not \{'type'"),
+    "tools=str": (tools("preset:currency"), r"tools takes a list, not 'preset:currency'"),
+    "lambda": (tools([lambda city: city]), r"a lambda cannot be a tool.* write a function with def, type hints"),
+    "class as a tool": (tools([Path]), r"not the class Path"),
+    "None as a tool": (tools([None]), r'or a name such as "preset:currency", not None$'),
+    "misspelt preset": (tools(["preset:curency"]), r"there is no preset 'curency' for a tool; known are .*currency"),
+    "resume(None)": (lambda hands: hands.agent().resume(untyped, "x"), r"the suspension is None"),
+    "resume(result) that has ended": (
+        lambda hands: hands.agent().resume(hands.result(), "x"),
+        r"not suspended, it ended with 'stop'",
+    ),
+    "resume(context)": (lambda hands: hands.agent().resume(cast(Any, Context()), "x"), r"resume takes result\.susp"),
+    "Chat(None)": (lambda _: Chat(untyped), r"a chat takes an Agent or the name of a model, not None"),
+    "limits=dict": (
+        lambda hands: hands.agent(limits={"steps": 3}),
+        r"of the class Limits, not \{'steps': 3\}: write limits=Limits\(steps=3\)$",
+    ),
+    "limits=3": (lambda hands: hands.agent(limits=3), r"of the class Limits, not 3$"),
+    "Agent(None)": (lambda _: Agent(untyped), r'a name such as "openai:gpt-6-luna" or .* not None; is a variable'),
+    "Agent(spec)": (
+        lambda hands: Agent(cast(Any, hands.connection.spec)),
+        r"the return value of connect\(\.\.\.\), not",
+    ),
+    "Limits(steps=0)": (lambda _: Limits(steps=0), r"^Limits\(steps=0\): steps must be a whole number from 1 on$"),
+    "Limits(steps='3')": (lambda _: Limits(steps=cast(Any, "3")), r"^Limits\(steps='3'\): steps must be a whole"),
+    "Limits(seconds=0)": (lambda _: Limits(seconds=0), r"seconds must be a number above 0$"),
+    "Limits(dollars=-1)": (lambda _: Limits(dollars=-1), r"dollars must be a number from 0 on, or None$"),
+    "path that is not there": (
+        lambda hands: ask(hands.folder / "no.png")(hands),
+        r"the file '.*no\.png' cannot be read",
+    ),
+    "path of a program": (
+        lambda hands: ask(_file(hands, "a.bin", b"\x7fELF\xff"))(hands),
+        r"a\.bin' is no picture, sou",
+    ),
+    "image on 127.0.0.1": (
+        ask(["See:", Image.from_url("http://127.0.0.1:8000/a.png")]),
+        r"^127\.0\.0\.1:8000 is not on the public internet.* Image\.from_bytes .*"
+        r'Agent\(\.\.\., guard=Guard\(allow=\("127\.0\.0\.1:8000",\)\)\)$',
+    ),
+    "image on localhost": (ask([Image.from_url("http://localhost/a.png")]), r"^localhost:80 is not on the public"),
+}
+
+
+def _file(hands: Hands, name: str, data: bytes) -> Path:
+    path = hands.folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_names_what_was_meant(name: str, tmp_path: Path) -> None:
+    act, message = MISTAKES[name]
+    hands = Hands(tmp_path)
+    with pytest.raises((InputError, ConfigError), match=message) as refused:
+        act(hands)
+    assert hands.connection.played.sent == [], "a request was made"
+    assert len(str(refused.value)) < 400
+
+
+# --- what works -------------------------------------------------------------------------------------------------------
+
+
+def sent(hands: Hands) -> list[Any]:
+    """Return the parts of the last request's prompt."""
+    last = hands.connection.played.sent[-1][-1]
+    assert isinstance(last, ModelRequest)
+    content = [part.content for part in last.parts if isinstance(part, UserPromptPart)][-1]
+    return [content] if isinstance(content, str) else list(content)
+
+
+def test_preset_is_a_tool(tmp_path: Path) -> None:
+    agent = Hands(tmp_path).agent(tools=["preset:currency", weather])
+    assert list(agent.tools) == ["currency_rates", "weather"]
+
+
+async def test_result_can_be_resumed(tmp_path: Path) -> None:
+    hands = Hands(tmp_path)
+    hands.connection.played.steps = [Step([Call("ask_user", '{"question": "Which?"}', "q1")])]
+    agent = hands.agent(tools=[ask_user])
+    result = await agent.ask("Hello")
+    assert result.finish_reason == "suspended"
+    assert (await agent.resume(result, "That one.")).text == "done"
+
+
+def test_chat_takes_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    with Chat("openai:gpt-6-luna") as chat:
+        assert chat.agent.connection.spec.id == "openai:gpt-6-luna"
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a list"])
+def test_path_in_a_prompt_is_read(tmp_path: Path, alone: bool) -> None:
+    hands = Hands(tmp_path)
+    path = _file(hands, "a.png", media_files.picture("PNG"))
+    ask(path if alone else ["See:", path])(hands)
+    picture = sent(hands)[-1]
+    assert isinstance(picture, BinaryContent)
+    assert (picture.data, picture.media_type) == (path.read_bytes(), "image/png")
+
+
+def test_path_of_a_text_is_quoted(tmp_path: Path) -> None:
+    hands = Hands(tmp_path)
+    ask(["Read:", _file(hands, "a.md", "Café".encode())])(hands)
+    assert sent(hands) == ["Read:", "a.md:\n```\nCafé\n```"]
+
+
+def test_openai_message_object_is_a_message(tmp_path: Path) -> None:
+    hands = Hands(tmp_path)
+    answer = ChatCompletionMessage(role="assistant", content="Hi.")
+    ask([OPENAI_MESSAGE, answer, "And now?"])(hands)
+    assert [message.kind for message in hands.connection.played.sent[-1]] == ["request", "response", "request"]
+    assert sent(hands) == ["And now?"]
+
+
+def test_allowed_private_host_is_fetched_from(tmp_path: Path) -> None:
+    run = Hands(tmp_path).agent(guard=Guard(allow=("127.0.0.1:8000",))).run(Image.from_url("http://127.0.0.1:8000/a"))
+    assert run.refused is None

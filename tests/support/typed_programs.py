@@ -1,0 +1,159 @@
+"""Correct programs and planted slips. pyright and mypy read them; nothing runs them.
+
+Each ignore comment marks an error that its checker must find, because both report an ignore comment without an error.
+"""
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+
+from pathlib import Path
+from typing import Any, assert_never, assert_type
+
+from agent import (
+    Agent,
+    Chat,
+    Context,
+    Image,
+    Limits,
+    Message,
+    Options,
+    Prompt,
+    Response,
+    Run,
+    RunCancelled,
+    RunOptions,
+    RunResult,
+    StateSnapshot,
+    ToolCallContent,
+    ToolResultContent,
+    UserInputRequested,
+    stream_to_display,
+    tool,
+)
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+async def right_options(agent: Agent, chat: Chat) -> None:
+    assert_type(agent.run("Hello", context=Context(), reasoning="low", options=Options()), Run)
+    assert_type(await agent.ask("Hello", temperature=1, record=Path("run.jsonl")), RunResult)
+    assert_type(await chat.ask("Hello", ignore_reasoning=True), RunResult)
+    chat.query("Hello", max_tokens=9, record="run.jsonl")
+    chat.stream("Hello", journal=None)
+    kept: RunOptions = {"reasoning": False, "temperature": None}
+    await stream_to_display(agent, "Hello", **kept)
+
+
+async def misspelt_options(agent: Agent, chat: Chat) -> None:
+    agent.run("Hello", temprature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await agent.ask("Hello", resoning=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await agent.ask("Hello", ctx=Context())  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await agent.ask("Hello", model="gpt")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await chat.ask("Hello", max_token=9)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    chat.query("Hello", temprature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    chat.stream("Hello", temprature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await stream_to_display(agent, "Hello", temprature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def wrong_values(agent: Agent, chat: Chat) -> None:
+    agent.run("Hello", reasoning="off")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await agent.ask("Hello", max_tokens=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    chat.query("Hello", temperature="hot")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    chat.query("Hello", context=Context())  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+async def right_arguments(result: RunResult, picture: Path) -> None:
+    agent = Agent("openai:gpt-6-luna", tools=["preset:currency", weather, shout], limits=Limits(steps=3))
+    prompt: Prompt = ["What is this?", picture, Image.from_url("https://example.org/a.png")]
+    assert_type(await agent.ask(prompt, context=result.context), RunResult)
+    assert_type(await agent.resume(result, "Yes."), RunResult)
+    messages: tuple[Message, ...] = result.context.messages
+    assert_type(Context(messages=messages), Context)
+    with Chat("openai:gpt-6-luna") as chat:
+        assert_type(chat.messages, list[dict[str, Any]])
+
+
+async def wrong_arguments(agent: Agent, result: RunResult) -> None:
+    Agent(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Agent("openai:gpt-6-luna", tools=weather)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Agent("openai:gpt-6-luna", limits={"steps": 3})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await agent.ask("Hello", context=result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    agent.resume(None, "Yes.")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Chat(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- responses and results --------------------------------------------------------------------------------------------
+
+
+def narrowed(response: Response) -> str:
+    if response.type == "output_text":
+        assert_type(response.content, str)
+    if response.type == "tool_call":
+        assert_type(response.content, ToolCallContent)
+        number: int = response.content["name"]  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+        print(number)
+        return response.content["name"]
+    if response.type == "tool_call_result":
+        assert_type(response.content, ToolResultContent)
+        return response.content["content"]
+    assert_type(response.content, str)
+    return response.content
+
+
+def matched(response: Response) -> str:
+    match response.type:
+        case "output_text" | "reasoning" | "error":
+            return response.content
+        case "tool_call" | "tool_call_result":
+            return response.content["name"]
+        case _:
+            assert_never(response.type)
+
+
+def not_narrowed(response: Response) -> str:
+    if response.type == "text":  # type: ignore[comparison-overlap]  # pyright: ignore[reportUnnecessaryComparison]
+        return ""
+    return response.content  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+async def results(run: Run) -> str:
+    assert_type(run.result, RunResult | None)
+    print(run.result.text)  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+    return (await run.finished()).text
+
+
+async def events(run: Run) -> None:
+    async for event in run.events():
+        if isinstance(event, StateSnapshot):
+            assert_type(event.context, Context)
+        if isinstance(event, UserInputRequested):
+            assert_type(event.record, str)
+        if isinstance(event, RunCancelled):
+            assert_type(event.reason, str)
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+@tool
+def weather(city: str, days: int = 1) -> str:
+    """The weather of a city."""
+    return f"Rain in {city} for {days} days."
+
+
+@tool(timeout=5)
+async def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper()
+
+
+async def right_calls() -> None:
+    assert_type(weather("Paris", days=2), str)
+    assert_type(await shout("Hello"), str)
+
+
+async def wrong_calls() -> None:
+    weather(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    weather("Paris", day=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await shout()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
