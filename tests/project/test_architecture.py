@@ -49,7 +49,6 @@ LAYERS = (
     ("agent.agent",),
     ("agent.run", "agent.local.connect_by_name"),
     ("agent.runtime.agent_loop",),
-    ("agent.runtime.run_clock",),
     (
         "agent.runtime.message_log",
         "agent.runtime.model_request",
