@@ -54,6 +54,7 @@ LAYERS = (
         "agent.runtime.model_request",
         "agent.runtime.outcome",
         "agent.runtime.result_builder",
+        "agent.runtime.run_clock",
         "agent.runtime.run_stream",
         "agent.runtime.tool_calls",
     ),
