@@ -9,7 +9,7 @@ from agent.i18n import _
 _ROUTES = ("/chat/completions", "/completions", "/responses", "/messages")
 """The ends of addresses that people copy from examples of requests. The SDKs append them to the base URL."""
 _MISSING_ROUTE = (
-    *("not found", "file not found", "page not found", "404 page not found", "404 not found", "resource not found"),
+    *("not found", "file not found", "page not found", "404 page not found", "404 not found"),
     *("method not allowed", "invalid url", "unknown request url", "unknown url", "no route", "cannot post"),
 )
 """How messages of servers begin that do not know the route of a request."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 
 Visit = Callable[..., Visitor]
 
@@ -41,7 +41,7 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     expect(state).to_have_text("Nothing is kept any more: 0 conversations, 0 messages, 0 files.")
     expect(page).not_to_have_url(re.compile("/c/"))
     expect(page.locator("#chats li")).to_have_count(0)
-    expect(page.get_by_text("Quizzaciously")).to_have_count(0)
+    becomes([], lambda: page.get_by_text("Quizzaciously").evaluate_all("all => all.map((one) => one.outerHTML)"))
     visitor.shot("own-data-gone-dark-phone")
     assert not app.files_with("Quizzaciously")
     visitor.close_settings()
@@ -76,3 +76,15 @@ def test_late_news_leave_what_was_done(app: App, visit: Visit) -> None:
     visitor.close_settings()
     visitor.open_settings()
     expect(state).to_have_text("Nothing is kept: 0 conversations, 0 messages, 0 files.")
+
+
+def test_deleted_answer_is_not_spoken(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page, spoken = visitor.page, visitor.page.locator("#spoken")
+    visitor.ask("!text Yes. Quizzaciously")
+    # The answer is still on the page when its turn to be spoken comes.
+    page.route("**/queue/join*", lambda route: route.abort())
+    page.evaluate("document.dispatchEvent(new Event('own-data-deleted')); window.deletedAt = performance.now()")
+    page.wait_for_function("performance.now() > window.deletedAt + 1200")  # the page speaks once a second
+    expect(spoken).to_be_empty()
+    page.unroute("**/queue/join*")

@@ -285,7 +285,6 @@
   spoken.setAttribute("aria-live", "polite");
   spoken.setAttribute("role", "status");
   document.body.append(spoken);
-  document.addEventListener("own-data-deleted", () => spoken.replaceChildren());
   const aloud = (markdown) => markdown.replace(/```\w*/g, " ").replace(/[*_`#|>~]+/g, " ").replace(/\s+/g, " ").trim();
   const sentences = (markdown) => /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/.exec(markdown)?.[0].length ?? 0;
   const speak = (log, changed) => {
@@ -330,6 +329,10 @@
       mend();
     };
     const later = () => (timer ??= setTimeout(look, stop() ? 1000 : 100));
+    document.addEventListener("own-data-deleted", () => {
+      answering = false; // the end of a deleted answer, which the next look would speak
+      spoken.replaceChildren();
+    });
     new MutationObserver(() => {
       changed();
       later();
