@@ -118,7 +118,7 @@ def linked(program: HttpVisitor) -> tuple[dict[str, str], HttpVisitor]:
     [row] = program.ask("GET", "/conversations").json["conversations"]
     path = f"/conversations/{row['id']}/links"
     link, revoked = (program.ask("POST", path, json={"attachments": True}).json for _ in range(2))
-    late = HttpVisitor(str(program.http.base_url))
+    late = HttpVisitor(str(program.http.base_url), verify=program.verify)
     assert late.ask("POST", f"{revoked['path']}/continue").status == 303
     assert program.ask("DELETE", f"{path}/{revoked['id']}").status == 204
     tokens = {name: str(one["path"]).removeprefix("/s/") for name, one in (("token", link), ("revoked", revoked))}

@@ -51,6 +51,7 @@ class HttpVisitor:
     ) -> None:
         limits = httpx.Limits(max_keepalive_connections=kept_connections)
         headers = {"x-forwarded-for": address} if address else None
+        self.verify = verify
         self.http = httpx.Client(
             base_url=url, timeout=60, trust_env=False, limits=limits, headers=headers, verify=verify
         )

@@ -74,8 +74,9 @@ def test_reader_continues_after_any_event(app: App) -> None:
     whole = [*first, *parsed(rest)]
     assert [number for number, _ in whole] == [*range(1, len(whole) + 1)]
     assert re.findall(r"word\d+", answer(whole)) == [f"word{number}" for number in range(300)]
-    for after in (0, 1, len(whole) - 1, len(whole), 10**9):
+    for after in (0, 1, len(whole) - 1, len(whole)):
         assert parsed(visitor.ask("GET", path(run, after)).text) == whole[after:]
+    assert parsed(visitor.ask("GET", path(run, 10**9)).text) == whole[-1:]  # test_lost_events.py says why
     last_id = {"headers": {"last-event-id": "2"}}
     assert parsed(visitor.ask("GET", path(run), **last_id).text) == whole[2:]
     assert whole[-1][1]["finish_reason"] == "stop"
