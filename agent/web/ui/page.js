@@ -387,7 +387,7 @@
     };
     const down = () => {
       change();
-      if (!following || performance.now() - turnedUp < 200) return;
+      if (!following || performance.now() - turnedUp < 500) return;
       log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
       top = log.scrollTop;
     };
