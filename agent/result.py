@@ -125,7 +125,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("messages", "history"), "ask([*messages, prompt]) or ask(prompt, context=result.context)"),
     **dict.fromkeys(("ctx", "session_id"), "ask(prompt, context=result.context)"),
 }
-"""Where an option that people try on a run belongs."""
+"""Options that people try on a run, and the place where each belongs."""
 
 
 def _meant(name: str, known: Sequence[str]) -> list[str]:

@@ -125,7 +125,7 @@ class Run:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """How the run ended: "stop", "length", "content_filter", "cancelled", ...; None before the end."""
+        """The way in which the run ended: "stop", "length", "content_filter", "cancelled", ...; None before the end."""
         return self.result.finish_reason if self.result is not None else None
 
     @property

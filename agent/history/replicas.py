@@ -36,7 +36,7 @@ class OwnRun:
 
 
 class Steadiness:
-    """Whether a replica has reached the server for long enough to judge others by their silence.
+    """Tells whether a replica has reached the server for long enough to judge others by their silence.
 
     When the server was away, or its clock was set, all replicas look silent. The first one that is back would take the
     runs of all others, which are alive and back a moment later. Times are the server's, in seconds.

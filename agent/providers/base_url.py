@@ -12,7 +12,7 @@ _MISSING_ROUTE = (
     *("not found", "file not found", "page not found", "404 page not found", "404 not found"),
     *("method not allowed", "invalid url", "unknown request url", "unknown url", "no route", "cannot post"),
 )
-"""How messages of servers begin that do not know the route of a request."""
+"""The beginnings of messages of servers that do not know the route of a request."""
 
 
 def check_base_url(url: str) -> None:

@@ -53,7 +53,7 @@ class LinkPageRoutes:
         limit: RequestLimit | None = None,
     ) -> None:
         self._links, self._copies, self._media, self._settings, self._limit = links, copies, media, settings, limit
-        self._pages, self._opening = Counter[str](), asyncio.Semaphore(OPENED)
+        self._pages, self._opening = Counter[str | None](), asyncio.Semaphore(OPENED)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -113,17 +113,16 @@ class LinkPageRoutes:
 
     def _is_full(self, reader: str | None) -> bool:
         free = PAGES - self._pages.total()
-        used = self._pages[f"address {reader}"]
-        return free <= 0 or (reader is not None and has_full_share(used, free=free, always=PAGES_ALWAYS))
+        return free <= 0 or (reader is not None and has_full_share(self._pages[reader], free=free, always=PAGES_ALWAYS))
 
     async def _counted(self, reader: str | None, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
-        self._pages[f"address {reader}"] += 1
+        self._pages[reader] += 1
         try:
             async for piece in pieces:
                 if piece:
                     yield piece.encode(errors="replace")
         finally:
-            self._pages[f"address {reader}"] -= 1
+            self._pages[reader] -= 1
             self._pages += Counter()  # drops those at zero
 
     def _file_urls(self, owner: str, path: str) -> FileUrl:

@@ -29,7 +29,7 @@ def weather(city: str) -> str:
 
 @dataclass
 class Hands:
-    """What a mistake can use. Agents and chats made with it have a model that records its requests."""
+    """The things that a mistake can use. Agents and chats made with it have a model that records its requests."""
 
     folder: Path
     connection: FakeConnection = field(default_factory=lambda: FakeConnection([]))

@@ -35,7 +35,7 @@ REASONING_TOKENS = 8_192
 
 @dataclass(frozen=True, kw_only=True)
 class Takeover:
-    """What a run knows of the lost run that it finishes. See `RunRequest`. `notice` is shown with the answer."""
+    """The facts about the lost run that a run finishes. See `RunRequest`. `notice` is shown with the answer."""
 
     deaths: int = 0
     instead_of: str = ""

@@ -29,19 +29,18 @@
   // Rules of Gradio with `:has()` that look into the whole page or into a whole message. Chromium applies them again at
   // each change below, which costs more the longer the chat is. The side bar's get an attribute of the page instead. The
   // others are for tables of data and 3D models in messages, which this page does not show.
-  const selectors = new Map([
+  const simpler = [
     [/^\.sidebar-parent:has\(\.sidebar\.open\.right\)$/, ':root[data-settings="open"] .sidebar-parent'],
     [/^\.sidebar-parent, \.sidebar-parent:has\(\.sidebar\.open\)$/, ".sidebar-parent"],
     [/^\.sidebar-parent:has\(\.sidebar\.open:not\(\.right\)\)$/, ""],
     [/^\.bot\S*:has\(\.(?:model3D|table-wrap)\b/, ""],
     [/^\.message-wrap\S* \.bot:not\(:has\(\.table-wrap\)\) table,/, ""],
-  ]);
+  ];
   const simplify = (sheet) => {
     for (let n = sheet.cssRules.length - 1; n >= 0; n--) {
-      const rule = sheet.cssRules[n], text = rule.selectorText;
-      const found = [...selectors].find(([selector]) => selector.test(text));
-      if (found?.[1] === "") sheet.deleteRule(n);
-      else if (found) rule.selectorText = found[1];
+      const rule = sheet.cssRules[n], found = simpler.find(([selector]) => selector.test(rule.selectorText));
+      if (found?.[1]) rule.selectorText = found[1];
+      else if (found) sheet.deleteRule(n);
       else if (rule.media) simplify(rule);
     }
   };
