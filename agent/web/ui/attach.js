@@ -26,7 +26,7 @@
   // Drops. The window handles them before Gradio and the browser, which would navigate to the dropped file or link.
   const overlay = document.createElement("div");
   overlay.id = "drop";
-  overlay.popover = "manual"; // so that it lies above an open dialog too
+  overlay.popover = "manual"; // so that it lies above an open dialog too. It takes the drop: an element that is redrawn then loses it
   overlay.textContent = said.drop;
   document.body.append(overlay);
   let hiding, ours = false;

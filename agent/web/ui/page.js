@@ -387,7 +387,7 @@
     };
     const down = () => {
       change();
-      if (!following || performance.now() - turnedUp < 500) return;
+      if (!following) return;
       log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
       top = log.scrollTop;
     };
@@ -398,9 +398,10 @@
     };
     const touch = () => (touched = performance.now());
     for (const kind of ["wheel", "touchmove"]) log.addEventListener(kind, touch, { passive: true });
-    // Text that comes between a turn of the wheel and its scrolling must not take the view back down.
+    // The turn itself counts, because a busy page scrolls late, and text that comes before must not take the view down.
     log.addEventListener("wheel", ({ deltaY }) => {
-      if (deltaY < 0) turnedUp = performance.now();
+      turnedUp = deltaY < 0 ? performance.now() : -Infinity;
+      if (deltaY < 0 && log.scrollTop > 0) follow(false);
     }, { passive: true });
     log.addEventListener("pointerdown", () => (held = true));
     for (const kind of ["pointerup", "pointercancel", "pointermove"]) {
@@ -412,8 +413,9 @@
     log.addEventListener("scroll", () => {
       const now = performance.now();
       const below = log.scrollHeight - log.clientHeight - log.scrollTop;
-      if (below < 3) follow(true);
-      else if (log.scrollTop < top - 1) {
+      if (below < 3) {
+        if (now - turnedUp > 500) follow(true); // else it may be the page's own move, which came before the turn
+      } else if (log.scrollTop < top - 1) {
         if (held || now - touched < 1500 || (!settling && now - changed > 300)) follow(false);
         else down();
       }
