@@ -17,6 +17,8 @@ WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
 SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
 """Tells the server for which chat the message is."""
+SENT_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
+REST = "(view, value) => window.composer.rest(view, value)"
 SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
@@ -88,9 +90,11 @@ class Events:
         view = widgets.chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}
         composed: set[Any] = {box, *addressed}
-        shown: dict[str, Any] = {"outputs": [box, sending, view], "js": SHOWN_CHAT, **QUIET}
-        follow(box.submit(handlers.submit, composed, **shown), has_view=True)
-        follow(chatbot.example_select(handlers.example, addressed, **shown), has_view=True)
+        shown: dict[str, Any] = {"outputs": [box, sending, view], **QUIET}
+        submitted = box.submit(handlers.submit, composed, js=SENT_CHAT, **shown)
+        submitted.success(None, [view, box], box, js=REST, **QUIET)
+        follow(submitted, has_view=True)
+        follow(chatbot.example_select(handlers.example, addressed, js=SHOWN_CHAT, **shown), has_view=True)
         follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
         follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
         edited: set[Any] = {widgets.edited, *addressed}

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import gradio as gr
 
@@ -148,10 +149,11 @@ class Handlers:
     # Actions
 
     async def submit(self, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
-        """Send a message. The composer is emptied only once the message is stored."""
-        async with aclosing(self._submit(values(given)["composer"], given, request, emptied=True)) as sending:
+        """Send a message. composer.js empties the composer once the view says that the message is stored."""
+        view = self.widgets.chat.view
+        async with aclosing(self._submit(values(given)["composer"], given, request)) as sending:
             async for shown in sending:
-                yield shown
+                yield shown | ({view: shown[view] | {"sent": uuid4().hex}} if view in shown else {})
 
     async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a starter example as if it had been typed."""
@@ -218,7 +220,7 @@ class Handlers:
     # Helpers
 
     async def _submit(
-        self, message: dict[str, Any] | None, given: Given, request: gr.Request, *, emptied: bool = False
+        self, message: dict[str, Any] | None, given: Given, request: gr.Request
     ) -> AsyncGenerator[Updates]:
         """Send a message. Yield the composer and the status line while it is processed.
 
@@ -255,7 +257,7 @@ class Handlers:
                 yield {line: ""}
                 return
             session = self._sessions.save(request, replace(session, missing=None))
-            shown: Updates = {box: composer(busy=live is not None, **({"value": None} if emptied else {})), line: ""}
+            shown: Updates = {box: composer(busy=live is not None), line: ""}
             if (
                 live is not None and not live.resumed
             ):  # a new turn follows all others, so the page needs no list of them

@@ -1,0 +1,46 @@
+"""The composer keeps what is typed or attached while a message is being sent."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from tests.conftest import App, Visitor, becomes
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+
+@pytest.mark.gate("What is typed while a message is sent stays.")
+def test_input_while_sending_stays(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    files = visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")
+    held: list[Route] = []
+    visitor.ask("!text First.")
+
+    def hold(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    visitor.page.route("**/queue/join*", hold)
+    visitor.say("!text Second.")
+    becomes(True, lambda: visitor.page.evaluate("true") and bool(held))
+    visitor.box.press_sequentially(" And a third")
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "more.txt", "mimeType": "text/plain", "buffer": b"more"}]
+    )
+    expect(files).to_have_count(1)
+    held[0].continue_()
+    expect(visitor.bubbles.filter(has_text="Second.")).to_have_count(1)
+    expect(visitor.box).to_have_value("And a third")
+    expect(files).to_have_count(1)
+    expect(visitor.mine.last).to_have_text("!text Second.")
+    visitor.idle()
+    visitor.box.fill("!text Third.")
+    visitor.box.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Third.")).to_have_count(1)
+    expect(visitor.box).to_have_value("")
+    expect(files).to_have_count(0)
