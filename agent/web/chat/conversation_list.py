@@ -18,7 +18,7 @@ from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, H
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
-from agent.web.chat.expiry import delete_conversation
+from agent.web.chat.expiry import UNDO_SECONDS, delete_conversation
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.transcript import is_prompt
@@ -28,8 +28,6 @@ PAGE = 50
 MOST = 200
 """The most conversations of a page, and of the pinned ones."""
 TITLE_CHARACTERS = 120
-UNDO_SECONDS = 30.0
-"""Seconds in which a deletion can be undone. The page offers it for a shorter time."""
 ATTEMPTS = 5
 """Attempts to delete a conversation that is being saved at the same time."""
 
