@@ -43,11 +43,12 @@ class LinkStore(Protocol):
     A link goes with its conversation, and is missing as soon as one of the two has expired.
     """
 
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         """Store a new link, and remove the expired ones of its conversation.
 
-        Raises `NotFound` if its owner does not have the conversation, `Conflict` if its digest is stored already, and a
-        plain `HistoryError` if it would not load again.
+        Raises `NotFound` if its owner does not have the conversation, `Conflict` if its digest is stored already, a
+        plain `HistoryError` if it would not load again, and `Limited` if the conversation has `most` others. Of links
+        that are stored at once, also by several processes, no more than `most` are stored.
         """
         ...
 

@@ -7,7 +7,7 @@ from functools import partial
 from agent.errors import Conflict, NotFound
 from agent.history.json_conversation import State
 from agent.history.json_folder import JsonFolder, find_live
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, too_many
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class JsonLinks:
 
     _folder: JsonFolder
 
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`."""
-        await self._folder.write(partial(_put, self._folder, link))
+        await self._folder.write(partial(_put, self._folder, link, most))
 
     async def get(self, digest: str) -> Link:
         """Implement `LinkStore.get`."""
@@ -34,12 +34,14 @@ class JsonLinks:
         await self._folder.write(partial(_remove, self._folder, digest, owner))
 
 
-def _put(folder: JsonFolder, link: Link) -> None:
+def _put(folder: JsonFolder, link: Link, most: int | None) -> None:
     state, _ = find_live(folder, link.owner, link.conversation_id)
     dump_link(link)
     if folder.find_link(link.digest) is not None:
         raise Conflict(USED_DIGEST)
     live = {one.digest: one for one in live_links(state.links.values(), folder.clock())}
+    if most is not None and len(live) >= most:
+        raise too_many(most)
     folder.add_link(link.digest, state)
     _rewrite(folder, state, {**live, link.digest: link})
 

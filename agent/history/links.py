@@ -12,7 +12,7 @@ from secrets import token_urlsafe
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from agent.errors import HistoryError
+from agent.errors import HistoryError, Limited
 from agent.history.records import now
 from agent.i18n import _
 
@@ -71,6 +71,11 @@ def load_link(text: str) -> Link:
         return _LINK.validate_json(text)
     except ValidationError as error:
         raise HistoryError("A stored link is damaged.") from error
+
+
+def too_many(most: int) -> Limited:
+    """Return the error for a conversation that has `most` links already."""
+    return Limited(_("A chat can have at most {most} links. Revoke one of them first.", most=most))
 
 
 def live_links(links: Iterable[Link], at: datetime) -> list[Link]:

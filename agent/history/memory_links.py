@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from agent.errors import Conflict, NotFound
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, too_many
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class MemoryLinks:
     _find: Callable[[str, str], object]
     _clock: Callable[[], datetime]
 
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`."""
         self._find(link.conversation_id, link.owner)
         dump_link(link)
@@ -24,6 +24,8 @@ class MemoryLinks:
             raise Conflict(USED_DIGEST)
         for expired in [one for one in self._of(link.conversation_id) if not one.is_live(self._clock())]:
             del self._links[expired.digest]
+        if most is not None and len(self._of(link.conversation_id)) >= most:
+            raise too_many(most)
         self._links[link.digest] = link
 
     async def get(self, digest: str) -> Link:

@@ -2,26 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+
+from psycopg import AsyncConnection
 
 from agent.errors import Conflict, NotFound
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link
-from agent.history.postgres_database import PostgresDatabase
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
+from agent.history.postgres_database import PostgresDatabase, Value, fetch
 from agent.history.postgres_text import escape
 from agent.history.records import NO_CONVERSATION
 
 _LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
 _LIVE_LINK = f"{_LIVE} AND (ends_at IS NULL OR ends_at > %(now)s)"
-# The lock keeps the conversation until the link is stored.
-_PUT = f"""
-WITH owned AS (
-    SELECT id FROM conversations WHERE id = %(conversation)s AND owner = %(owner)s AND {_LIVE} FOR KEY SHARE
-), expired AS (
-    DELETE FROM links USING owned WHERE conversation_id = owned.id AND ends_at <= %(now)s AND digest <> %(digest)s
+# The lock keeps the conversation until the link is stored, and lets one link after the other be counted and stored. The
+# next statement must be another one: a statement does not see what was committed while it waited for its own lock.
+_LOCK = f"""
+SELECT 1 FROM conversations WHERE id = %(conversation)s AND owner = %(owner)s AND {_LIVE} FOR NO KEY UPDATE
+"""
+_PUT = """
+WITH expired AS (
+    DELETE FROM links WHERE conversation_id = %(conversation)s AND ends_at <= %(now)s AND digest <> %(digest)s
+), counted AS (
+    SELECT count(*) >= %(most)s::int AS is_full FROM links
+    WHERE conversation_id = %(conversation)s AND (ends_at IS NULL OR ends_at > %(now)s)
 ), stored AS (
-    INSERT INTO links (digest, conversation_id, ends_at, link) SELECT %(digest)s, id, %(ends_at)s, %(link)s FROM owned
+    INSERT INTO links (digest, conversation_id, ends_at, link)
+    SELECT %(digest)s, %(conversation)s, %(ends_at)s, %(link)s FROM counted WHERE is_full IS NOT TRUE
     ON CONFLICT (digest) DO NOTHING RETURNING 1
 )
-SELECT EXISTS (SELECT FROM owned), EXISTS (SELECT FROM stored)
+SELECT is_full IS TRUE, EXISTS (SELECT FROM stored) FROM counted
 """
 _GET = f"SELECT link FROM links JOIN conversations ON id = conversation_id WHERE digest = %(digest)s AND {_LIVE_LINK}"
 _OF = f"""
@@ -40,18 +49,20 @@ class PostgresLinks:
 
     _database: PostgresDatabase
 
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`."""
-        ((is_owned, is_stored),) = await self._database.change(
-            _PUT,
-            digest=escape(link.digest),
-            conversation=escape(link.conversation_id),
-            owner=escape(link.owner),
-            ends_at=link.expires_at.timestamp() if link.expires_at else None,
-            link=dump_link(link),
-        )
-        if not is_owned:
-            raise NotFound(NO_CONVERSATION)
+        values: dict[str, Value] = {
+            "digest": escape(link.digest),
+            "conversation": escape(link.conversation_id),
+            "owner": escape(link.owner),
+            "ends_at": link.expires_at.timestamp() if link.expires_at else None,
+            "link": dump_link(link),
+            "most": most,
+            "now": self._database.clock().timestamp(),
+        }
+        is_full, is_stored = await self._database.write(partial(_put, values))
+        if is_full and most is not None:
+            raise too_many(most)
         if not is_stored:
             raise Conflict(USED_DIGEST)
 
@@ -76,3 +87,11 @@ class PostgresLinks:
 
     def _load(self, texts: Sequence[str]) -> list[Link]:
         return self._database.load(lambda texts: [load_link(text) for text in texts], texts)
+
+
+async def _put(values: dict[str, Value], connection: AsyncConnection) -> tuple[bool, bool]:
+    """Store a link. Return whether there are too many, and whether it is stored. Raises `NotFound`."""
+    if not await fetch(connection, _LOCK, values):
+        raise NotFound(NO_CONVERSATION)
+    ((is_full, is_stored),) = await fetch(connection, _PUT, values)
+    return is_full, is_stored

@@ -75,6 +75,11 @@ _UNFINISHED = f"""
 SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = %(id)s AND owner = %(owner)s AND ended_at IS NULL AND {_LIVE} ORDER BY runs.number DESC LIMIT 1
 """
+_IS_ANSWERING = f"""
+SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = %(id)s AND ended_at IS NULL
+    AND ({_LIVE} OR (runs.replica <> %(replica)s AND NOT ({_IS_LOST}))) LIMIT 1
+"""
 _ANSWERED = f"""
 SELECT DISTINCT conversation_id FROM runs JOIN conversations ON conversations.id = conversation_id
 WHERE ended_at IS NULL AND owner = %(owner)s AND {_LIVE}
@@ -157,6 +162,12 @@ class PostgresReplicas:
         """Implement `Replicas.unfinished_run`."""
         found = await self._database.texts(_UNFINISHED, id=escape(conversation_id), owner=escape(owner))
         return unescape(found[0]) if found else None
+
+    async def is_answering(self, conversation_id: str) -> bool:
+        """Implement `Replicas.is_answering`."""
+        is_steady = self._steadiness.is_steady
+        values = {"id": escape(conversation_id), "replica": self._id, "is_steady": is_steady}
+        return bool(await self._database.rows(_IS_ANSWERING, **values))
 
     async def unfinished_conversations(self, owner: str) -> Sequence[str]:
         """Implement `Replicas.unfinished_conversations`."""

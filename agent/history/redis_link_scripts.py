@@ -17,13 +17,14 @@ end
 PUT_LINK = Script(
     _LINKS
     + """
-local digest, id, owner, expires, link = take(), take(), take(), take(), take()
+local digest, id, owner, expires, link, most = take(), take(), take(), take(), take(), take()
 if not owned(id, owner) then return 'missing' end
 if call('HEXISTS', P .. 'shared-by', digest) == 1 then return 'used' end
 local links = call('HGETALL', key('shared', id))
 for number = 1, #links, 2 do
     if not live(end_of(links[number + 1])) then forget_link(id, links[number]) end
 end
+if most ~= '' and call('HLEN', key('shared', id)) >= tonumber(most) then return 'full' end
 call('HSET', key('shared', id), digest, expires .. ' ' .. link)
 call('HSET', P .. 'shared-by', digest, id)
 return 'ok'

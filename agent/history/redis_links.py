@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agent.errors import Conflict, NotFound
 from agent.history import redis_link_scripts as scripts
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.records import NO_CONVERSATION
 from agent.history.redis_server import RedisServer
 
@@ -16,16 +16,17 @@ class RedisLinks:
 
     _server: RedisServer
 
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`."""
         expires = link.expires_at.timestamp() if link.expires_at else ""
-        match await self._server.run(
-            scripts.PUT_LINK, link.digest, link.conversation_id, link.owner, expires, dump_link(link), again=False
-        ):
+        values = (link.digest, link.conversation_id, link.owner, expires, dump_link(link))
+        match await self._server.run(scripts.PUT_LINK, *values, "" if most is None else most, again=False):
             case b"missing":
                 raise NotFound(NO_CONVERSATION)
             case b"used":
                 raise Conflict(USED_DIGEST)
+            case b"full" if most is not None:
+                raise too_many(most)
             case _:
                 pass
 

@@ -74,6 +74,21 @@ end
 return newest
 """)
 
+IS_ANSWERING = Script(
+    _LOST
+    + """
+local id, replica, is_steady = take(), take(), take()
+local is_live = live(call('HGET', key('conversation', id), 'expires'))
+for _, run in ipairs(call('SMEMBERS', key('runs', id))) do
+    if call('ZSCORE', P .. 'unfinished', run) then
+        local of = call('HGET', key('run', run), 'replica') or ''
+        if is_live or (of ~= replica and not is_lost(run, replica, is_steady)) then return 1 end
+    end
+end
+return 0
+"""
+)
+
 UNFINISHED_OF = Script("""
 local owner, found, seen = take(), {}, {}
 for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do

@@ -59,6 +59,11 @@ class RedisReplicas:
         """Implement `Replicas.unfinished_run`."""
         return (await self._server.run(scripts.UNFINISHED_RUN, conversation_id, owner)).decode() or None
 
+    async def is_answering(self, conversation_id: str) -> bool:
+        """Implement `Replicas.is_answering`."""
+        is_steady = int(self._steadiness.is_steady)
+        return bool(await self._server.run(scripts.IS_ANSWERING, conversation_id, self._id, is_steady))
+
     async def unfinished_conversations(self, owner: str) -> Sequence[str]:
         """Implement `Replicas.unfinished_conversations`."""
         return [id_.decode() for id_ in await self._server.run(scripts.UNFINISHED_OF, owner)]

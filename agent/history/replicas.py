@@ -88,6 +88,14 @@ class Replicas(Protocol):
         """Return the id of the newest run without an end in this owner's conversation, or None."""
         ...
 
+    async def is_answering(self, conversation_id: str) -> bool:
+        """Return True if a run without an end would lose its conversation, should somebody delete that now.
+
+        That is any run of a conversation that has not expired: if its replica is gone, another one takes it. In an
+        expired one it is a run of another replica that is not gone, because nobody takes or ends the rest.
+        """
+        ...
+
     async def unfinished_conversations(self, owner: str) -> Sequence[str]:
         """Return the ids of this owner's conversations that have a run without an end."""
         ...

@@ -7,7 +7,7 @@ from functools import partial
 import aiosqlite
 
 from agent.errors import Conflict, NotFound
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.records import NO_CONVERSATION
 from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, transaction
@@ -15,6 +15,7 @@ from agent.history.sqlite_file import LIVE, transaction
 _LIVE_LINK = f"{LIVE} AND (ends_at IS NULL OR ends_at > :now)"
 _OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
 _FORGET = "DELETE FROM links WHERE conversation_id = :conversation AND ends_at <= :now"
+_COUNT = "SELECT count(*) FROM links WHERE conversation_id = :conversation"
 _PUT = """
 INSERT INTO links (digest, conversation_id, ends_at, link) VALUES (:digest, :conversation, :ends_at, :link)
 ON CONFLICT (digest) DO NOTHING
@@ -38,7 +39,7 @@ class SqliteLinks:
 
     _database: SqliteDatabase
 
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`."""
         values = {
             "digest": link.digest,
@@ -48,7 +49,7 @@ class SqliteLinks:
             "link": dump_link(link),
             "now": self._database.clock().timestamp(),
         }
-        await self._database.write(partial(_put, values))
+        await self._database.write(partial(_put, values, most))
 
     async def get(self, digest: str) -> Link:
         """Implement `LinkStore.get`."""
@@ -73,11 +74,15 @@ class SqliteLinks:
         return self._database.load(lambda texts: [load_link(text) for text in texts], texts)
 
 
-async def _put(values: dict[str, str | float | None], connection: aiosqlite.Connection) -> None:
+async def _put(values: dict[str, str | float | None], most: int | None, connection: aiosqlite.Connection) -> None:
     async with transaction(connection):
         if not [*await connection.execute_fetchall(_OWNED, values)]:
             raise NotFound(NO_CONVERSATION)
         await connection.execute_fetchall(_FORGET, values)
+        if most is not None:
+            [[count]] = await connection.execute_fetchall(_COUNT, values)
+            if count >= most:
+                raise too_many(most)
         async with connection.execute(_PUT, values) as cursor:
             if cursor.rowcount != 1:
                 raise Conflict(USED_DIGEST)

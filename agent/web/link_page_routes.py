@@ -5,16 +5,14 @@ A reader needs the token of the link and nothing else. An unknown, expired or re
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from agent.errors import AgentError, Busy, InputError, Limited, NotFound
-from agent.history import Entry
 from agent.i18n import _
 from agent.i18n.translator import Translator, negotiate
-from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.settings import Settings
 from agent.transfer.html import FileUrl
@@ -82,10 +80,8 @@ class LinkPageRoutes:
         """Answer with a file that the page of the link shows."""
         id_ = str(request.path_params["id_"])
         try:
-            chat = await self._open(str(request.path_params["token"]))
-            if not chat.link.with_files or id_ not in _files(chat.stored):
-                return Response("Not found.", status_code=404)
-            file = await self._media.find(chat.link.owner, id_)
+            owner = await self._links.owner_of_file(str(request.path_params["token"]), id_)
+            file = await self._media.find(owner, id_)
         except NotFound:
             return Response("Not found.", status_code=404)
         return file_response(file, request, {"cache-control": "no-store", "x-robots-tag": "noindex, nofollow"})
@@ -137,10 +133,6 @@ class LinkPageRoutes:
 
     def _site(self, request: Request) -> Site:
         return Site(title=self._settings.title, root=root_url(request, self._settings.root_path))
-
-
-def _files(entries: Sequence[Entry]) -> set[str]:
-    return files_named_in(entry.message for entry in entries)
 
 
 def _message(page: str, status: int) -> Response:

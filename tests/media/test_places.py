@@ -3,22 +3,40 @@
 from collections.abc import Callable
 from pathlib import Path
 from time import time
+from typing import Any, ClassVar
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import ConfigError, HistoryError, NotFound
-from agent.media.places import DRAFT_SECONDS, LocalFolder, Place, open_place
+from agent.media.places import DRAFT_SECONDS, LocalFolder, Place, RemoteFolder, open_place
 from agent.media.store import MediaStore, id_of, ids_in, is_id
 from tests.support.failing_places import FailingPlace, Fuse
 
 PICTURE = BinaryContent(b"\x89PNG" + bytes(5000), media_type="image/png")
+
+
+class RefusingRanges(MemoryFileSystem):
+    """Answers like S3 to a range that has no byte of the file, and reads all of it instead of nothing."""
+
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        whole = super().cat_file(path, **options)
+        if start is not None and start >= len(whole):
+            raise OSError(22, "The requested range is not satisfiable")
+        return whole if end == 0 else whole[start:end]
+
+
 PLACES: dict[str, Callable[[Path], Place]] = {
     "file": lambda folder: open_place(f"file:{folder}/files"),
     "url": lambda folder: open_place(f"file://{folder}/files"),
     "memory": lambda _: open_place("memory:"),
+    "refusing": lambda folder: RemoteFolder(RefusingRanges(skip_instance_cache=True), f"/{folder.name}/files"),
     "named": lambda folder: open_place(f"memory://{folder.name}/files"),
 }
 
@@ -32,6 +50,8 @@ def test_place_keeps_what_was_written(place: Place) -> None:
     assert (place.folders(), place.files("ann"), place.size("ann/a.png")) == ([], [], None)
     with pytest.raises(FileNotFoundError):
         place.read("ann/a.png")
+    with pytest.raises(FileNotFoundError):
+        place.read("ann/a.png", 0, 0)
     began = time() - 5
     place.write("ann/a.png", b"0123456789")
     place.write("ann/a.png", b"9876543210")
@@ -43,6 +63,7 @@ def test_place_keeps_what_was_written(place: Place) -> None:
     assert began < file.written_at < time() + 5
     assert [found.name for found in place.files("ann/.references/a.png")] == ["one"]
     assert (place.size("ann/a.png"), place.size("bob/b.png"), place.size("ann")) == (10, 0, place.size("ann"))
+    assert place.read("bob/b.png") == b""
     parts = [place.read("ann/a.png", *part) for part in ((), (3,), (3, 5), (8, 99), (99, 100), (0, 0))]
     assert parts == [b"9876543210", b"6543210", b"65", b"10", b"", b""]
     place.remove("ann/a.png")

@@ -146,6 +146,7 @@ HOMES = {
             "postgres",
             "postgres_address",
             "postgres_database",
+            "postgres_links",
             "postgres_replicas",
             "postgres_runs",
             "postgres_schema",

@@ -1,5 +1,6 @@
 """Stores with deliberately broken links, and the laws that find their faults."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,19 +9,20 @@ from pathlib import Path
 from agent.errors import NotFound
 from agent.history import HistoryStore, Link
 from agent.history.conformance import Subject
+from agent.history.links import too_many
 from agent.history.memory import MemoryStore
 from agent.history.memory_links import MemoryLinks
 from tests.support.history_stores import MORE
 
 
 class ForgetsChoices(MemoryLinks):
-    async def put(self, link: Link) -> None:
-        await super().put(replace(link, system_prompt=None))
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        await super().put(replace(link, system_prompt=None), most=most)
 
 
 class AcceptsAnyText(MemoryLinks):
-    async def put(self, link: Link) -> None:
-        await super().put(replace(link, system_prompt=None))
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        await super().put(replace(link, system_prompt=None), most=most)
         self._links[link.digest] = link
 
 
@@ -40,9 +42,9 @@ class ListsAllLinks(MemoryLinks):
 
 
 class Overwrites(MemoryLinks):
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         self._links.pop(link.digest, None)
-        await super().put(link)
+        await super().put(link, most=most)
 
 
 class RemovesAll(MemoryLinks):
@@ -69,13 +71,30 @@ class NeverExpires(MemoryLinks):
 class KeepsLinksAfterDelete(MemoryLinks):
     """A copy of the links survives the deletion of their conversation."""
 
-    async def put(self, link: Link) -> None:
-        await super().put(link)
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        await super().put(link, most=most)
         vars(self._clock)[link.digest] = link
 
     async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
         self._find(conversation_id, owner)
         return [link for link in vars(self._clock).values() if isinstance(link, Link)]
+
+
+class CountsBeforehand(MemoryLinks):
+    """Others can store links between the count and the storage of a new one."""
+
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        if most is not None and len(await self.of(link.conversation_id, owner=link.owner)) >= most:
+            raise too_many(most)
+        await asyncio.sleep(0)
+        await super().put(link)
+
+
+class CountsExpired(MemoryLinks):
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        if most is not None and len(self._of(link.conversation_id)) >= most:
+            raise too_many(most)
+        await super().put(link)
 
 
 FAULTS_OF_LINKS: dict[type[MemoryLinks], tuple[str, ...]] = {
@@ -88,6 +107,8 @@ FAULTS_OF_LINKS: dict[type[MemoryLinks], tuple[str, ...]] = {
     RemovesAll: ("removed_link_is_missing",),
     HidesRemoved: ("removed_link_is_nowhere",),
     NeverExpires: ("expired_link_is_missing", "expired_conversation_has_no_links"),
+    CountsBeforehand: ("links_of_a_chat_are_limited",),
+    CountsExpired: ("links_of_a_chat_are_limited",),
     KeepsLinksAfterDelete: ("links_go_with_their_conversation",),
 }
 

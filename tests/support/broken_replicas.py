@@ -57,6 +57,21 @@ class FindsEndedRuns(RedisReplicas):
         return "run"
 
 
+class DeletesAnswered(RedisReplicas):
+    async def is_answering(self, conversation_id: str) -> bool:
+        return False
+
+
+class KeepsForTheDead(RedisReplicas):
+    """Counts the runs of replicas that are gone in a conversation that has expired."""
+
+    async def is_answering(self, conversation_id: str) -> bool:
+        self._seen: set[str] = getattr(self, "_seen", set())
+        if await super().is_answering(conversation_id):
+            self._seen.add(conversation_id)
+        return conversation_id in self._seen
+
+
 FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
     TakesLiving: ("run_of_living_replica_is_not_lost", "run_of_replica_that_left_is_lost", "one_of_many_takers_wins"),
     LosesLiving: ("run_of_living_replica_is_not_lost",),
@@ -65,6 +80,8 @@ FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
     ForgetsOwners: ("stop_reaches_the_replica_of_a_run", "watching_reaches_the_replica_of_a_run"),
     ShowsAllStops: ("stop_reaches_the_replica_of_a_run", "watching_reaches_the_replica_of_a_run"),
     FindsEndedRuns: ("every_replica_finds_unfinished_runs",),
+    DeletesAnswered: ("replicas_know_what_must_not_be_deleted",),
+    KeepsForTheDead: ("replicas_know_what_must_not_be_deleted",),
 }
 
 

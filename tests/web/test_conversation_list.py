@@ -22,8 +22,9 @@ from agent.web.chat.conversation_list import ConversationList, excerpt_parts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations
 from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.transcript import first_words
 from agent.web.chat.visitor import Visitor
-from tests.support.history_stores import ALICE, MALLORY, STORE_PARAMS, STORES, Clock, started
+from tests.support.history_stores import ALICE, MALLORY, STORE_PARAMS, STORES, Clock, chain, prompt, started
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
@@ -93,12 +94,25 @@ async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationLis
     assert await listed.search(MALLORY, "half") == []
 
 
+UNSEEN = ("\u200b", "\u200b\u2060 \ufeff", "\u00ad\u202e", "\ufe0f\u034f", "\u3164\u115f", "\u2800", "\U000e0041")
+
+
+@pytest.mark.parametrize("text", UNSEEN, ids=ascii)
+def test_first_words_that_nobody_sees_are_no_title(text: str) -> None:
+    assert first_words(chain(prompt(text))[0]) == ""
+
+
 async def test_title_is_one_line_and_never_empty(store: HistoryStore, listed: ConversationList) -> None:
     record, _ = await started(store)
     assert (await listed.change(ALICE, record.id, title="  Two\n words ")).title == "Two words"
     assert len((await listed.change(ALICE, record.id, title="x" * 500)).title) == 120
     with pytest.raises(InputError):
         await listed.change(ALICE, record.id, title=" \n ")
+    for title in UNSEEN:
+        with pytest.raises(InputError):
+            await listed.change(ALICE, record.id, title=title)
+    for title in ("\u200b0", "\U0001f469\u200d\U0001f680", "\u0915\u094d\u200d\u0937", "\U0001fae8"):
+        assert (await listed.change(ALICE, record.id, title=title)).title == title
     with pytest.raises(NotFound):
         await listed.change(MALLORY, record.id, title="Mine")
 

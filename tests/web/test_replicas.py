@@ -6,17 +6,24 @@ A replica that leaves while its run goes on is the hardest case: its run is lost
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agent.errors import Conflict
+from agent.errors import Conflict, Limited
+from agent.history import Record, now
+from agent.history.conformance.samples import batch
+from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.choices import Choices
+from agent.web.chat.expiry import GUEST_PREFIX, UNDO_SECONDS, ExpiredConversations
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
+from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.takeovers import MAX_TAKEOVERS
+from agent.web.chat.visitor import Visitor
 from agent.web.run_event_routes import RunFrames, stream
 from tests.support.history_stores import SERVERS
 from tests.support.models import QWEN3
@@ -173,3 +180,49 @@ async def test_answer_with_a_visitors_key_asks_for_it_again(
     assert any("Enter the key again" in text for text in texts)
     stored = [event.json for event in await other.store.runs.events(live.run_id, owner="ann")]
     assert not any("of-ann" in text for text in stored)
+
+
+async def test_quota_keeps_what_another_replica_answers(build: Build, tmp_path: Path) -> None:
+    """A guest's chat makes room for another guest's message only when no replica writes in it."""
+    one, other = await build(), await build()
+    guest, next_guest = (Visitor(owner=f"{GUEST_PREFIX}{number}", guest=True) for number in (1, 2))
+    live = await one.page.send(guest, None, {"text": "!tokens 4000 @20"}, Choices())
+    assert live is not None
+    limits, media = PublicSettings(stored_mb_of_guests=1), MediaStore(tmp_path / "media")
+    quota = StorageQuota(limits, other.store, media, tmp_path, free=lambda _: 10**12)
+
+    async def reserve() -> None:
+        async with quota.reservation(next_guest, other.page.live_runs.is_busy) as reserve:
+            await reserve(1_000_000)
+
+    with pytest.raises(Limited, match="no room for this message"):
+        await reserve()
+    assert await other.store.get(live.conversation, owner=guest.owner)
+    await live.stop()
+    await live.wait_for_end()
+    await reserve()
+    assert await other.store.list(guest.owner) == []
+
+
+async def test_expiry_keeps_what_another_replica_answers(build: Build, tmp_path: Path) -> None:
+    one, other = await build(), await build()
+    await one.halt()  # it would end a run that it does not know
+    expired = ExpiredConversations(other.store, MediaStore(tmp_path / "media"), other.page.live_runs.is_busy)
+    record = await one.store.save(Record(owner="ann"))
+    await one.store.runs.append(batch(record, 1, "a"))
+    await other.store.retention.set_expiry(record, now() - timedelta(hours=1))
+    assert await expired.delete() == 0
+    await one.replicas.leave()
+    assert await expired.delete() == 1
+
+
+async def test_deletion_can_be_undone_while_others_clean_up(build: Build, tmp_path: Path) -> None:
+    one, other = await build(), await build()
+    expired = ExpiredConversations(other.store, MediaStore(tmp_path / "media"), other.page.live_runs.is_busy)
+    record = await one.store.save(Record(owner="ann"))
+    await one.page.list.delete("ann", record.id)
+    assert await expired.delete() == 0
+    await one.page.list.restore("ann", record.id)
+    assert await other.store.get(record.id, owner="ann")
+    await one.page.list.delete("ann", record.id)
+    assert await expired.delete(at=now() + timedelta(seconds=UNDO_SECONDS + 1)) == 1

@@ -218,6 +218,14 @@ def ours(*content: Any, **note: Any) -> list[dict[str, Any]]:
     return [{"switchboard": 1}, {"conversation": {"id": "c", "head_id": "b"}, "entries": entries}]
 
 
+def test_imported_title_that_nobody_sees_is_left_out(own: App) -> None:
+    visitor, export = HttpVisitor(own.url), ours("Look")
+    export[1]["conversation"]["title"] = "\u200b\u2060"
+    assert imported(visitor, export)[-1]["type"] == "done"
+    [row] = visitor.ask("GET", "/conversations").json["conversations"]
+    assert row["title"] == ""
+
+
 def test_conversation_that_the_page_cannot_show_is_left_out(own: App) -> None:
     """Otherwise the page could not open any more, because it shows the last conversation."""
     visitor = HttpVisitor(own.url)

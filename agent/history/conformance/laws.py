@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from agent.errors import Conflict, HistoryError, NotFound
+from agent.errors import AgentError, Conflict, HistoryError, NotFound
 from agent.history.conformance.trial import Subject, Trial
 
 Capability = Literal[
@@ -90,9 +90,9 @@ def holds(condition: object, what: str) -> None:
 
 
 @contextmanager
-def refused(kind: type[HistoryError], what: str) -> Generator[list[HistoryError], None, None]:
+def refused(kind: type[AgentError], what: str) -> Generator[list[AgentError], None, None]:
     """Raise `Broken` unless the block raises `kind`, which the list then has. A plain `HistoryError` is no subclass."""
-    caught: list[HistoryError] = []
+    caught: list[AgentError] = []
     try:
         yield caught
     except kind as error:

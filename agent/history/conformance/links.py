@@ -1,11 +1,12 @@
 """Laws of the read-only links to conversations."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agent.errors import Conflict, HistoryError, NotFound
+from agent.errors import Conflict, HistoryError, Limited, NotFound
 from agent.history.conformance.deletion import SECRET
 from agent.history.conformance.laws import allowed, holds, law, refused, same
 from agent.history.conformance.owners import ODD, STRANGERS
@@ -144,6 +145,31 @@ async def expired_link_is_missing(trial: Trial) -> None:
     await store.links.put(link_to(record))
     with allowed("a link with the digest of an expired one that was removed"):
         await store.links.put(replace(short, expires_at=None))
+
+
+@law("links")
+async def links_of_a_chat_are_limited(trial: Trial) -> None:
+    """A conversation gets no more links than allowed, also if many are stored at once. Expired ones do not count."""
+    stores = [trial.store, await trial.open() if trial.subject.processes else trial.store]
+    record, _ = await started(trial.store)
+    other, _ = await started(trial.store, "other")
+    await trial.store.links.put(link_to(other))
+    await trial.store.links.put(link_to(record, expires_at=now() + timedelta(hours=1)))
+    trial.clock.go_forward(hours=2)
+    [outcome] = await asyncio.gather(trial.store.links.put(link_to(record), most=1), return_exceptions=True)
+    same(
+        outcome, None, "the outcome of a link to a conversation whose only other one has expired, where one is allowed"
+    )
+    with refused(Limited, "a link to a conversation that has one, where one is allowed"):
+        await stores[1].links.put(link_to(record), most=1)
+    await asyncio.gather(*(store.links.of(record.id, owner=ALICE) for store in stores * 10))  # connects them
+    puts = [store.links.put(link_to(record), most=3) for store in stores * 10]
+    outcomes = [type(outcome) for outcome in await asyncio.gather(*puts, return_exceptions=True)]
+    found = await trial.store.links.of(record.id, owner=ALICE)
+    same(len(found), 3, "the number of links after many at once, where three are allowed")
+    same(sorted(outcomes, key=repr), sorted([Limited] * 18 + [type(None)] * 2, key=repr), "the outcomes")
+    with allowed("a link without a limit"):
+        await trial.store.links.put(link_to(record))
 
 
 GONE: dict[str, Callable[[HistoryStore, Record], Awaitable[object]]] = {

@@ -112,6 +112,27 @@ async def every_replica_finds_unfinished_runs(trial: Trial) -> None:
     same([*await other.unfinished_conversations(ALICE)], [], "the conversations after its end")
 
 
+@law("replicas", "retention")
+async def replicas_know_what_must_not_be_deleted(trial: Trial) -> None:
+    """Any replica knows that a run would lose its conversation, and that nobody goes on with one that has expired."""
+    store, mine, record = await _begun(trial)
+    idle, _ = await started(store)
+    other_store, other = await _joined(trial)
+    same([await one.is_answering(record.id) for one in (mine, other)], [True, True], "whether it is answered")
+    same(await other.is_answering(idle.id), False, "whether a conversation without a run is answered")
+    await store.retention.set_expiry(record, trial.clock.before(seconds=1))
+    same(await other.is_answering(record.id), True, "whether an expired one is answered by a living replica")
+    same(await mine.is_answering(record.id), False, "whether an expired one is, as its own replica sees it")
+    await mine.leave()
+    same(await other.is_answering(record.id), False, "whether an expired one is answered by a replica that is gone")
+    await store.retention.set_expiry(record, None)
+    same(await other.is_answering(record.id), True, "whether a run that can be taken counts")
+    await other.take("run")
+    same(await other.is_answering(record.id), True, "whether a run that was taken counts")
+    await other_store.runs.append(batch(record, 2, "b", ended=True))
+    same(await other.is_answering(record.id), False, "whether an ended run counts")
+
+
 @law("replicas")
 async def stop_reaches_the_replica_of_a_run(trial: Trial) -> None:
     """A stop that another replica was asked for is seen by the replica of the run, if its owner asks."""

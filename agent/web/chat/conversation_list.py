@@ -18,18 +18,16 @@ from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, H
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
-from agent.web.chat.expiry import delete_conversation
+from agent.web.chat.expiry import UNDO_SECONDS, delete_conversation
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
-from agent.web.chat.transcript import is_prompt
+from agent.web.chat.transcript import has_visible, is_prompt
 
 PAGE = 50
 """Conversations of a page unless the caller asks for another number."""
 MOST = 200
 """The most conversations of a page, and of the pinned ones."""
 TITLE_CHARACTERS = 120
-UNDO_SECONDS = 30.0
-"""Seconds in which a deletion can be undone. The page offers it for a shorter time."""
 ATTEMPTS = 5
 """Attempts to delete a conversation that is being saved at the same time."""
 
@@ -154,7 +152,7 @@ class ConversationList:
         """Set the title or the pin. None leaves them as they are. Raises `NotFound` and `InputError`."""
         if title is not None:
             title = " ".join(title.split())[:TITLE_CHARACTERS]
-            if not title:
+            if not has_visible(title):
                 raise InputError(_("A chat needs a title."))
         record = await self._store.label(conversation, owner=owner, title=title, pinned=pinned)
         return self._row(record, await self._running.conversations(owner))

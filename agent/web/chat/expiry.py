@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from agent.errors import HistoryError
-from agent.history import HistoryStore, Record, now
+from agent.history import HistoryStore, Record, now, replicas_of
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
@@ -23,8 +23,11 @@ MARGIN = timedelta(hours=1)
 RETRY = timedelta(hours=1)
 """The time after which the deletion of a conversation is tried again."""
 
+UNDO_SECONDS = 30.0
+"""Seconds in which the deletion of a conversation can be undone. The page offers it for a shorter time."""
+
 IsBusy = Callable[[str], bool]
-"""Returns True if an answer is being written in a conversation."""
+"""Returns True if this process is writing an answer in a conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,8 @@ class ExpiredConversations:
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
         time, deleted = at or now(), 0
+        if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
+            time -= timedelta(seconds=UNDO_SECONDS)
         skipped = {id_ for id_, retry_at in self._failed.items() if time < retry_at}
         while not deleted and (records := await self._store.retention.expiring(time, limit=limit, skip=skipped)):
             for record in records:
@@ -93,7 +98,7 @@ class ExpiredConversations:
 
     async def _delete(self, record: Record, time: datetime) -> bool:
         try:
-            deleted = await delete_conversation(self._store, self._media, record, self._is_busy)
+            deleted = await delete_unanswered(self._store, self._media, record, self._is_busy)
         except HistoryError as error:
             if record.id not in self._failed:
                 log.warning("an expired conversation could not be deleted; this is tried again: %s", error)
@@ -101,6 +106,22 @@ class ExpiredConversations:
             return False
         self._failed.pop(record.id, None)
         return deleted
+
+
+async def is_answered(store: HistoryStore, conversation: str, is_busy: IsBusy) -> bool:
+    """Return True if this process or another replica is writing an answer in a conversation. Raises `HistoryError`."""
+    replicas = replicas_of(store)
+    return is_busy(conversation) or (replicas is not None and await replicas.is_answering(conversation))
+
+
+async def delete_unanswered(store: HistoryStore, media: MediaStore, record: Record, is_busy: IsBusy) -> bool:
+    """Do the same as `delete_conversation`, unless another replica is writing an answer in the conversation.
+
+    A replica that begins to write after it was asked saves the conversation first, which keeps it, too.
+    """
+    if await is_answered(store, record.id, is_busy):
+        return False
+    return await delete_conversation(store, media, record, is_busy)
 
 
 async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record, is_busy: IsBusy) -> bool:

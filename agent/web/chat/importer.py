@@ -30,6 +30,7 @@ from agent.transfer.portable import stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, delete_conversation
 from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
 STEP_SECONDS = 0.2
@@ -196,8 +197,13 @@ class Importer:
         self, owner: str, conversation: ImportedConversation, left_out: LeftOut, stored: list[Record]
     ) -> None:
         """Store the files and then the messages that name them. Adds the record to `stored`."""
+        title = conversation.record.title
         record = replace(
-            conversation.record, owner=owner, expires_at=self._periods.until(owner, running=False), revision=0
+            conversation.record,
+            title=title if has_visible(title) else "",
+            owner=owner,
+            expires_at=self._periods.until(owner, running=False),
+            revision=0,
         )
         ids, log_reference = dict[str, str](), reference_of(record.id)
 

@@ -1,14 +1,15 @@
 """Read-only links to one chat: the owner's list of them, and what their readers see."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from agent.errors import InputError, Limited, NotFound
-from agent.history import NO_LINK, Entry, HistoryStore, Link, digest_of, new_token, now
+from agent.errors import InputError, NotFound
+from agent.history import NO_LINK, Entry, HistoryStore, Link, Record, digest_of, new_token, now
 from agent.i18n import _
 from agent.i18n.translator import Translator
+from agent.media.references import files_named_in
 from agent.settings import Settings
 from agent.transfer.shared import shared_entries
 from agent.web.chat.transcript import first_words, has_first_words
@@ -16,6 +17,8 @@ from agent.web.chat.transcript import first_words, has_first_words
 MAX_LINKS = 10
 """The most links to one chat."""
 MAX_DAYS = 3650
+MAX_BRANCHES = 64
+"""The most branches whose files are remembered."""
 OFF = _("Links to chats are turned off on this page.")
 
 
@@ -60,7 +63,12 @@ class ChatLinks:
         self._store = store
         self.is_on = settings.public is None or settings.public.links
         self.default_days = settings.link_days or None
-        self._creating = asyncio.Lock()
+        self._files = dict[tuple[str, str], Set[str]]()
+        """By conversation and last entry: the files of that branch, the branch used last at the end.
+
+        What leads to an entry never changes. A page asks for each of its files, and each time for a whole branch.
+        """
+        self._reading = asyncio.Lock()
 
     async def create(self, owner: str, conversation: str, choices: LinkChoices) -> tuple[str, Link]:
         """Return the token of a new link, which is stored nowhere, and the link.
@@ -69,24 +77,21 @@ class ChatLinks:
         """
         self._check_on()
         token = new_token()
-        async with self._creating:
-            record = await self._store.get(conversation, owner=owner)
-            if record.head_id is None:
-                raise InputError(_("This chat has no messages to share."))
-            if len(await self._store.links.of(conversation, owner=owner)) >= MAX_LINKS:
-                raise Limited(_("A chat can have at most {most} links. Revoke one of them first.", most=MAX_LINKS))
-            at = now()
-            link = Link(
-                digest=digest_of(token),
-                conversation_id=conversation,
-                owner=owner,
-                created_at=at,
-                expires_at=at + timedelta(days=choices.days) if choices.days else None,
-                head_id=None if choices.later else record.head_id,
-                system_prompt=choices.system_prompt.strip() or None,
-                with_files=choices.with_files,
-            )
-            await self._store.links.put(link)
+        record = await self._store.get(conversation, owner=owner)
+        if record.head_id is None:
+            raise InputError(_("This chat has no messages to share."))
+        at = now()
+        link = Link(
+            digest=digest_of(token),
+            conversation_id=conversation,
+            owner=owner,
+            created_at=at,
+            expires_at=at + timedelta(days=choices.days) if choices.days else None,
+            head_id=None if choices.later else record.head_id,
+            system_prompt=choices.system_prompt.strip() or None,
+            with_files=choices.with_files,
+        )
+        await self._store.links.put(link, most=MAX_LINKS)
         return token, link
 
     async def list(self, owner: str, conversation: str) -> Sequence[Link]:
@@ -113,6 +118,36 @@ class ChatLinks:
         words = {first_words(entry) for entry in entries if entry.parent_id is None}
         is_hidden = record.title in words or not has_first_words(entries, stored)
         return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
+
+    async def owner_of_file(self, token: str, id_: str) -> str:
+        """Return the owner of a file that the readers of a link see. Raises `NotFound`."""
+        self._check_on()
+        link = await self._store.links.get(digest_of(token))
+        if not link.with_files:
+            raise NotFound(NO_LINK)
+        record = await self._store.get(link.conversation_id, owner=link.owner)
+        if id_ not in await self._files_of(replace(record, head_id=link.head_id or record.head_id)):
+            raise NotFound(NO_LINK)
+        return link.owner
+
+    async def _files_of(self, record: Record) -> Set[str]:
+        """Return the ids of the files on the branch of a record. Reads one branch at a time."""
+        branch = (record.id, record.head_id or "")
+        if (known := self._remembered(branch)) is not None:
+            return known
+        async with self._reading:
+            if (known := self._remembered(branch)) is not None:
+                return known
+            entries = await self._store.history(record)
+            self._files[branch] = files = files_named_in(entry.message for entry in entries)
+        if len(self._files) > MAX_BRANCHES:
+            del self._files[next(iter(self._files))]
+        return files
+
+    def _remembered(self, branch: tuple[str, str]) -> Set[str] | None:
+        if branch in self._files:
+            self._files[branch] = self._files.pop(branch)
+        return self._files.get(branch)
 
     def _check_on(self) -> None:
         if not self.is_on:

@@ -14,7 +14,7 @@ from agent.history import HistoryStore, Record
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_conversation
+from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unanswered, is_answered
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
 
@@ -130,7 +130,7 @@ class StorageQuota:
                 continue
             records = await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=MAX_DELETED_GUESTS)
             records = [record for record in records if record.owner == owner]
-            if records and not any(is_busy(record.id) for record in records):
+            if records and not any([await is_answered(self._store, record.id, is_busy) for record in records]):
                 found[owner] = records
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
@@ -138,7 +138,7 @@ class StorageQuota:
     async def _delete_guest(self, owner: str, records: Sequence[Record], is_busy: IsBusy) -> None:
         """Delete a guest's conversations and files. A conversation that cannot be deleted stays."""
         try:
-            deleted = [await delete_conversation(self._store, self._media, record, is_busy) for record in records]
+            deleted = [await delete_unanswered(self._store, self._media, record, is_busy) for record in records]
             if all(deleted):  # no message of the guest is left that could name a file
                 await self._media.remove_all(owner)
         except (HistoryError, OSError) as error:

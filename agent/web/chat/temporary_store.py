@@ -142,10 +142,10 @@ class _Links:
     _kept: LinkStore
     _memory: TemporaryMemory
 
-    async def put(self, link: Link) -> None:
+    async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`. Raises `InputError` for a temporary chat."""
         self._refuse(link.conversation_id, link.owner)
-        await self._kept.put(link)
+        await self._kept.put(link, most=most)
 
     async def get(self, digest: str) -> Link:
         """Implement `LinkStore.get`."""

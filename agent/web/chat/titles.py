@@ -15,6 +15,7 @@ from agent.models.catalog import ModelSpec
 from agent.run import Run
 from agent.settings import Settings
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
 SECONDS = 20.0
@@ -100,4 +101,5 @@ class Titles:
         if result.finish_reason != "stop":
             log.warning("a title could not be written: the request ended with %s", result.finish_reason)
             return ""
-        return " ".join(result.text.split()).strip("\"'“”„*# ")[:MAX_CHARACTERS]
+        title = " ".join(result.text.split()).strip("\"'“”„*# ")[:MAX_CHARACTERS]
+        return title if has_visible(title) else ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from time import monotonic
 from typing import Any
+from unicodedata import category
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -32,6 +33,10 @@ UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
 CUT = ("length", "interrupted", "error")
 """The endings after which an answer with text can be continued."""
+INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me")
+"""Unicode categories of characters that show nothing alone. An unassigned one can be a new emoji."""
+BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
+"""The fillers of Hangul and the empty pattern of Braille, which count as letters and symbols."""
 NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went down before the answer was finished."))
 
 
@@ -230,7 +235,13 @@ def message_text(entry: Entry) -> str:
 
 def first_words(entry: Entry) -> str:
     """Return the title of a conversation that begins with this message, until it gets another one."""
-    return " ".join(message_text(entry).split())[:60]
+    words = " ".join(message_text(entry).split())[:60]
+    return words if has_visible(words) else ""
+
+
+def has_visible(text: str) -> bool:
+    """Return True if a text has a character that people see, and not only spaces, format characters and marks."""
+    return any(category(character) not in INVISIBLE and character not in BLANK_LETTERS for character in text)
 
 
 def has_first_words(entries: Sequence[Entry], branch: Sequence[Entry]) -> bool:

@@ -1,0 +1,84 @@
+"""Two processes of the page with one PostgreSQL or Redis: when the first is killed, the second takes its answer over.
+
+The pages of visitors and a proxy are in test_replica_processes.py. Here, nothing but the takeover is between the kill
+and the time that is compared with the promise.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.history import HistoryStore, replicas_of
+from tests.conftest import App, becomes
+from tests.support import postgres_server, redis_servers
+from tests.support.history_stores import SERVERS, STORES, Clock
+from tests.support.http_client import HttpVisitor, owner_in
+from tests.support.replica_houses import words
+from tests.support.scripted_server import Running
+from tests.support.waiting import until_async
+
+pytestmark = [pytest.mark.slow, pytest.mark.full]
+
+TAKEOVER_SECONDS = 20.0
+"""Seconds after the end of a process within which another one must go on with its answers."""
+URLS: dict[str, Callable[[Path], str]] = {"postgres": postgres_server.url_of, "redis": redis_servers.shared_url}
+
+
+class Watched:
+    """The newest answer of a visitor, as the store has it."""
+
+    def __init__(self, store: HistoryStore, owner: str) -> None:
+        replicas = replicas_of(store)
+        assert replicas is not None
+        self.store, self.replicas, self.owner = store, replicas, owner
+        self.conversation = self.run = ""
+
+    async def has_text(self, text: str, *, after: str = "") -> bool:
+        """Return True if a run that is not `after` is being written and has this text."""
+        for record in await self.store.list(self.owner):
+            found = await self.replicas.unfinished_run(record.id, owner=self.owner)
+            if found in (None, after):
+                continue
+            self.conversation, self.run = record.id, found or ""
+            events = await self.store.runs.events(self.run, owner=self.owner)
+            if text in "".join(str(event.value.get("content", "")) for event in events):
+                return True
+        return False
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_killed_process_is_replaced_in_time(
+    name: str, start_app: Callable[..., App], server: Running, tmp_path: Path
+) -> None:
+    killed, living = (
+        start_app(
+            VLLM_BASE_URL=server.base_url,
+            SWITCHBOARD_STORE=URLS[name](tmp_path),
+            SWITCHBOARD_MEDIA=f"file:{tmp_path / 'media'}",
+            SWITCHBOARD_SECRET="a secret that both processes share",
+        )
+        for _ in range(2)
+    )
+    visitor = HttpVisitor(killed.url)
+    elsewhere = HttpVisitor(living.url, visitor.cookie)
+    store = await STORES[name](tmp_path, Clock())
+    answer = Watched(store, owner_in(visitor.cookie or ""))
+    visitor.begin("!tokens 300 @20")
+    await until_async(lambda: answer.has_text("word20"))
+    before = answer.run
+    killed.stop(signal.SIGKILL)
+    at = time.monotonic()
+    await until_async(lambda: answer.has_text("word", after=before))
+    seconds = time.monotonic() - at
+    print(f"another process went on with the answer {seconds:.1f} s after the kill")
+    assert seconds < TAKEOVER_SECONDS
+    path = f"/conversations/{answer.conversation}"
+    becomes("", lambda: elsewhere.ask("GET", path).json["state"], seconds=120)
+    shown = elsewhere.ask("GET", f"/export/{answer.conversation}").text
+    assert json.dumps(words(290, 300))[1:-1] in shown
+    assert "another one has continued the text" in shown
+    await store.aclose()

@@ -1,0 +1,99 @@
+"""The files of a read-only link: what is read to serve them, and that what is remembered opens nothing else."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
+from starlette.requests import Request
+
+from agent.errors import NotFound
+from agent.history import Entry, Record
+from agent.history.memory import MemoryStore
+from agent.media.store import ROUTE, MediaStore
+from agent.settings import LocalSettings, Settings
+from agent.web.chat.links import MAX_BRANCHES, ChatLinks, LinkChoices
+from agent.web.link_page_routes import LinkPageRoutes
+from tests.support.history_stores import chain, prompt
+from tests.support.media_files import random_png
+
+
+class CountingStore(MemoryStore):
+    """A store that counts how often a branch or a whole conversation is read."""
+
+    reads = 0
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        self.reads += 1
+        return await super().history(record, limit=limit)
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        self.reads += 1
+        return await super().entries(record)
+
+
+def names(file: str) -> ModelRequest:
+    """Return a message with a stored file."""
+    return ModelRequest([UserPromptPart(["See", ImageUrl(ROUTE + file)])])
+
+
+async def test_files_of_a_page_read_the_chat_once(tmp_path: Path) -> None:
+    store, media = CountingStore(), MediaStore(tmp_path)
+    contents = [BinaryContent(random_png(), media_type="image/png") for _ in range(20)]
+    files = [await media.add("ann", content, "message") for content in contents]
+    entries = chain(*map(names, files))
+    record = await store.save(Record(owner="ann", head_id=entries[-1].id), entries)
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
+    routes = LinkPageRoutes(links, cast(Any, None), media, Settings(local=LocalSettings()))
+
+    async def status(file: str) -> int:
+        scope = {"type": "http", "method": "GET", "path_params": {"token": token, "id_": file}}
+        return (await routes.file(Request({**scope, "headers": [], "query_string": b""}))).status_code
+
+    assert {*await asyncio.gather(*map(status, files))} == {200}
+    assert [await status(file) for file in (files[0], "0" * 64 + ".png")] == [200, 404]
+    assert store.reads == 1
+
+
+async def test_remembered_files_open_no_other_branch() -> None:
+    """What a link showed once is missing as soon as it shows it no more, although its files are remembered."""
+    store = MemoryStore()
+    first, second, hidden = (f"{digit * 64}.png" for digit in "123")
+    entries, edited = chain(prompt("Hi"), names(first)), chain(names(second))
+    record = await store.save(Record(owner="ann", head_id=entries[-1].id), entries)
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    (later, _), (fixed, link), (bare, _) = [
+        await links.create("ann", record.id, LinkChoices(days=None, later=later, with_files=with_files))
+        for later, with_files in ((True, True), (False, True), (True, False))
+    ]
+
+    async def shown(token: str) -> list[bool]:
+        found = await asyncio.gather(
+            *(links.owner_of_file(token, file) for file in (first, second, hidden)), return_exceptions=True
+        )
+        assert all(isinstance(one, NotFound) or one == "ann" for one in found)
+        return [one == "ann" for one in found]
+
+    for _ in range(2):
+        assert [await shown(token) for token in (later, fixed, bare)] == [[True, False, False]] * 2 + [[False] * 3]
+    record = await store.save(replace(record, head_id=edited[0].id), edited)
+    for _ in range(2):
+        assert [await shown(token) for token in (later, fixed)] == [[False, True, False], [True, False, False]]
+    await links.revoke("ann", record.id, link.digest)
+    assert await shown(fixed) == [False] * 3
+    await store.delete(record.id, owner="ann")
+    assert await shown(later) == [False] * 3
+
+
+async def test_remembered_branches_are_bounded() -> None:
+    store, file = MemoryStore(), f"{'1' * 64}.png"
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    for _ in range(MAX_BRANCHES + 5):
+        [entry] = chain(names(file))
+        record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
+        token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
+        assert await links.owner_of_file(token, file) == "ann"
+    assert len(links._files) == MAX_BRANCHES
