@@ -87,6 +87,13 @@ def test_run_needs_no_extra(core: Environment, server: Running, tmp_path: Path) 
     assert said == "It is done. ['42']"
 
 
+def test_data_are_kept_in_the_users_folder(core: Environment, tmp_path: Path) -> None:
+    source = "from agent.settings import load_settings\nprint(load_settings().data_dir, load_settings().title)"
+    assert core.says(source, cwd=tmp_path) == f"{tmp_path}/.local/share/switchboard/data Switchboard"
+    elsewhere = core.says(source, cwd=tmp_path, XDG_DATA_HOME=str(tmp_path / "mine"))
+    assert elsewhere == f"{tmp_path}/mine/switchboard/data Switchboard"
+
+
 MISSING = {
     "mcp": "from agent.tools.mcp import McpServer",
     "local": "from agent import Agent; Agent('Qwen/Qwen3-0.6B')",
@@ -139,16 +146,30 @@ def status(url: str) -> int:
         return error.code
 
 
+@pytest.fixture(scope="module")
+def whole(built: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the package and the extra `page`."""
+    wanted = [*requirements(built.wheel), *requirements(built.wheel, "page")]
+    return install(built.wheel, tmp_path_factory.mktemp("whole") / "environment", wanted)
+
+
 @pytest.mark.full
-def test_page_runs_from_the_wheel(
-    built: Distribution, server: Running, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    folder = tmp_path_factory.mktemp("page") / "environment"
-    wanted = [*requirements(built.wheel, ""), *requirements(built.wheel, "page")]
-    installed = install(built.wheel, folder, wanted)
-    variables = installed.variables(tmp_path, VLLM_BASE_URL=server.base_url, GRADIO_SERVER_PORT="0")
+def test_doctor_runs_from_the_wheel(whole: Environment, server: Running, tmp_path: Path) -> None:
+    done = whole.run("switchboard", "doctor", cwd=tmp_path, VLLM_BASE_URL=server.base_url)
+    assert "their versions are those that the installer chose" in done.stdout, done.stderr
+
+
+@pytest.mark.full
+def test_deployment_from_the_wheel_sends_this_checkout(whole: Environment, tmp_path: Path) -> None:
+    done = whole.run("switchboard", "deploy", "--dry-run", cwd=ROOT, HOME=str(tmp_path))
+    assert "Hardware: cpu-basic" in done.stdout, done.stderr
+
+
+@pytest.mark.full
+def test_page_runs_from_the_wheel(whole: Environment, server: Running, tmp_path: Path) -> None:
+    variables = whole.variables(tmp_path, VLLM_BASE_URL=server.base_url, GRADIO_SERVER_PORT="0")
     page = subprocess.Popen(
-        [folder / "bin" / "switchboard"], cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True
+        [whole.folder / "bin" / "switchboard"], cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True
     )
     try:
         assert page.stdout
