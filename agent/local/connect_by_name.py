@@ -5,8 +5,6 @@ The model answers at its provider, at a given address, on a server that this mac
 
 import os
 from dataclasses import replace
-from importlib import import_module
-from typing import Any, cast
 
 from agent.models.catalog import load_catalog
 from agent.providers import Connection, Endpoint, base_url_variable, connect, default_endpoint
@@ -30,7 +28,8 @@ def connect_by_name(model: str, provider: str | None, base_url: str | None, api_
     if base_url:
         return connect(spec, Endpoint(base_url, api_key))
     if spec.provider in _OWN_SERVERS and not os.environ.get(base_url_variable(spec.provider)):
-        own: Any = import_module("agent.local.connection")
-        return cast(Connection, own.LocalConnection(spec, load_settings().local))
+        from agent.local.connection import LocalConnection  # late, because few programs start a server
+
+        return LocalConnection(spec, load_settings().local)
     usual = default_endpoint(load_catalog().providers[spec.provider])
     return connect(spec, replace(usual, api_key=api_key or usual.api_key))

@@ -21,7 +21,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.errors import UnknownModel
 from agent.i18n import _
-from agent.local.launch import Launched, gpu_memory, launch_llama, launch_vllm
+from agent.local.launch import Launched, check_llama, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess
 from agent.local.vllm_server import find_vllm
 from agent.local.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
@@ -41,7 +41,7 @@ KNOWN = {
 class LocalConnection(chat_completions.ChatCompletionsConnection):
     """A `Connection` to a model that this machine serves on demand. Each event loop has its own server.
 
-    Raises `UnknownModel`, with advice, if this machine cannot serve it.
+    Raises `UnknownModel`, with advice, if this machine cannot serve it, and `LocalModelError` without llama.cpp.
     """
 
     def __init__(self, spec: ModelSpec, settings: LocalSettings) -> None:
@@ -58,6 +58,8 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
                     known=known,
                 )
             )
+        if self._weights:
+            check_llama()
         spec = self._weights.spec if self._weights else spec
         super().__init__(spec, Endpoint(""), load_catalog().providers[spec.provider])
         self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Server] = WeakKeyDictionary()

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -155,6 +156,7 @@ VLLM_STEPS = {
 """The texts of the steps that vllm_server.py reports, by name."""
 _LLAMA_ERRORS = {
     "no_openmp": N_("llama.cpp needs OpenMP: install the system package libgomp1 (apt install libgomp1)."),
+    "not_installed": N_('llama.cpp is not installed: pip install "switchboard-chat[local]"'),
     "not_loaded": N_("llama.cpp cannot be loaded: {reason}"),
     "not_served": N_("llama.cpp cannot serve {file}: {reason}."),
     "no_gguf": N_("{file} is not a GGUF file."),
@@ -162,6 +164,12 @@ _LLAMA_ERRORS = {
     "short_memory": N_("{file} needs about {size} MB of memory and more for the conversation; {free} MB are free."),
 }
 """The errors that llama_server.py reports, by name."""
+
+
+def check_llama() -> None:
+    """Raise `LocalModelError` if llama.cpp is not installed, as it is an extra. Call it before weights are fetched."""
+    if find_spec("xllamacpp") is None:
+        raise LocalModelError(LocalizedText(_LLAMA_ERRORS["not_installed"], {}))
 
 
 def crashed(model: str, times: int) -> LocalModelError:

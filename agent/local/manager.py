@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
 from agent.i18n import _, joined
-from agent.local.launch import Launched, crashed, gpu_memory, launch_llama, launch_vllm, not_started
+from agent.local.launch import Launched, check_llama, crashed, gpu_memory, launch_llama, launch_vllm, not_started
 from agent.local.process import ServerProcess
 from agent.local.progress_bar import ProgressBar
 from agent.local.vllm_server import default_model, find_vllm
@@ -167,6 +167,7 @@ class LocalModels:
         """Start something better than SmolLM2. Raises `LocalModelError` if there is nothing."""
         if await self._start_vllm():
             return
+        check_llama()
         if path := self._settings.local_model:
             await self._start_named_file(path)
             return
@@ -192,6 +193,7 @@ class LocalModels:
         async with self._fallback_lock:
             if self._ranks.get(1):
                 return
+            check_llama()
             path = await find(SMOLLM2, self._settings.cache_dir)
             if path is None and not self._settings.downloads:
                 raise LocalModelError(

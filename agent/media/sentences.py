@@ -23,6 +23,7 @@ SENTENCES = {
     "sound_bytes": N_("has {size:.1f} MB as WAV; {most:.1f} MB is the most"),
     "odd_sound": N_("has {channels} channels of {rate} samples a second"),
     "video": N_("is a video. Attach only its audio"),
+    "no_decoder": N_('cannot be read without more packages: pip install "switchboard-chat[media]"'),
     "unknown_codec": N_("has audio in a format that is not supported, {codec}"),
     # Changes made to the file.
     "became": N_("converted to {into}"),

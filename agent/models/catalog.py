@@ -15,9 +15,10 @@ from typing import Any, Literal
 from agent.errors import UnknownModel
 from agent.i18n import _, alternatives, joined
 from agent.models.families import check_name, family
+from agent.system.project import FILES
 from agent.system.toml_file import CLOSED, TomlFile
 
-TABLE = Path(__file__).resolve().parents[2] / "configs" / "models.toml"
+TABLE = FILES / "configs" / "models.toml"
 LONGEST_ANSWER = 8192
 Dialect = Literal["chat", "responses", "messages", "generate"]
 ToolSupport = Literal["native", "emulated", "none"]

@@ -173,7 +173,8 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     if provider is None:
         raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load_catalog().providers)}")
     module, name = _CONNECTIONS[spec.dialect]
-    kind: Any = getattr(import_module(module), name)
+    # The package can have a second name, see agent/switchboard.
+    kind: Any = getattr(import_module(module.replace("agent.providers", __name__)), name)
     endpoint = endpoint or default_endpoint(provider)
     check_base_url(endpoint.base_url)
     return cast(Connection, kind(spec, endpoint, provider))

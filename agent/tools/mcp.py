@@ -17,28 +17,33 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx2
-from mcp.client.client import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    CONNECTION_CLOSED,
-    AudioContent,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    Implementation,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-)
-from mcp.types import Tool as Described
 from pydantic_ai.messages import BinaryContent
 
-from agent.errors import InputError, ToolError
+from agent.errors import InputError, MissingExtra, ToolError
 from agent.fetch import tls_context
 from agent.tools import Tool
-from agent.tools.mcp_stdio import Command, open_server
+
+try:
+    from mcp.client.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared.exceptions import MCPError
+    from mcp.types import (
+        CONNECTION_CLOSED,
+        AudioContent,
+        CallToolResult,
+        ContentBlock,
+        EmbeddedResource,
+        ImageContent,
+        Implementation,
+        ResourceLink,
+        TextContent,
+        TextResourceContents,
+    )
+    from mcp.types import Tool as Described
+
+    from agent.tools.mcp_stdio import Command, open_server
+except ImportError as error:
+    raise MissingExtra("A tool from an MCP server", "mcp") from error
 
 log = logging.getLogger(__name__)
 

@@ -23,12 +23,13 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.errors import AgentError, ConfigError
 from agent.fetch import Guard
+from agent.system.project import FILES
 from agent.system.toml_file import TomlFile
 from agent.tools import Tool, Toolset, as_tool
 from agent.tools.auth import Auth
 from agent.tools.rest import Parameter, rest_tool
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "configs" / "tools"
+FOLDER = FILES / "configs" / "tools"
 
 
 def load_presets(reference: str, *, env: Mapping[str, str] = os.environ, folder: Path = FOLDER) -> Tool | Toolset:

@@ -235,7 +235,9 @@ except ConfigError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert "pip install -r requirements-stores.txt, or pip install 'switchboard[postgres]'" in done.stdout, done.stderr
+    assert "pip install -r requirements-stores.txt, or pip install 'switchboard-chat[postgres]'" in done.stdout, (
+        done.stderr
+    )
     assert "secret" not in done.stdout
 
 

@@ -91,6 +91,7 @@ LAYERS = (
         "agent.i18n",
         "agent.media",
         "agent.media.sandbox_limits",
+        "agent.switchboard",
         "agent.system",
     ),
     ("agent.runtime.shield",),
