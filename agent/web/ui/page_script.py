@@ -11,7 +11,20 @@ from agent.web.ui.page_text import SCRIPTS as TEXTS
 HERE = Path(__file__).parent
 HELPERS = ("pieces", "division", "stream", "unchanged", "handover")
 """The scripts whose result other scripts use, by this name."""
-SCRIPTS = ("temporary", "chats", "transfer", "own_data", "share", "live", "page", "address", "attach", "seek", "print")
+SCRIPTS = (
+    "temporary",
+    "chats",
+    "transfer",
+    "own_data",
+    "share",
+    "live",
+    "page",
+    "address",
+    "attach",
+    "seek",
+    "toasts",
+    "print",
+)
 
 
 def script(*, links: bool = True) -> str:

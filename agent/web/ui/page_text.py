@@ -132,6 +132,7 @@ SCRIPTS = {
     "wide_table": N_("Table"),
     "wide_formula": N_("Formula"),
     "task": N_("Task"),
+    "not_sent": N_("Your message was not sent. The reason is above the box."),
     "print_earlier": N_("Earlier messages are not printed here. Export the chat as a page to print all of it."),
     "drop": N_("Drop files here"),
     "drop_folder": N_("Folders can't be attached. Drop the files in them instead."),

@@ -47,7 +47,16 @@ SIZES = {
     "small": ".875rem",
     "tiny": ".78rem",
 }
-STYLES = ("page.css", "chats.css", "transfer.css", "own_data.css", "share.css", "temporary.css", "print.css")
+STYLES = (
+    "page.css",
+    "chats.css",
+    "transfer.css",
+    "own_data.css",
+    "share.css",
+    "temporary.css",
+    "toasts.css",
+    "print.css",
+)
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
 SERIF = ("Charter", "Georgia", '"Noto Serif"', '"Noto Serif CJK SC"', "serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
