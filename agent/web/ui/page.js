@@ -319,6 +319,7 @@
       if (busy) later();
       tick();
       mend();
+      document.dispatchEvent(new Event("chat-mended"));
     };
     const later = () => (timer ??= setTimeout(look, stop() ? 1000 : 100));
     document.addEventListener("own-data-deleted", () => {

@@ -23,6 +23,7 @@ SCRIPTS = (
     "attach",
     "seek",
     "toasts",
+    "blocks",
     "print",
 )
 

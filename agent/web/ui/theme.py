@@ -55,6 +55,7 @@ STYLES = (
     "share.css",
     "temporary.css",
     "toasts.css",
+    "blocks.css",
     "print.css",
 )
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
