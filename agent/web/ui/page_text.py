@@ -138,6 +138,8 @@ SCRIPTS = {
     "save_code": N_("Save as {name}"),
     "copied": N_("Copied"),
     "copy_failed": N_("The browser does not let this page copy. Select the text instead."),
+    "offline": N_("You are offline. What you type stays here."),
+    "offline_kept": N_("Not sent, because you are offline. Your message stays here."),
     "not_sent": N_("Your message was not sent. The reason is above the box."),
     "print_earlier": N_("Earlier messages are not printed here. Export the chat as a page to print all of it."),
     "drop": N_("Drop files here"),

@@ -55,6 +55,7 @@ STYLES = (
     "share.css",
     "temporary.css",
     "toasts.css",
+    "offline.css",
     "blocks.css",
     "print.css",
 )
