@@ -254,14 +254,6 @@
     const name = words.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
     tick.setAttribute("aria-label", name || said.task);
   };
-  // A toast's head is a button around another button. It need not be one, because the text that it folds is short.
-  when(".toast-wrap", (toasts) => new MutationObserver(() => {
-    for (const head of toasts.querySelectorAll(".toast-header[role]")) {
-      head.removeAttribute("role");
-      head.removeAttribute("tabindex");
-    }
-  }).observe(toasts, { childList: true, subtree: true }));
-
   // Adds ARIA attributes that Gradio's chat lacks: the state of folds, inert arrows, and the role of bubbles.
   const mend = () => {
     for (const arrow of document.querySelectorAll("#chat .thought-group .arrow:not([inert])")) arrow.inert = true;
@@ -327,6 +319,7 @@
       if (busy) later();
       tick();
       mend();
+      document.dispatchEvent(new Event("chat-mended"));
     };
     const later = () => (timer ??= setTimeout(look, stop() ? 1000 : 100));
     document.addEventListener("own-data-deleted", () => {

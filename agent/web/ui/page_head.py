@@ -51,7 +51,8 @@ def manifest(title: str, root: str) -> dict[str, Any]:
     icons += [{"src": f"{path}/icon-{size}.png", "sizes": f"{size}x{size}", "type": "image/png"} for size in (180, 512)]
     light, _ = COLOURS["ground"]
     colours = {"background_color": light, "theme_color": light}
-    return {"name": title, "icons": icons, "start_url": f"{path}/", "display": "standalone", **colours}
+    here = {"id": f"{path}/", "start_url": f"{path}/", "scope": f"{path}/"}
+    return {"name": title, "short_name": title, "icons": icons, "display": "standalone", **here, **colours}
 
 
 def _head(title: str, root: str, translator: Translator) -> str:

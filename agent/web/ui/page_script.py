@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 HELPERS = ("pieces", "division", "stream", "unchanged", "handover")
 """The scripts whose result other scripts use, by this name."""
 SCRIPTS = (
+    "offline",
     "temporary",
     "chats",
     "transfer",
@@ -23,6 +24,9 @@ SCRIPTS = (
     "address",
     "attach",
     "seek",
+    "toasts",
+    "blocks",
+    "print",
 )
 
 

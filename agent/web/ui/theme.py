@@ -26,6 +26,16 @@ COLOURS = {  # light, dark; text has a contrast of at least 4.5:1, the edge of a
     "code-function": ("#1d5fb8", "#8fb8f7"),
     "shadow": ("rgb(24 28 48 / 7%)", "rgb(0 0 0 / 35%)"),
 }
+PRINTED = {
+    "ground": "#ffffff",
+    "ink": "#000000",
+    "quiet": "#555555",
+    "line": "#bbbbbb",
+    "accent": "#1a1a80",
+    "mine": "#f1f2fa",
+    "bad": "#8a1020",
+}
+"""The colours of the printed chat that are not those of the light page."""
 SIZES = {
     "column": "768px",
     "edge-space": "16px",
@@ -37,8 +47,20 @@ SIZES = {
     "small": ".875rem",
     "tiny": ".78rem",
 }
-STYLES = ("page.css", "chats.css", "transfer.css", "own_data.css", "share.css", "temporary.css")
+STYLES = (
+    "page.css",
+    "chats.css",
+    "transfer.css",
+    "own_data.css",
+    "share.css",
+    "temporary.css",
+    "toasts.css",
+    "offline.css",
+    "blocks.css",
+    "print.css",
+)
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
+SERIF = ("Charter", "Georgia", '"Noto Serif"', '"Noto Serif CJK SC"', "serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 GRADIO = {  # Gradio's variable: the page's variable
     "body_background_fill": "ground",
@@ -101,9 +123,11 @@ def head() -> str:
     light = {name: light for name, (light, _) in COLOURS.items()} | SIZES
     dark = {name: dark for name, (_, dark) in COLOURS.items()}
     rules = "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in STYLES)
+    printed = {name: light[name] for name in dark} | PRINTED | {"serif": ", ".join(SERIF)}
     both = "--color-accent: var(--accent);"  # Gradio sets it once for light and dark
     return (
-        f"<style>:root {{ {_declarations(light)} {both} }}\n.dark {{ {_declarations(dark)} {both} }}\n{rules}</style>"
+        f"<style>:root {{ {_declarations(light)} {both} }}\n.dark {{ {_declarations(dark)} {both} }}\n"
+        f"@media print {{ :root, .dark {{ color-scheme: light; {_declarations(printed)} }} }}\n{rules}</style>"
     )
 
 

@@ -1,0 +1,24 @@
+// Mends Gradio's toasts: no button around another one, translated names, and nothing that the page says already.
+({ said, $, when }) => {
+  const plain = (text) => text.replace(/\s+/g, " ").trim();
+  // Whether the notes on the attached files say the same.
+  const isRepeated = (text) => {
+    const notes = [...document.querySelectorAll("#attached li.refused span")].map((note) => plain(note.textContent));
+    return notes.length > 0 && !plain(notes.reduce((rest, note) => rest.replace(note, ""), plain(text)));
+  };
+  const mend = (toasts) => {
+    // A head need not be a button, because the text that it folds is short.
+    for (const head of toasts.querySelectorAll(".toast-header[role]")) {
+      head.removeAttribute("role");
+      head.removeAttribute("tabindex");
+      $(".toast-close", head)?.setAttribute("aria-label", said.close);
+    }
+    for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
+      if (!isRepeated(text.textContent)) continue;
+      const short = Object.assign(document.createElement("div"), { className: text.className, textContent: said.not_sent });
+      text.hidden = true;
+      text.after(short);
+    }
+  };
+  when(".toast-wrap", (toasts) => new MutationObserver(() => mend(toasts)).observe(toasts, { childList: true, subtree: true }));
+}

@@ -1,0 +1,90 @@
+"""The buttons of tables and code in answers: tables copied as Markdown and CSV, and code copied and saved as a file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.conftest import App, Visitor, becomes
+from tests.peers.axe import violations
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+ANSWER = "\\n".join(
+    [
+        "!text Two things:\\n",
+        "| Name | What | Cost |",
+        "|:--|---|--:|",
+        "| **Tea**, `hot` | $x^2$ and a [link](https://example.org) | -1,50 |",
+        '| a\\|b | say "hi" | =1+1 |\\n',
+        "```python\\nprint(1)\\n```\\n",
+        "```\\nplain\\n```\\n",
+        "```exe\\nno program\\n```",
+    ]
+)
+MARKDOWN = """| Name | What | Cost |
+| :-- | --- | --: |
+| **Tea**, `hot` | $x^2$ and a [link](https://example.org) | -1,50 |
+| a\\|b | say "hi" | =1+1 |
+"""
+CSV = "\r\n".join(["Name,What,Cost", '"Tea, hot",x^2 and a link,"-1,50"', 'a|b,"say ""hi""",\'=1+1', ""])
+COPIED = "navigator.clipboard.readText()"
+LANGUAGES = "labels => labels.map((label) => getComputedStyle(label, '::before').content)"
+TOOLS = "#chat .tools"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_blocks_can_be_copied_and_saved(app: App, visit: Visit, dark: bool) -> None:
+    visitor = visit(app.url, dark=dark, phone=dark)
+    page = visitor.page
+    visitor.ask(ANSWER)
+    answer = visitor.bubbles.filter(has=page.locator("table"))
+    table, code = answer.locator("table"), answer.locator(".code_wrap")
+    for name, text in (("Copy the table as Markdown", MARKDOWN), ("Copy the table as CSV", CSV)):
+        button = table.get_by_role("button", name=name, exact=True)
+        button.focus()
+        expect(table.locator(".tools")).to_have_css("opacity", "1")
+        page.keyboard.press("Enter")
+        becomes(text, lambda: page.evaluate(COPIED))
+    page.mouse.move(0, 0)
+    visitor.shot(f"blocks-{'dark-phone' if dark else 'light'}")
+    assert code.locator(".tools span").evaluate_all(LANGUAGES) == ['"python"', '""', '"exe"']
+    files = (("code.py", "print(1)\n"), ("code.txt", "plain\n"), ("code.txt", "no program\n"))
+    for block, (name, text) in zip(code.all(), files, strict=True):
+        block.get_by_role("button", name="Copy the code").click()
+        becomes(text.strip(), lambda: page.evaluate(COPIED).strip())
+        with page.expect_download() as download:
+            block.get_by_role("button", name=f"Save as {name}").click()
+        assert download.value.suggested_filename == name
+        assert Path(download.value.path()).read_text() == text
+    assert not violations(page)
+
+
+def test_buttons_come_after_the_answer_and_move_nothing(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page, height = visitor.page, "document.querySelector('#chat .bot-row table').getBoundingClientRect().height"
+    visitor.say("!pace 40 !text | a | b |\\n|---|---|\\n| 1 | 2 |\\n\\nAnd " + " ".join(f"word{n}" for n in range(60)))
+    expect(visitor.bubbles.filter(has_text="word20")).to_be_visible()
+    before = page.evaluate(height)
+    expect(page.locator(TOOLS)).to_have_count(0)
+    expect(visitor.stop).to_be_visible()
+    visitor.idle()
+    expect(page.locator(TOOLS)).to_have_count(1)
+    assert page.evaluate(height) == before
+    page.reload()
+    expect(page.locator(TOOLS)).to_have_count(1)
+
+
+def test_buttons_always_show_without_a_pointer(app: App, browser: Browser) -> None:
+    with browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as context:
+        visitor = Visitor(context.new_page())
+        visitor.open(app.url)
+        visitor.ask(ANSWER)
+        for button in visitor.page.locator(f"{TOOLS} button").all():
+            expect(button).to_be_visible()
+            box = button.bounding_box()
+            assert box is not None
+            assert min(box["width"], box["height"]) >= 44
+        expect(visitor.page.locator("table > .tools")).to_have_css("opacity", "1")

@@ -1,0 +1,42 @@
+"""The page without a network, and as an installed app."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark-phone"])
+def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit, dark: bool) -> None:
+    visitor = visit(app.url, dark=dark, phone=dark, fresh=True)
+    note = visitor.page.locator("#offline")
+    visitor.ask("!text First.")  # the page has loaded everything
+    expect(note).to_be_hidden()
+    visitor.page.context.set_offline(True)
+    expect(note).to_have_text("You are offline. What you type stays here.")
+    visitor.shot(f"offline-{'dark-phone' if dark else 'light'}")
+    visitor.say("!text Sent later.")
+    expect(note).to_have_text("Not sent, because you are offline. Your message stays here.")
+    expect(visitor.box).to_have_value("!text Sent later.")
+    visitor.submit.click()
+    expect(visitor.box).to_have_value("!text Sent later.")
+    expect(visitor.mine).to_have_count(1)
+    visitor.page.context.set_offline(False)
+    expect(note).to_be_hidden()
+    expect(visitor.box).to_have_value("!text Sent later.")
+
+
+def test_page_can_be_installed(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    browser = visitor.page.context.new_cdp_session(visitor.page)
+    manifest = browser.send("Page.getAppManifest")
+    assert manifest["errors"] == []
+    assert manifest["manifest"]["display"] in ("standalone", "kStandalone")  # of older and newer Chromium
+    found = [one["errorId"] for one in browser.send("Page.getInstallabilityErrors")["installabilityErrors"]]
+    assert [one for one in found if one != "in-incognito"] == []

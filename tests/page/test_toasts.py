@@ -1,0 +1,54 @@
+"""Toasts: only the message and a button that closes it, and nothing that the page says already."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor
+from tests.support import media_files
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+UNKNOWN = "No model named 'no-such-model' is known here."
+NOT_SENT = "Your message was not sent. The reason is above the box."
+CONTROLS = "[role=button], button, [tabindex]"
+
+
+@pytest.mark.parametrize(("locale", "close"), [("en-US", "Close"), ("de-DE", "Schließen")], ids=["en", "de"])
+def test_toast_is_a_message_with_one_button(app: App, visit: Visit, locale: str, close: str) -> None:
+    visitor = visit(app.url, locale=locale)
+    visitor.choose("no-such-model")
+    button = visitor.toast.get_by_role("button", name=close, exact=True)
+    expect(button).to_be_visible()
+    expect(visitor.toast.locator(CONTROLS)).to_have_count(1)
+    expect(visitor.toast.locator(".toast-title-row")).to_be_hidden()
+    assert "Warning" not in visitor.toast.inner_text()
+    text = visitor.toast.get_by_test_id("toast-text")
+    text.click()
+    visitor.toast.locator(".toast-icon").click(force=True)
+    expect(text).to_be_visible()
+    visitor.shot(f"toast-{locale}")
+    button.click()
+    expect(visitor.toast).to_have_count(0)
+
+
+def test_toast_repeats_no_note_of_a_file(app: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(app.url)
+    names = ("one.png", "two.png")
+    for name in names:
+        (tmp_path / name).write_bytes(media_files.picture("PNG"))
+    visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / name for name in names])
+    notes = visitor.page.locator("#attached li.refused")
+    expect(notes).to_have_count(2)
+    visitor.say("What is this?")
+    expect(visitor.toast.get_by_text(NOT_SENT)).to_be_visible()
+    assert visitor.toast.inner_text().endswith(NOT_SENT)
+    expect(visitor.toast.get_by_test_id("toast-text")).to_be_hidden()
+    for name, note in zip(names, notes.all(), strict=True):
+        expect(note).to_contain_text(f"Qwen3-8B cannot see pictures. Remove {name}")
+    visitor.shot("toast-not-sent")
+    visitor.choose("no-such-model")
+    expect(visitor.toast.filter(has_text=UNKNOWN)).to_be_visible()
