@@ -32,6 +32,19 @@ def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit, dark: b
     expect(visitor.box).to_have_value("!text Sent later.")
 
 
+def test_server_on_the_same_computer_needs_no_network(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    with visitor.page.expect_response("**/healthz"):
+        visitor.page.evaluate(
+            """() => {
+              Object.defineProperty(navigator, "onLine", { value: false });
+              dispatchEvent(new Event("offline"));
+            }"""
+        )
+    visitor.ask("!text Sent without a network.")
+    expect(visitor.page.locator("#offline")).to_be_hidden()
+
+
 def test_page_can_be_installed(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     browser = visitor.page.context.new_cdp_session(visitor.page)

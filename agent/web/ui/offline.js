@@ -1,18 +1,25 @@
 // Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. It is
 // the first script, so that no other one sends the message.
 ({ said, box, when }) => {
+  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
   const note = document.createElement("p");
   note.id = "offline";
   note.setAttribute("role", "status");
-  const tell = () => (note.textContent = navigator.onLine ? "" : said.offline);
+  let away = false;
+  // A server on the same computer can be reached without a network, so the page asks it.
+  const look = async () => {
+    const isReached = navigator.onLine || (await fetch(`${root}/healthz`, { cache: "no-store" }).then(() => true, () => false));
+    away = !isReached && !navigator.onLine;
+    note.textContent = away ? said.offline : "";
+  };
   when("#dock", (dock) => {
     dock.before(note);
-    tell();
+    look();
   });
-  for (const change of ["online", "offline"]) addEventListener(change, tell);
+  for (const change of ["online", "offline"]) addEventListener(change, look);
 
   const holdBack = (event) => {
-    if (navigator.onLine) return;
+    if (!away) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     note.textContent = said.offline_kept;
