@@ -178,6 +178,7 @@ DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "googl
 LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
+    ("agent.local.connect_by_name", "agent.local.auto"),
     ("agent.local.connect_by_name", "agent.local.connection"),
     ("agent.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
