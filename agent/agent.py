@@ -1,6 +1,8 @@
 """An agent: an immutable definition that any number of runs can share."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,8 @@ from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, fetch_urls, to_messages
-from agent.providers import Connection
+from agent.models.catalog import AUTO
+from agent.providers import Connection, OwnsServers
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
 from agent.run import Run
 from agent.runtime.tool_sessions import tools_by_name
@@ -37,17 +40,23 @@ from agent.tools import Function, Tool, Toolset
 from agent.tracing.opentelemetry import Telemetry
 from agent.tracing.recorder import Recorder
 
+_CLOSING: set[asyncio.Task[None]] = set()
+"""Tasks that close agents. A loop itself would not keep them alive."""
+
 
 class Agent:
     """A model, a system message, tools and limits. It stores no conversation: the caller passes the history in.
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the
-    return value of `agent.connect`. `Agent("replay:path")` plays a run record. A connection that is a `RunSource`, such
-    as a replay, brings its own tools and limits. `seals` sign suspended runs. `telemetry` emits tracing spans (None:
-    use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be fetched from. The constructor does not use
-    the network. A tool can be named, as in "preset:currency". Raises `UnknownModel`, and `ConfigError` for a tool that
-    has an unknown name. Raises `InputError` for a wrong argument, for two tools of one name, and for a limit in dollars
-    if the model's price is unknown.
+    return value of `agent.connect`. `Agent("auto")` is the model that the page would choose on this machine: the first
+    run looks for it, and starts a small one if there is nothing else. `Agent("replay:path")` plays a run record. A
+    connection that is a `RunSource`, such as a replay, brings its own tools and limits. `seals` sign suspended runs.
+    `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be
+    fetched from. The constructor does not use the network. A tool can be named, as in "preset:currency". Raises
+    `UnknownModel`, and `ConfigError` for a tool that has an unknown name. Raises `InputError` for a wrong argument, for
+    two tools of one name, and for a limit in dollars if the model's price is unknown.
+
+    `async with` closes the connections of its event loop, and `with` ends the model servers that the agent started.
     """
 
     def __init__(
@@ -151,7 +160,7 @@ class Agent:
             raise refused("schema")
         answers = match_answers(suspension.pending, reply)
         spec = self.connection.spec
-        if suspension.model not in ("", spec.id) and not changed_ok:
+        if suspension.model not in ("", spec.id) and spec.id != AUTO and not changed_ok:
             raise refused("model", then=suspension.model, now=spec.id)
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
@@ -190,6 +199,21 @@ class Agent:
     async def aclose(self) -> None:
         """Close the connections."""
         await self.connection.aclose()
+
+    def __enter__(self) -> "Agent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the model servers that this agent has started. Clients are closed with the event loop of their runs.
+
+        In a running event loop, such as a notebook's, a task of that loop closes the rest.
+        """
+        with suppress(RuntimeError):  # no loop runs here
+            closing = asyncio.get_running_loop().create_task(self.aclose())
+            _CLOSING.add(closing)
+            closing.add_done_callback(_CLOSING.discard)
+        if isinstance(self.connection, OwnsServers):
+            self.connection.end_servers()
 
     async def __aenter__(self) -> "Agent":
         return self

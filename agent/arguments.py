@@ -5,6 +5,7 @@ Everything here happens before any network access.
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
 from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResponse
@@ -12,12 +13,17 @@ from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResp
 from agent.context import Context
 from agent.errors import InputError
 from agent.fetch import Guard
+from agent.history import STORE_KINDS, new_id
 from agent.limits import Limits
 from agent.messages.prompt import prompt_parts
 from agent.result import Options, RunResult
+from agent.runtime.chat_history import ChatHistory
+from agent.runtime.shared_stores import StoreAddress
 from agent.suspension import Suspension
 from agent.tools import Function, Tool, Toolset, as_tool
 
+LONGEST_ID = 200
+"""The most characters of a chat's id."""
 MAX_SHOWN = 80
 """The most characters of a wrong value that a message shows."""
 
@@ -64,6 +70,24 @@ def read_context(context: object) -> Context:
                 "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
             )
     return context
+
+
+def read_history(store: object, id_: object, context: object) -> ChatHistory | None:
+    """Return the history of a chat with these arguments, None without a store. Raises `InputError`. Opens nothing."""
+    if store is None:
+        if id_ is not None:
+            raise InputError('a chat has an id in a store: write Chat(agent, store="sqlite:///chats.db", id=...)')
+        return None
+    if context is not None:
+        raise InputError("a chat takes a store or a context: the stored conversation is its context")
+    if not isinstance(store, str) or store.partition(":")[0] not in STORE_KINDS:
+        raise InputError(
+            'store takes a URL such as "sqlite:///chats.db", "json:folder", "redis://host", "postgresql://host/name" '
+            f'or "memory:", not {_shown(store)}'
+        )
+    if id_ is not None and not (isinstance(id_, str) and id_.strip() and len(id_) <= LONGEST_ID and id_.isprintable()):
+        raise InputError(f'the id of a chat is a text such as "customer-42", not {_shown(id_)}')
+    return ChatHistory(StoreAddress(store, Path.cwd()), id_ or new_id())
 
 
 def read_base_options(options: object) -> Options | None:

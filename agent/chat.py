@@ -9,14 +9,15 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self, Unpack, cast
 
 from agent.agent import Agent
-from agent.arguments import read_context
+from agent.arguments import read_context, read_history
+from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
 from agent.errors import AgentError, Busy, InputError, SingleRun
 from agent.messages.openai import to_openai
@@ -24,8 +25,9 @@ from agent.messages.prompt import Prompt
 from agent.responses import Response
 from agent.result import RunOptions, RunResult
 from agent.run import Run
+from agent.runtime.chat_history import ChatHistory
 from agent.runtime.loop_thread import LoopEnded, LoopThread
-from agent.suspension import Reply
+from agent.suspension import Pending, Reply
 from agent.tools import Tool
 
 log = logging.getLogger(__name__)
@@ -43,19 +45,34 @@ class Chat:
     second run raises `SingleRun` before it does anything. `context` is a conversation to continue. `Chat("name")` is
     `Chat(Agent("name"))`.
 
+    `Chat(agent, store="sqlite:///chats.db", id="customer-42")` stores the conversation message by message and continues
+    the one that has this id, also in another process. `store` can also be `json:folder`, `redis://...`,
+    `postgresql://...`, or `memory:` for this process alone. Without `id`, a random one is made. Each run continues from
+    what is stored at its beginning. If another process writes during a run, the run ends with an error that is a
+    `Conflict`: nothing is overwritten. The stored chats belong to the owner `agent.history.PROGRAM`, which no visitor
+    of the page can be.
+
     Toolsets are opened once, at the first run. `close` closes them, the agent's clients and child processes, and the
     thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.
     """
 
     def __init__(
-        self, agent: Agent | str, *, single_run: bool = False, queue: bool = False, context: Context | None = None
+        self,
+        agent: Agent | str,
+        *,
+        single_run: bool = False,
+        queue: bool = False,
+        context: Context | None = None,
+        store: str | None = None,
+        id: str | None = None,
     ) -> None:
         if not isinstance(cast(object, agent), Agent | str):
             raise InputError(f"a chat takes an Agent or the name of a model, not {agent!r}")
         self.agent = Agent(agent) if isinstance(agent, str) else agent
         self.result: RunResult | None = None
         """The result of the last run."""
-        self._context = read_context(context)
+        self._history = read_history(store, id, context)
+        self._context = Context(session_id=self._history.id) if self._history else read_context(context)
         self._single_run, self._queue = single_run, queue
         self._has_run = self._closed = False
         self._starting = threading.Lock()
@@ -68,20 +85,37 @@ class Chat:
     # The conversation
 
     @property
+    def id(self) -> str:
+        """The id of the conversation. With a store, `Chat(agent, store=..., id=...)` continues it."""
+        return self._context.session_id
+
+    @property
     def context(self) -> Context:
         """The conversation so far. `Chat(agent, context=...)` and `agent.ask(..., context=...)` continue it."""
+        self._ensure_loaded()
         return self._context
+
+    @property
+    def pending(self) -> Sequence[Pending]:
+        """The questions and approvals that the conversation waits with. `resume` answers them."""
+        self._ensure_loaded()
+        if self.result is not None:
+            return self.result.pending
+        stored = self._history.suspension if self._history is not None else None
+        return stored.pending if stored is not None else ()
 
     @property
     def messages(self) -> list[dict[str, Any]]:
         """A copy of the conversation so far in OpenAI's format, with the system message first."""
-        return to_openai(self._context.messages, self.agent.system_message)
+        return to_openai(self.context.messages, self.agent.system_message)
 
     def clear(self) -> None:
-        """Remove all messages except the system message. Raises `Busy` during a run."""
+        """Remove all messages except the system message, also from the store. Raises `Busy` during a run."""
         if self._run_lock.locked():
             raise Busy("This chat cannot be cleared while a run is going on: cancel it, or wait for its end.")
-        self._context = replace(self._context, messages=())
+        if self._history is not None:
+            self._ensure_thread().wait(self._history.delete())
+        self._context, self.result = replace(self._context, messages=()), None
 
     # Runs
 
@@ -91,33 +125,34 @@ class Chat:
         `RunOptions` describes the `options`. Leaving the loop early cancels the run, which keeps its partial
         answer. Raises `Busy`, `SingleRun`, and `InputError` for an invalid prompt.
         """
-        return self._iterate(self._new_run(prompt, options))
+        return self._follow(self._new_run(prompt, options)).responses()
 
     def stream(self, prompt: Prompt, **options: Unpack[RunOptions]) -> AsyncIterator[Response]:
         """Do the same as `query`, for `async for` in any event loop."""
-        return self._iterate_async(self._new_run(prompt, options))
+        return self._follow(self._new_run(prompt, options)).responses_async()
+
+    def say(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
+        """Ask, wait, and return the whole answer, as in `chat.say("Hello").text`. `ask` is the same for `await`.
+
+        Raises as `query` does. Failures of a model or tool are in the result.
+        """
+        return self._follow(self._new_run(prompt, options)).result()
 
     async def ask(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
-        """Ask and wait for the whole answer. Raises as `query` does. Failures of a model or tool are in the result."""
-        async with self._run_in_loop(self._new_run(prompt, options)) as (loop_thread, run, completion):
-            with suppress(LoopEnded):  # the chat was closed meanwhile, which ends the run first
-                await loop_thread.submit(_wait_for(completion))
-        if run.refused is not None:
-            raise run.refused
-        assert run.result is not None
-        return run.result
+        """Do the same as `say`, for `await` in any event loop."""
+        return await self._follow(self._new_run(prompt, options)).result_async()
 
     def resume(self, reply: Reply) -> Iterator[Response]:
-        """Answer the pending questions of the last run and yield the rest of its answer piece by piece.
+        """Answer the `pending` questions of the last run and yield the rest of its answer piece by piece.
 
-        `reply` has the same form as for `Agent.resume`. With `single_run` this counts as the same run. Raises
-        `InputError` if nothing is pending or the reply does not fit.
+        A stored chat can be resumed in another process. `reply` has the same form as for `Agent.resume`. With
+        `single_run` this counts as the same run. Raises `InputError` if nothing is pending or the reply does not fit.
         """
-        return self._iterate(self._resumed_run(reply), same_run=True)
+        return self._follow(self._resumed_run(reply), same_run=True).responses()
 
     def stream_resume(self, reply: Reply) -> AsyncIterator[Response]:
         """Do the same as `resume`, for `async for` in any event loop."""
-        return self._iterate_async(self._resumed_run(reply), same_run=True)
+        return self._follow(self._resumed_run(reply), same_run=True).responses_async()
 
     def cancel(self, reason: str = "user_request") -> None:
         """Cancel the current run, if any, from any thread. Its partial answer is kept. See `Run.cancel`."""
@@ -157,58 +192,26 @@ class Chat:
     def _new_run(self, prompt: Prompt, options: RunOptions) -> _MakeRun:
         if "context" in options:
             raise InputError("a chat has its own context: write Chat(agent, context=...) to continue another one")
+        if self._history is not None:
+            if options.get("journal") is not None:
+                raise InputError("a chat with a store saves its messages itself: leave the journal out")
+            options = {**options, "journal": self._history}
         return lambda agent: agent.run(prompt, context=self._context, **options)
 
     def _resumed_run(self, reply: Reply) -> _MakeRun:
         def make(agent: Agent) -> Run:
-            if self.result is None or self.result.suspension is None:
+            stored = self._history.suspension if self._history is not None else None
+            suspended = stored if self.result is None else self.result.suspension
+            if suspended is None:
                 raise InputError("nothing in this chat waits for an answer")
-            return agent.resume(self.result.suspension, reply)
+            return agent.resume(suspended, reply, journal=self._history)
 
         return make
 
-    def _iterate(self, make: _MakeRun, *, same_run: bool = False) -> Iterator[Response]:
-        loop_thread = self._ensure_thread()
-        run, completion = loop_thread.wait(self._begin_run(make, same_run))
-        seen = 0
-        try:
-            while new_responses := loop_thread.wait(_wait_for_update(run, completion, seen)):
-                seen += len(new_responses)
-                yield from new_responses
-        except LoopEnded:  # the chat was closed meanwhile
-            yield from run.responses[seen:]
-        finally:
-            run.cancel("client_disconnect")
-            with suppress(LoopEnded):
-                loop_thread.wait(_wait_for(completion))
+    def _follow(self, make: _MakeRun, *, same_run: bool = False) -> RunFollower:
+        return RunFollower(self._ensure_thread, partial(self._begin_run, make, same_run))
 
-    async def _iterate_async(self, make: _MakeRun, *, same_run: bool = False) -> AsyncIterator[Response]:
-        async with self._run_in_loop(make, same_run=same_run) as (loop_thread, run, completion):
-            seen = 0
-            try:
-                while new_responses := await loop_thread.submit(_wait_for_update(run, completion, seen)):
-                    seen += len(new_responses)
-                    for response in new_responses:
-                        yield response
-            except LoopEnded:  # the chat was closed meanwhile
-                for response in run.responses[seen:]:
-                    yield response
-
-    @asynccontextmanager
-    async def _run_in_loop(
-        self, make: _MakeRun, *, same_run: bool = False
-    ) -> AsyncGenerator[tuple[LoopThread, Run, "asyncio.Task[None]"]]:
-        """Begin a run. Leaving the context cancels it and waits for its end."""
-        loop_thread = self._ensure_thread()
-        run, completion = await loop_thread.submit(self._begin_run(make, same_run))
-        try:
-            yield loop_thread, run, completion
-        finally:
-            run.cancel("client_disconnect")
-            with suppress(LoopEnded):
-                await loop_thread.submit(_wait_for(completion))
-
-    async def _begin_run(self, make: _MakeRun, same_run: bool) -> tuple[Run, "asyncio.Task[None]"]:
+    async def _begin_run(self, make: _MakeRun, same_run: bool) -> BegunRun:
         self._check(same_run=same_run)
         if self._run_lock.locked() and not self._queue:
             raise Busy(
@@ -218,7 +221,10 @@ class Chat:
         await self._run_lock.acquire()
         try:
             self._check(same_run=same_run)  # again: the chat can have been closed or used in the meantime
+            await self._load()
             run = make(await self._open_agent())
+            if same_run and self._history is not None:
+                await self._history.claim()
             self._has_run, self._run = True, run
             return run, asyncio.create_task(self._wait_until_done(run.start()))
         except BaseException:
@@ -233,6 +239,15 @@ class Chat:
                 "This chat is for a single run (single_run=True) and has had it. Make another Chat for another run; "
                 "to go on in one conversation, make it without single_run, or give its context to another."
             )
+
+    def _ensure_loaded(self) -> None:
+        if self._history is not None and not self._history.is_loaded:
+            self._ensure_thread().wait(self._load(again=False))
+
+    async def _load(self, *, again: bool = True) -> None:
+        """Load the stored conversation if it is new or another process has changed it."""
+        if self._history is not None and (loaded := await self._history.load(again=again)) is not None:
+            self._context, self.result = loaded, None
 
     async def _open_agent(self) -> Agent:
         """Return the agent with its toolsets open. If one cannot be opened, leave it to the run to report that."""
@@ -255,6 +270,8 @@ class Chat:
             self.result = await run
             if self.result.finish_reason != "error":
                 self._context = self.result.context
+            elif self._history is not None:
+                self._history.undo_run()
         except InputError:  # a refused run does not count
             self._has_run = False
         finally:
@@ -273,7 +290,7 @@ class Chat:
         with self._starting:
             self._check(same_run=True)
             if self._loop_thread is None:
-                self._loop_thread = LoopThread(partial(_close_agent, self._open_toolsets, self.agent))
+                self._loop_thread = LoopThread(partial(_close, self._open_toolsets, self.agent, self._history))
                 weakref.finalize(self, self._loop_thread.close)  # this also runs when the program ends
             return self._loop_thread
 
@@ -284,26 +301,12 @@ class Chat:
             return loop_thread
 
 
-async def _close_agent(sessions: AsyncExitStack, agent: Agent) -> None:
-    """Close the sessions and the agent of a chat. It holds no reference to the chat, so the chat can be freed."""
+async def _close(sessions: AsyncExitStack, agent: Agent, history: ChatHistory | None) -> None:
+    """Close what a chat has opened. It holds no reference to the chat, so the chat can be freed."""
     try:
         await sessions.aclose()
     except Exception:
         log.exception("tools of a chat could not be closed")
     await agent.aclose()
-
-
-async def _wait_for_update(run: Run, completion: "asyncio.Task[None]", seen: int) -> Sequence[Response]:
-    """Wait for the responses after the first `seen`. Return none once the run has ended and `Chat.result` is set."""
-    while len(run.responses) == seen or run.refused:
-        if run.done:
-            await _wait_for(completion)
-            if run.refused is not None:
-                raise run.refused
-            return ()
-        await run.wait_for_update(seen)
-    return run.responses[seen:]
-
-
-async def _wait_for(completion: "asyncio.Task[None]") -> None:
-    await asyncio.shield(completion)
+    if history is not None:
+        await history.aclose()

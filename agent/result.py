@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args, runtime_checkable
@@ -191,12 +192,12 @@ class RunPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about options that the model does not support."""
+        """Sentences about a retired model, and about options that the model does not support."""
         spec = self.connection.spec
         notes = [effort_note(self.options.reasoning, self.effort, spec)]
         if self.options.temperature is not None and not spec.temperature:
             notes.append(f"The temperature of {spec.label} cannot be set; it was asked without.")
-        return tuple(filter(None, notes))
+        return tuple(filter(None, [*notes, spec.advice(datetime.now(UTC).date())]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,8 +208,8 @@ class RunResult:
     is the text for `Agent.resume`. A new run can also continue from `context` without resuming.
 
     `effort` is the reasoning effort that the requests asked for, as in `Options.reasoning`; None: they did not set it.
-    `notes` are sentences about options or content that the model did not support. `failure` is the exception that
-    ended the run, if any.
+    `notes` are sentences about options or content that the model did not support, and about a model that is or will be
+    retired, with its replacement. `failure` is the exception that ended the run, if any.
     """
 
     finish_reason: FinishReason

@@ -17,6 +17,8 @@ from pydantic_ai.messages import ModelMessage
 from agent.context import Context
 from agent.errors import AgentError, InputError
 from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
+from agent.messages.adapt import check_prompt
+from agent.providers import ChosenLater
 from agent.responses import Response
 from agent.result import FinishReason, Journal, RecordedEnd, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
@@ -248,6 +250,9 @@ class Run:
     async def _outcome(self) -> Outcome:
         """Run the loop and turn exceptions into an outcome. Raises only KeyboardInterrupt and SystemExit."""
         try:
+            if isinstance(self._plan.connection, ChosenLater):
+                await self._plan.connection.ready()
+                check_prompt(self._prompt, self._plan.connection.spec)
             if observers := self._stream.observers:
                 observers(RunStarted(self.id, self._plan, self._loop.messages.raw_context(), self._prompt))
             return await self._loop.run(self._prompt)

@@ -22,7 +22,7 @@ async def main(wish: str) -> None:
     """Ask, and answer the questions and approvals of the run."""
     # Use your own key, usually from the environment, so that another process can open the sealed text.
     seals = Seals(keys={"2026": "a long secret that is kept elsewhere"})
-    async with Agent("Qwen/Qwen3-8B", tools=[delete, ask_user], seals=seals) as agent:
+    async with Agent("auto", tools=[delete, ask_user], seals=seals) as agent:
         result = await agent.ask(wish)
         while result.suspension is not None:
             print(f"sealed: {len(result.suspension)} characters")

@@ -8,7 +8,7 @@ from agent import Agent
 
 async def main(prompt: str) -> None:
     """Stop after ten pieces, then continue the conversation."""
-    async with Agent("Qwen/Qwen3-8B") as agent:
+    async with Agent("auto") as agent:
         run = agent.run(prompt)
         async for response in run:
             print(response.content, end="", flush=True)

@@ -7,7 +7,7 @@ from agent import Agent, Chat, display
 
 def main(*prompts: str) -> None:
     """Send the prompts one after the other, and print the answers as they stream."""
-    with Chat(Agent("Qwen/Qwen3-8B", system_message="Be brief.")) as chat:
+    with Chat(Agent("auto", system_message="Be brief.")) as chat:
         for prompt in prompts:
             for response in chat.query(prompt, reasoning=True):
                 display(response)

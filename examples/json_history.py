@@ -10,7 +10,7 @@ from agent import Agent, RunResult
 
 async def ask(*prompt: object) -> RunResult:
     """Ask once."""
-    async with Agent("Qwen/Qwen3-8B", system_message="Be brief.") as agent:
+    async with Agent("auto", system_message="Be brief.") as agent:
         return await agent.ask(prompt)
 
 

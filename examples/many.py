@@ -8,7 +8,7 @@ from agent import Agent, Context
 
 async def main(*names: str) -> None:
     """Let each person tell their name and then ask for it."""
-    async with Agent("Qwen/Qwen3-8B") as agent:
+    async with Agent("auto") as agent:
 
         async def talk(name: str) -> None:
             first = await agent.ask(f"I am {name}.", context=Context(session_id=name))

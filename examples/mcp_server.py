@@ -1,11 +1,10 @@
 """The tools of an MCP server: `python examples/mcp_server.py "How long is the word strawberry?"`
 
 The server is a child process that ends with the run. `McpServer.http(url, name=...)` uses a server that is already
-running. The model runs on a vLLM (or llama.cpp) server at VLLM_BASE_URL.
+running.
 """
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
@@ -22,8 +21,7 @@ words = McpServer.stdio(
 
 async def main(question: str) -> None:
     """Ask, and print the tool calls, their results and the answer."""
-    server = os.environ.get("VLLM_BASE_URL", "http://127.0.0.1:8000/v1")
-    async with Agent("Qwen/Qwen3-8B", provider="vllm", base_url=server, tools=[words]) as agent:
+    async with Agent("auto", tools=[words]) as agent:
         async for response in agent.run(question):
             print(f"{response.type}: {response.content}")
 

@@ -1,7 +1,6 @@
 """A REST API as a tool: `python examples/rest_tool.py "What are 12 dollars in euros?"`
 
-The model runs on a vLLM (or llama.cpp) server at VLLM_BASE_URL. RATES_URL names your own server for the rates. It can
-have a private address, so it must be allowed by name.
+RATES_URL names your own server for the rates. It can have a private address, so it must be allowed by name.
 """
 
 import asyncio
@@ -31,8 +30,7 @@ rates = rest_tool(
 
 async def main(question: str) -> None:
     """Ask, and print the tool calls, their results and the answer."""
-    server = os.environ.get("VLLM_BASE_URL", "http://127.0.0.1:8000/v1")
-    async with Agent("Qwen/Qwen3-8B", provider="vllm", base_url=server, tools=[rates]) as agent:
+    async with Agent("auto", tools=[rates]) as agent:
         async for response in agent.run(question):
             print(f"{response.type}: {response.content}")
 

@@ -18,7 +18,7 @@ def weather(city: str) -> dict[str, str]:
 
 async def main(question: str) -> None:
     """Ask, and display the tool calls, their results and the answer."""
-    async with Agent("Qwen/Qwen3-8B", tools=[weather]) as agent:
+    async with Agent("auto", tools=[weather]) as agent:
         result = await stream_to_display(agent, question)
         print(result.usage)
 

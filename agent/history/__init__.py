@@ -5,11 +5,12 @@
 
 from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore
 from agent.history.links import NO_LINK, Link, digest_of, new_token
-from agent.history.open_store import open_store
+from agent.history.open_store import STORE_KINDS, open_store
 from agent.history.records import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
     NO_ENTRY,
+    PROGRAM,
     SCHEMA,
     Entry,
     Note,
@@ -28,7 +29,9 @@ __all__ = [
     "NO_CONVERSATION",
     "NO_ENTRY",
     "NO_LINK",
+    "PROGRAM",
     "SCHEMA",
+    "STORE_KINDS",
     "Entry",
     "HistoryStore",
     "Link",

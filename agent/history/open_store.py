@@ -10,6 +10,8 @@ from agent.errors import ConfigError
 from agent.history.contract import HistoryStore
 from agent.history.records import now
 
+STORE_KINDS = ("sqlite", "json", "memory", "redis", "rediss", "unix", "postgresql", "postgres")
+"""The beginnings of the URLs that `open_store` takes."""
 FILE, FOLDER = "history.sqlite", "history"
 """The file of a SQLite history and the folder of a JSON history whose URL names none."""
 

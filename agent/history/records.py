@@ -26,6 +26,13 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+PROGRAM = "program"
+"""The owner of the chats that programs store with `Chat(store=...)`.
+
+No visitor of the page can be this owner: the page makes the ids of visitors, 32 hexadecimal digits, and those of guests
+begin with "guest-". So nobody reaches such a chat through the page, even if both use one store and the id is known.
+"""
+
 NO_CONVERSATION = _("There is no such conversation.")
 NO_ENTRY = _("There is no such message.")
 CHANGED_ELSEWHERE = _("This conversation was changed elsewhere; load it again.")

@@ -6,8 +6,8 @@ The model answers at its provider, at a given address, on a server that this mac
 import os
 from dataclasses import replace
 
-from agent.models.catalog import load_catalog
-from agent.providers import Connection, Endpoint, base_url_variable, connect, default_endpoint
+from agent.models.catalog import AUTO, load_catalog
+from agent.providers import Connection, Endpoint, base_url_variable, check_base_url, connect, default_endpoint
 from agent.settings import load_settings
 from agent.tracing.replay import PREFIX, Replay
 
@@ -18,12 +18,16 @@ _OWN_SERVERS = ("vllm", "llama.cpp")
 def connect_by_name(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:
     """Return the connection to a model by its name, as `Catalog.find` reads it. `replay:path` plays a run record.
 
+    `auto` is the model that the page would choose on this machine, or the first model at `base_url`.
+
     If the model has open weights and no server is named, this machine serves it from its first request on. Raises
     `UnknownModel` if no server for it is known, or if this machine cannot serve it. Raises `InputError` if a record
     cannot be read.
     """
     if model.startswith(PREFIX):
         return Replay.from_name(model)
+    if model.strip() == AUTO and provider is None:
+        return _connect_later(base_url, api_key)
     spec = load_catalog().find(model, provider)
     if base_url:
         return connect(spec, Endpoint(base_url, api_key))
@@ -33,3 +37,13 @@ def connect_by_name(model: str, provider: str | None, base_url: str | None, api_
         return LocalConnection(spec, load_settings().local)
     usual = default_endpoint(load_catalog().providers[spec.provider])
     return connect(spec, replace(usual, api_key=api_key or usual.api_key))
+
+
+def _connect_later(base_url: str | None, api_key: str | None) -> Connection:
+    settings = load_settings().local
+    if base_url:
+        check_base_url(base_url)
+        settings = replace(settings, vllm_base_url=base_url.rstrip("/"), vllm_api_key=api_key)
+    from agent.local.auto import AutoConnection  # late, because few programs start a server
+
+    return AutoConnection(settings)

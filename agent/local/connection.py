@@ -22,7 +22,7 @@ from pydantic_ai.settings import ModelSettings
 from agent.errors import UnknownModel
 from agent.i18n import _
 from agent.local.launch import Launched, check_llama, gpu_memory, launch_llama, launch_vllm
-from agent.local.process import ServerProcess
+from agent.local.process import ServerProcess, loop_runs_here
 from agent.local.vllm_server import find_vllm
 from agent.local.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import ModelSpec, load_catalog
@@ -115,6 +115,12 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         if server := self._servers.pop(asyncio.get_running_loop(), None):
             await server.aclose()
 
+    def end_servers(self) -> None:
+        """Implement `OwnsServers`."""
+        for loop, server in list(self._servers.items()):
+            if not loop_runs_here(loop):
+                server.end()
+
 
 def _known_weights(name: str) -> Weights | None:
     key = name.casefold()
@@ -144,6 +150,11 @@ class _Server:
         """End the server, also while it is starting."""
         async with self._lock:
             await self._close()
+
+    def end(self) -> None:
+        """Let the server end. From any thread, also if the event loop has ended."""
+        if self._child is not None:
+            self._child.end()
 
     async def _close(self) -> None:
         connection, child = self._connection, self._child

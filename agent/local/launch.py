@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
@@ -26,6 +27,17 @@ _LOADING_SECONDS = 600.0  # a big file on a slow disk
 _VLLM_LOADING_SECONDS = 3600.0  # it may download tens of gigabytes first
 
 Launched = tuple[ServerProcess, Endpoint, tuple[ModelSpec, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A server to keep running. `rank` 0 is the better one, 1 its small stand-in. `launch` takes a key and a port."""
+
+    rank: int
+    label: str
+    key: str
+    launch: Callable[[str, int], Awaitable[Launched]]
+    describe: Callable[[ModelSpec], ModelSpec]
 
 
 async def launch_llama(

@@ -4,13 +4,22 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
 from agent.i18n import _, joined
-from agent.local.launch import Launched, check_llama, crashed, gpu_memory, launch_llama, launch_vllm, not_started
+from agent.local.launch import (
+    Candidate,
+    Launched,
+    check_llama,
+    crashed,
+    gpu_memory,
+    launch_llama,
+    launch_vllm,
+    not_started,
+)
 from agent.local.process import ServerProcess
 from agent.local.progress_bar import ProgressBar
 from agent.local.vllm_server import default_model, find_vllm
@@ -28,17 +37,6 @@ _NO_BETTER = (
     "Using the bundled SmolLM2-135M (tiny, may be wrong). Connect once to fetch a better model, "
     "or set VLLM_BASE_URL or LOCAL_MODEL."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A server to keep running. `rank` 0 is the better one, 1 its small stand-in. `launch` takes a key and a port."""
-
-    rank: int
-    label: str
-    key: str
-    launch: Callable[[str, int], Awaitable[Launched]]
-    describe: Callable[[ModelSpec], ModelSpec]
 
 
 class LocalModels:
@@ -108,6 +106,15 @@ class LocalModels:
         self._children.clear()
         self._ranks.clear()
         self._report_failure(LocalModelError(_("The local model was shut down.")), rank=0)
+
+    def end(self) -> None:
+        """End every process from any thread, also if the event loop has ended. Does not wait for the end."""
+        self._closed = True
+        for task in (self._task, *self._restart_tasks):
+            if task is not None and not (loop := task.get_loop()).is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+        for child in self._children:
+            child.end()
 
     async def _run(self) -> None:
         try:
@@ -246,7 +253,7 @@ class LocalModels:
 
         try:
             await self._start_candidate(
-                _Candidate(0, f"vLLM with {model}", secrets.token_urlsafe(32), launch, lambda spec: spec)
+                Candidate(0, f"vLLM with {model}", secrets.token_urlsafe(32), launch, lambda spec: spec)
             )
         except LocalModelError as error:
             self._say(f"vLLM could not serve {model}: {error}")
@@ -266,7 +273,7 @@ class LocalModels:
         def describe(spec: ModelSpec) -> ModelSpec:
             return replace(spec, id=f"local:{path.stem}", label=path.stem, source=_("a file on this machine"))
 
-        await self._start_candidate(_Candidate(0, path.stem, secrets.token_urlsafe(32), launch, describe))
+        await self._start_candidate(Candidate(0, path.stem, secrets.token_urlsafe(32), launch, describe))
 
     async def _start_llama(self, rank: int, weights: Weights, path: Path) -> None:
         spec = weights.spec
@@ -277,16 +284,16 @@ class LocalModels:
                 path, name=spec.name, context=context, kv_bytes=kv_bytes, key=key, port=port, answers=answers
             )
 
-        await self._start_candidate(_Candidate(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
+        await self._start_candidate(Candidate(rank, spec.label, secrets.token_urlsafe(32), launch, lambda _: spec))
 
-    async def _start_candidate(self, candidate: _Candidate) -> None:
+    async def _start_candidate(self, candidate: Candidate) -> None:
         """Launch the server and restart it after crashes. Raises `LocalModelError` if the first launch fails."""
         child, port = await self._launch(candidate, 0)
         task = asyncio.create_task(self._restart_after_crash(candidate, child, port))
         self._restart_tasks.add(task)
         task.add_done_callback(self._restart_tasks.discard)
 
-    async def _launch(self, candidate: _Candidate, port: int) -> tuple[ServerProcess, int]:
+    async def _launch(self, candidate: Candidate, port: int) -> tuple[ServerProcess, int]:
         self._report(Status("loading", _("Loading {model}.", model=candidate.label)), rank=candidate.rank)
         began = time.monotonic()
         child, endpoint, specs = await candidate.launch(candidate.key, port)
@@ -295,7 +302,7 @@ class LocalModels:
         self._set_served(candidate.rank, tuple(ServedModel(candidate.describe(spec), endpoint) for spec in specs))
         return child, int(endpoint.base_url.rsplit(":", 1)[-1].split("/")[0])
 
-    async def _restart_after_crash(self, candidate: _Candidate, child: ServerProcess, port: int) -> None:
+    async def _restart_after_crash(self, candidate: Candidate, child: ServerProcess, port: int) -> None:
         """Restart a crashed server on its old port, a limited number of times."""
         crashes: deque[float] = deque(maxlen=_MAX_RESTARTS + 1)
         try:
@@ -315,7 +322,7 @@ class LocalModels:
             await self._give_up_server(candidate, not_started(error))
             raise
 
-    async def _give_up_server(self, candidate: _Candidate, error: LocalModelError) -> None:
+    async def _give_up_server(self, candidate: Candidate, error: LocalModelError) -> None:
         """Report why the server is lost. If no other server answers, start SmolLM2 instead of the better model."""
         self._say(str(error))
         if not self.served and candidate.rank == 0 and self._settings.local_model is None:

@@ -29,6 +29,7 @@ class ServerProcess:
     ) -> None:
         self._name = name
         self._process = process
+        self._loop = asyncio.get_running_loop()
         self._grace = grace
         self._on_line = on_line
         self._tail: deque[str] = deque(maxlen=60)
@@ -99,6 +100,15 @@ class ServerProcess:
         finally:
             ending.cancel()
 
+    def end(self) -> None:
+        """Close its stdin, at which it ends. From any thread, also if the event loop has ended. Does not wait."""
+        if (stdin := self._process.stdin) is None:
+            return
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(stdin.close)
+        elif (pipe := stdin.transport.get_extra_info("pipe")) is not None:
+            pipe.close()
+
     async def aclose(self) -> None:
         """End it: close its stdin, terminate it after its grace, then kill its process group. Idempotent."""
         if self._process.stdin:
@@ -136,6 +146,14 @@ class ServerProcess:
         if line.strip():
             self._tail.append(line.strip())
             self._on_line(line.strip())
+
+
+def loop_runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return True if the caller is in this event loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 _SIGNALS = {

@@ -93,6 +93,14 @@ def unanswered_calls(messages: Sequence[ModelMessage]) -> tuple[int, list[ToolCa
     return at, [call for call in calls if call.tool_call_id not in answered]
 
 
+def open_calls(before: tuple[str, ...], message: ModelMessage) -> tuple[str, ...]:
+    """Return the ids of the calls without a result after this message, if `before` are those before it."""
+    if isinstance(message, ModelResponse):
+        return tuple(part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart))
+    done = {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
+    return tuple(call for call in before if call not in done)
+
+
 def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "") -> list[ModelMessage]:
     """Return the messages for a provider: repaired, with alternating roles and the system message first.
 

@@ -3,7 +3,6 @@
 A model is found by `provider:name`, by a bare name in the table, or by any name together with its provider.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -15,11 +14,14 @@ from typing import Any, Literal
 from agent.errors import UnknownModel
 from agent.i18n import _, alternatives, joined
 from agent.models.families import check_name, family
+from agent.models.names import VARIANT, key_of, short_name
 from agent.system.project import FILES
 from agent.system.toml_file import CLOSED, TomlFile
 
 TABLE = FILES / "configs" / "models.toml"
 LONGEST_ANSWER = 8192
+AUTO = "auto"
+"""The name of the model that is chosen when the first run begins, and its id before that."""
 Dialect = Literal["chat", "responses", "messages", "generate"]
 ToolSupport = Literal["native", "emulated", "none"]
 
@@ -148,7 +150,7 @@ def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str
     return ModelSpec(
         id=f"{provider}:{name}",
         name=name,
-        label=_short(name),
+        label=short_name(name),
         provider=provider,
         image=known.image,
         audio=known.audio,
@@ -177,9 +179,10 @@ class Catalog:
     def find(self, model: str, provider: str | None = None) -> ModelSpec:
         """Find a model by `provider:name`, by a bare name in the table, or by any name together with `provider`.
 
-        Case and surrounding white space do not matter. A dated snapshot (`gpt-4o-2024-11-20`) or a variant of the
-        Hugging Face router (`org/name:fastest`) has the facts of the name without the suffix, and is sent with it.
-        Raises `UnknownModel` with a hint.
+        `provider/name` is the same as `provider:name` for a model of a hosted provider in the table. Case and
+        surrounding white space do not matter. A dated snapshot (`gpt-4o-2024-11-20`) or a variant of the Hugging Face
+        router (`org/name:fastest`) has the facts of the name without the suffix, and is sent with it. Raises
+        `UnknownModel` with a hint.
         """
         model = model.strip()
         check_name(model)
@@ -190,10 +193,15 @@ class Catalog:
             if found is None:
                 name, ids = provider[:80], self._ids()
                 raise UnknownModel(_("No provider named {name!r} is known; there are {known}.", name=name, known=ids))
+            slashed = self._with_slash(model)
+            if slashed is not None and slashed[0] is found:
+                return self._of(*slashed)
             return self._of(found, rest.strip() if named is found else model)
         if named is not None:
             return self._of(named, rest.strip())
         known, more = self._known(model, self.providers)
+        if known is None and (slashed := self._with_slash(model)) is not None:
+            return self._of(*slashed)
         # A suffix after a colon chooses one of the router's servers, so the bare name does not tell the provider.
         if known is None or ":" in more:
             raise self._unknown(model)
@@ -207,6 +215,18 @@ class Catalog:
     def menu(self) -> tuple[ModelSpec, ...]:
         """Return the models that are listed in the menu."""
         return tuple(spec for spec in self.models.values() if spec.menu)
+
+    def _with_slash(self, model: str) -> tuple[ProviderSpec, str] | None:
+        """Return the provider and the name that `provider/name` means, as other packages write it.
+
+        Names of checkpoints look the same: `google/gemma-3-27b-it`. So it means that only if the table has such a model
+        of this provider.
+        """
+        prefix, _slash, name = model.partition("/")
+        provider = self.provider(prefix)
+        if provider is None or provider.open_weights or self._known(name.strip(), (provider.id,))[0] is None:
+            return None
+        return provider, name.strip()
 
     def _of(self, provider: ProviderSpec, name: str) -> ModelSpec:
         """Return the provider's model: from the table, from another provider with the same weights, or assumed."""
@@ -227,16 +247,16 @@ class Catalog:
             prefill = bool(self.assumed[provider.id].get("prefill"))
             ours = replace(known, provider=provider.id, price=None, source=provider.label, prefill=prefill)
         return _carried(
-            replace(ours, id=f"{provider.id}:{called}", name=called, label=_short(called), menu=False), provider
+            replace(ours, id=f"{provider.id}:{called}", name=called, label=short_name(called), menu=False), provider
         )
 
     def _known(self, name: str, providers: Iterable[str]) -> tuple[ModelSpec | None, str]:
         """Return the first model with this name and "", or with this name less a variant suffix and that suffix."""
         specs = [spec for id_ in providers for spec in self.models.values() if spec.provider == id_]
-        base = _VARIANT.sub("", name)
+        base = VARIANT.sub("", name)
         for wanted, more in ((name, ""), (base, name[len(base) :])):
             for spec in specs:
-                if _key(wanted) in (_key(spec.name), _key(_short(spec.name))):
+                if key_of(wanted) in (key_of(spec.name), key_of(short_name(spec.name))):
                     return spec, more
         return None, ""
 
@@ -248,8 +268,8 @@ class Catalog:
 
     def _unknown(self, name: str) -> UnknownModel:
         name = " ".join(name.split())[:80]
-        names = {_key(spec.name): spec.name for spec in self.models.values()}
-        close = [names[key] for key in get_close_matches(_key(name), names)]
+        names = {key_of(spec.name): spec.name for spec in self.models.values()}
+        close = [names[key] for key in get_close_matches(key_of(name), names)]
         example = f"huggingface:{name}" if "/" in name else f"openai:{'gpt-6-luna' if ':' in name else name or 'name'}"
         said = [_("No model named {name!r} is known here.", name=name)]
         if close:
@@ -262,18 +282,6 @@ class Catalog:
 
     def _ids(self) -> str:
         return ", ".join(self.providers)
-
-
-_VARIANT = re.compile(r"(?::[\w.-]+|[-@]\d{8}|-\d{4}-\d\d-\d\d|-latest)$")
-
-
-def _key(name: str) -> str:
-    """Return the name for comparison: without case and without the `models/` prefix in Google's own lists."""
-    return name.casefold().removeprefix("models/")
-
-
-def _short(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
@@ -328,7 +336,7 @@ class _Table:
 
 
 def _facts(provider: ProviderSpec, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    own = {"label": _short(name), "source": provider.label, "dialect": provider.dialect}
+    own = {"label": short_name(name), "source": provider.label, "dialect": provider.dialect}
     return {**own, **given, "id": f"{provider.id}:{name}", "name": name, "provider": provider.id}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -77,6 +77,27 @@ class Connection(Protocol):
 
     async def aclose(self) -> None:
         """Close the clients that `model` opened in the running loop."""
+        ...
+
+
+@runtime_checkable
+class ChosenLater(Protocol):
+    """A `Connection` whose model is known only when the first run begins. Each run waits for `ready` first."""
+
+    async def ready(self) -> None:
+        """Return when the model is known and answers. Raises `LocalModelError` with a sentence for people."""
+        ...
+
+
+@runtime_checkable
+class OwnsServers(Protocol):
+    """A `Connection` that starts model servers on this machine, one for each event loop."""
+
+    def end_servers(self) -> None:
+        """End the servers of all event loops except the one that runs here, where `aclose` does it.
+
+        Also of loops that have ended. Does not wait for the end.
+        """
         ...
 
 

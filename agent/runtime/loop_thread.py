@@ -20,10 +20,10 @@ class LoopEnded(Exception):
 class LoopThread:
     """An event loop in its own thread. At its end it stops its tasks after a short grace period and calls `closing`."""
 
-    def __init__(self, closing: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(self, closing: Callable[[], Awaitable[None]] | None = None, *, name: str = "chat") -> None:
         self._loop = asyncio.new_event_loop()
         self._waiting: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
-        self._thread = threading.Thread(target=self._run, args=(closing,), name="chat", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(closing,), name=name, daemon=True)
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, _T], interrupted: Callable[[], None] | None = None) -> _T:

@@ -95,6 +95,22 @@ def test_script_continues_one_conversation(chat: Chat, server: Running) -> None:
     assert len(body) == 4
 
 
+def test_say_returns_one_answer(chat: Chat) -> None:
+    result = chat.say("!reasoning Hm. !text One.", reasoning=True)
+    assert (result.text, result.finish_reason, result) == ("One.", "stop", chat.result)
+    assert chat.say("!status 400").failed
+    with pytest.raises(InputError):
+        chat.say("")
+    assert [chat.say("!text Two.").text, said(chat)[-1]] == ["Two.", "Two."]
+    chat.close()
+    with pytest.raises(AgentError, match="closed"):
+        chat.say("!text No.")
+
+
+async def test_say_works_inside_running_loop(chat: Chat) -> None:
+    assert chat.say("!text One.").text == "One."
+
+
 async def test_notebook_asks_inside_running_loop(agent: Agent) -> None:
     with Chat(agent) as chat:
         assert text(chat.query("!text One.")) == "One.", "this runs in the thread of a running loop"

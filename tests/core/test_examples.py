@@ -16,9 +16,10 @@ import agent
 from agent.settings import ROOT
 from tests.support.scripted_server import Config, Running
 
-MODELS = ("Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct")
+MODELS = ("Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B")
+"""The first one is `auto`."""
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## The package\n")[1].split("\n## ")[0]
-PAGE = (ROOT / "docs" / "package.md").read_text(encoding="utf-8")
+PAGE = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("package.md", "coming-from.md"))
 BLOCKS = [  # those about a store of one's own run in `tests/history/test_own_store.py`
     block for block in re.findall(r"```python\n(.*?)```", SECTION + PAGE, re.DOTALL) if "conformance" not in block
 ]
@@ -97,7 +98,7 @@ def test_readme_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_readme_is_true() -> None:
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 10
     history = next(block for block in BLOCKS if "talk.json" in block)
     body = history.split("async def")[1].split("print(")[0]
     assert len([line for line in body.splitlines() if line.strip()]) <= 10, "more than ten lines of history"

@@ -59,6 +59,11 @@ def query(**options: Any) -> Act:
     return act
 
 
+def _say_with_journal(hands: Hands) -> None:
+    with Chat(hands.agent(), store="memory:") as chat:
+        chat.say("Hello", journal=cast(Any, print))
+
+
 def tools(value: Any) -> Act:
     return lambda hands: hands.agent(tools=value)
 
@@ -100,6 +105,25 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     ),
     "resume(context)": (lambda hands: hands.agent().resume(cast(Any, Context()), "x"), r"resume takes result\.susp"),
     "Chat(None)": (lambda _: Chat(untyped), r"a chat takes an Agent or the name of a model, not None"),
+    "store= as a path": (
+        lambda hands: Chat(hands.agent(), store="chats.db", id="a"),
+        r'^store takes a URL such as "sqlite:///chats\.db", .* not \'chats\.db\'$',
+    ),
+    "store= of an unknown kind": (lambda hands: Chat(hands.agent(), store="mysql://host"), r"not 'mysql://host'$"),
+    "id= without a store": (lambda hands: Chat(hands.agent(), id="a"), r'write Chat\(agent, store="sqlite:///'),
+    "id= as a number": (
+        lambda hands: Chat(hands.agent(), store="memory:", id=cast(Any, 42)),
+        r'a text such as "customer-42", not 42$',
+    ),
+    "empty id=": (
+        lambda hands: Chat(hands.agent(), store="memory:", id=" "),
+        r'a text such as "customer-42", not \' \'$',
+    ),
+    "store= and context=": (
+        lambda hands: Chat(hands.agent(), store="memory:", context=Context()),
+        r"a chat takes a store or a context: the stored conversation is its context$",
+    ),
+    "journal= of a stored chat": (_say_with_journal, r"saves its messages itself: leave the journal out$"),
     "limits=dict": (
         lambda hands: hands.agent(limits={"steps": 3}),
         r"of the class Limits, not \{'steps': 3\}: write limits=Limits\(steps=3\)$",

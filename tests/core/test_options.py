@@ -83,6 +83,13 @@ async def test_temperature_that_cannot_be_set_is_noted() -> None:
     assert result.notes == ("The temperature of Parts cannot be set; it was asked without.",)
 
 
+async def test_retired_model_names_its_replacement() -> None:
+    connection = FakeConnection([])
+    connection.spec = replace(connection.spec, retired=True, replaced_by="gpt-6-luna")
+    result = await Agent(connection).ask("Hello")
+    assert result.notes == ("Parts was shut down. gpt-6-luna replaces it. It can still be tried.",)
+
+
 def test_keywords_are_the_fields() -> None:
     keywords, fields = get_type_hints(RunOptions), get_type_hints(Options)
     assert {name: keywords[name] for name in fields} == fields

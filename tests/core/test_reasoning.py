@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
@@ -62,6 +63,7 @@ MODELS = [
 @pytest.mark.parametrize("name", MODELS)
 async def test_result_notes_the_sent_effort(server: Playing, name: str) -> None:
     spec = load_catalog().find(name)
+    advice = spec.advice(datetime.now(UTC).date())
     path = "" if spec.dialect in ("messages", "generate") else "/v1"
     async with Agent(connect(spec, Endpoint(server.url + path, "key"))) as agent:
         for asked in ASKED:
@@ -69,17 +71,19 @@ async def test_result_notes_the_sent_effort(server: Playing, name: str) -> None:
                 Reply(status=400, body={"error": {"message": "Enough.", "code": 400, "status": "INVALID_ARGUMENT"}})
             )
             result = await agent.ask("Hello", reasoning=asked)
+            assert (advice in result.notes) == bool(advice), "a retired model is not reported"
+            notes = [note for note in result.notes if note != advice]
             sent = of(server.requests[-1].json)
             unseen = (None, False) if is_off(asked) else (None,)  # models that reason only on request need no "off"
             if asked is None:  # the request can only ask to see the reasoning
-                assert (result.effort, result.notes) == (None, ())
+                assert (result.effort, notes) == (None, [])
                 continue
             assert sent == result.effort or (sent is None and result.effort in unseen), asked
             if asked is True:
-                assert result.notes == ()
+                assert notes == []
             elif isinstance(asked, str) and asked != "none" and result.effort != asked:
-                assert len(result.notes) == 1, "the lost setting is not reported"
-                assert asked in result.notes[0]
+                assert len(notes) == 1, "the lost setting is not reported"
+                assert asked in notes[0]
 
 
 @pytest.fixture(scope="module")

@@ -166,10 +166,27 @@ def test_menu_holds_agreed_models() -> None:
         "hf:qwen/qwen3-8b": "huggingface:Qwen/Qwen3-8B",
         "gpt-4o-2024-05-13": "openai:gpt-4o-2024-05-13",
         "Claude-Haiku-4-5-20251001": "anthropic:claude-haiku-4-5-20251001",
+        "openai/gpt-4o": "openai:gpt-4o",
+        " OpenAI/GPT-4o-2024-11-20": "openai:gpt-4o-2024-11-20",
+        "claude/claude-opus-5-5": "anthropic:claude-opus-5-5",
+        "gemini/gemini-3.8-flash": "google:gemini-3.8-flash",
+        "xai/grok-4.6": "xai:grok-4.6",
     }.items(),
 )
 def test_names_are_read_as_typed(typed: str, id_: str) -> None:
     assert CATALOG.find(typed).id == id_
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if not CATALOG.providers[spec.provider].open_weights])
+def test_slash_means_the_same_for_hosted_models(spec: ModelSpec) -> None:
+    assert CATALOG.find(f"{spec.provider}/{spec.name}") is spec
+    assert CATALOG.find(f"{spec.provider}/{spec.name}", spec.provider) is spec
+
+
+@pytest.mark.parametrize("provider", ["huggingface", "vllm"])
+def test_slash_stays_in_names_of_other_providers(provider: str) -> None:
+    assert CATALOG.find("openai/gpt-4o", provider).name == "openai/gpt-4o"
+    assert CATALOG.find(f"{provider}:openai/gpt-4o").name == "openai/gpt-4o"
 
 
 @given(st.sampled_from(SPECS), st.data(), st.sampled_from(["", " ", "\t", "\n"]))
@@ -264,6 +281,9 @@ def test_unknown_name_with_provider_is_accepted(provider: str) -> None:
         ("xyzzy", ["'xyzzy'", "openai:xyzzy"]),
         ("", ["''", "openai:name"]),
         ("openai: ", ["Which model of OpenAI"]),
+        ("openai/gpt-oss-999b", ["'openai/gpt-oss-999b'", "huggingface:openai/gpt-oss-999b"]),
+        ("google/gemma-3-999b-it", ["huggingface:google/gemma-3-999b-it"]),
+        ("vllm/my-model", ["'vllm/my-model'"]),
     ],
 )
 def test_unknown_bare_name_explains_naming(typed: str, said: list[str]) -> None:

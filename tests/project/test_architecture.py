@@ -45,7 +45,7 @@ LAYERS = (
     ("agent.web.middleware.isolation", "agent.web.unsent_files"),
     ("agent.web",),
     ("agent.cli.chat",),
-    ("agent", "agent.chat", "agent.cli", "agent.display"),
+    ("agent", "agent.chat", "agent.chat_runs", "agent.cli", "agent.display"),
     ("agent.agent",),
     ("agent.run", "agent.local.connect_by_name"),
     ("agent.runtime.agent_loop",),
@@ -106,6 +106,7 @@ COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.sto
 
 EXCEPTIONS = {
     ("agent.arguments", "agent.tools.presets"),
+    ("agent.runtime.shared_stores", "agent.history.open_store"),
     ("agent.tracing.redaction", "agent.providers.redact"),
     ("agent.transfer.portable", "agent.history.codec"),
     ("agent.web.chat.temporary_memory", "agent.history.memory"),
@@ -179,6 +180,7 @@ DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "googl
 LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
+    ("agent.local.connect_by_name", "agent.local.auto"),
     ("agent.local.connect_by_name", "agent.local.connection"),
     ("agent.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),

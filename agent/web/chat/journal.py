@@ -5,12 +5,13 @@ import logging
 import sys
 from dataclasses import dataclass, replace
 
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage
 
 from agent.errors import AgentError
 from agent.history import Entry, HistoryStore, Note, Record, new_id
 from agent.media.references import new_files, reference_of, with_references
 from agent.media.store import MediaStore
+from agent.messages.repair import open_calls
 from agent.run import Run
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
@@ -134,7 +135,7 @@ class StoreJournal:
 
     def _advance(self, entry: Entry) -> Record:
         timings = entry.note.timings
-        self._open_calls = _open_calls(self._open_calls, entry.message)
+        self._open_calls = open_calls(self._open_calls, entry.message)
         return replace(
             self.record,
             head_id=entry.id,
@@ -145,14 +146,6 @@ class StoreJournal:
             output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
             cost=self.record.cost + (entry.note.cost or 0.0),
         )
-
-
-def _open_calls(before: tuple[str, ...], message: ModelMessage) -> tuple[str, ...]:
-    """Return the calls without a result after this message, if `before` are those before it."""
-    if isinstance(message, ModelResponse):
-        return tuple(part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart))
-    done = {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
-    return tuple(call for call in before if call not in done)
 
 
 async def _end(run: Run) -> None:

@@ -1,0 +1,170 @@
+"""The stored history of one chat: loads the conversation, and saves each message of its runs."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from pydantic_ai.messages import ModelMessage
+
+from agent.context import Context
+from agent.errors import Conflict, HistoryError, NotFound
+from agent.history import PROGRAM, Entry, Note, Record
+from agent.messages.repair import open_calls, unanswered_calls
+from agent.runtime.shared_stores import STORES, StoreAddress
+from agent.suspension import Suspension
+
+
+class ChatHistory:
+    """The conversation `id` of the owner `PROGRAM` in a store. It is the `Journal` of the chat's runs.
+
+    Each message is one save, the prompt before any model request. So a killed process loses at most the message that
+    was being written, and no save overwrites another: a save after somebody else's raises `Conflict`. Use it from one
+    event loop.
+    """
+
+    def __init__(self, address: StoreAddress, id_: str) -> None:
+        self.id = id_
+        self.suspension: Suspension | None = None
+        """The calls that the stored conversation waits with, if its last run was suspended."""
+        self._address = address
+        self._lock = asyncio.Lock()
+        self._is_open = False
+        self._record: Record | None = None
+        self._head_before: str | None = None
+        self._open_calls: tuple[str, ...] = ()
+
+    @property
+    def is_loaded(self) -> bool:
+        """True once the conversation was loaded."""
+        return self._record is not None
+
+    async def load(self, *, again: bool = True) -> Context | None:
+        """Return the stored conversation, or None if it is the one that was loaded or saved last.
+
+        `again=False` loads it only the first time. Raises `ConfigError` and `HistoryError`.
+        """
+        async with self._lock:
+            if self._record is not None and not again:
+                return None
+            if not self._is_open:
+                await STORES.acquire(self._address)
+                self._is_open = True
+            record = await self._find()
+            if (before := self._record) is not None and _is_same(before, record):
+                self._head_before = before.head_id
+                return None
+            entries = await STORES.call(self._address, lambda store: store.history(record)) if record.head_id else []
+            return self._use(record, entries)
+
+    async def claim(self) -> None:
+        """Save the conversation unchanged, so that no other process can resume it, too. Raises `Conflict`."""
+        async with self._lock:
+            assert self._record is not None
+            self._record = await self._save(self._record, [])
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        """Save a message of the current run. See `agent.result.Journal`. Raises `HistoryError`."""
+        async with self._lock:
+            assert self._record is not None
+            entry = Entry(parent_id=self._record.head_id, message=message, note=note)
+            self._open_calls = open_calls(self._open_calls, message)
+            self._record = await self._save(_extended(self._record, entry, self._open_calls), [entry])
+            self.suspension = None
+
+    def undo_run(self) -> None:
+        """Continue from before the current run. What it has stored becomes a branch with the next save."""
+        if self._record is not None:
+            self._record = _at(self._record, self._head_before)
+
+    async def delete(self) -> None:
+        """Remove the conversation from the store. The next message begins another one with the same id."""
+        await self.load(again=False)
+        async with self._lock:
+            with suppress(NotFound):
+                await STORES.call(self._address, lambda store: store.delete(self.id, owner=PROGRAM))
+            self._use(Record(id=self.id, owner=PROGRAM), [])
+
+    async def aclose(self) -> None:
+        """Release the store. A second call does nothing."""
+        async with self._lock:
+            if self._is_open:
+                self._is_open = False
+                await STORES.release(self._address)
+
+    async def _find(self) -> Record:
+        """Return the stored record, or a new one."""
+        try:
+            return await STORES.call(self._address, lambda store: store.get(self.id, owner=PROGRAM))
+        except NotFound:
+            return Record(id=self.id, owner=PROGRAM)
+
+    def _use(self, record: Record, entries: Sequence[Entry]) -> Context:
+        """Continue from a loaded record, without a run that failed at its end. Return the conversation."""
+        kept = _without_failed_run(entries)
+        self._record = _at(record, kept[-1].id if kept else None)
+        self._head_before = self._record.head_id
+        context = Context(session_id=self.id, messages=tuple(entry.message for entry in kept))
+        self._open_calls = tuple(call.tool_call_id for call in unanswered_calls(context.messages)[1])
+        # A resumed run that failed has perhaps made the calls already, so nobody can resume it again.
+        waits = bool(self._open_calls) and len(kept) == len(entries) and kept[-1].note.ended == "suspended"
+        self.suspension = Suspension.of(context, run_id=kept[-1].note.run_id) if waits else None
+        return context
+
+    async def _save(self, record: Record, entries: Sequence[Entry]) -> Record:
+        """Save, or raise an error that says what happened to this chat meanwhile."""
+        try:
+            return await STORES.call(self._address, lambda store: store.save(record, entries))
+        except Conflict as error:
+            raise Conflict(
+                f"The chat {self.id!r} was continued elsewhere meanwhile, so this message was not stored. Nothing was "
+                "overwritten: the next message continues from what is stored now."
+            ) from error
+        except NotFound as error:
+            if record.revision == 0:
+                raise HistoryError(
+                    f"The id {self.id!r} is taken in this store by a conversation of somebody else: choose another id."
+                ) from error
+            raise Conflict(f"The chat {self.id!r} was deleted meanwhile, so this message was not stored.") from error
+
+
+def _is_same(before: Record, now: Record) -> bool:
+    """Return True if nobody has saved the conversation in between, or deleted it and begun another one."""
+    return (before.revision, before.created_at) == (
+        now.revision,
+        now.created_at,
+    ) or before.revision == now.revision == 0
+
+
+def _extended(record: Record, entry: Entry, calls: tuple[str, ...]) -> Record:
+    """Return the record with the entry as its newest, and with the figures of a run that ends with it.
+
+    `calls` are the ids of the calls without a result.
+    """
+    timings = entry.note.timings
+    return replace(
+        record,
+        head_id=entry.id,
+        pending=calls if entry.note.ended == "suspended" else (),
+        input_tokens=record.input_tokens + (timings.input_tokens if timings else 0),
+        output_tokens=record.output_tokens + (timings.output_tokens if timings else 0),
+        cost=record.cost + (entry.note.cost or 0.0),
+    )
+
+
+def _at(record: Record, head_id: str | None) -> Record:
+    """Return the record with its head at another entry. The old head becomes an abandoned branch."""
+    if head_id == record.head_id:
+        return record
+    left = (record.head_id,) if record.head_id else ()
+    return replace(record, head_id=head_id, pending=(), branches=tuple(dict.fromkeys((*record.branches, *left))))
+
+
+def _without_failed_run(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries before the last run if that ended with an error, as a chat goes on after an error."""
+    if not entries or entries[-1].note.ended != "error":
+        return entries
+    failed, last = entries[-1].note.run_id, len(entries)
+    while last and entries[last - 1].note.run_id == failed:
+        last -= 1
+    return entries[:last]
