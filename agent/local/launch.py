@@ -184,17 +184,6 @@ def check_llama() -> None:
         raise LocalModelError(LocalizedText(_LLAMA_ERRORS["not_installed"], {}))
 
 
-def crashed(model: str, times: int) -> LocalModelError:
-    """Return the error for a server that crashes again and again."""
-    return LocalModelError(_("{model} crashed {count} times and is given up.", model=model, count=times))
-
-
-def not_started(error: Exception) -> LocalModelError:
-    """Return the error for a start that failed for an unknown reason."""
-    name = type(error).__name__
-    return LocalModelError(_("The local model could not be started ({error}).", error=f"{name}: {error}"))
-
-
 def _media(known: Family) -> dict[str, int]:
     if not (known.image or known.audio):
         return {}

@@ -10,18 +10,10 @@ from pathlib import Path
 
 from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
 from agent.i18n import _, joined
-from agent.local.launch import (
-    Candidate,
-    Launched,
-    check_llama,
-    crashed,
-    gpu_memory,
-    launch_llama,
-    launch_vllm,
-    not_started,
-)
+from agent.local.launch import Candidate, Launched, check_llama, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess
 from agent.local.progress_bar import ProgressBar
+from agent.local.start_errors import crashed, not_started
 from agent.local.vllm_server import default_model, find_vllm
 from agent.local.weights import BETTER, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import ModelSpec
