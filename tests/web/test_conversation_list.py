@@ -20,7 +20,7 @@ from agent.web.chat import conversation_list
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList, excerpt_parts
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import ExpiredConversations
+from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.transcript import first_words
 from agent.web.chat.visitor import Visitor
@@ -192,7 +192,8 @@ async def test_restart_ends_the_undo_and_housekeeping_erases(
     again = ConversationList(store, page.media, page.running, page.replies)
     with pytest.raises(NotFound):
         await again.restore(ALICE, record.id)
-    assert await ExpiredConversations(store, page.media, again.is_in_use).delete() == 1
+    later = now() + timedelta(seconds=UNDO_SECONDS)  # until then, another replica could undo it
+    assert await ExpiredConversations(store, page.media, again.is_in_use).delete(at=later) == 1
     assert await store.entries(record) == []
 
 
