@@ -1,11 +1,13 @@
 """Finding formulas among the `$...$` of an answer, as most models write them. Prices and code are no formulas."""
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.web.ui import formulas as formulas_module
 from agent.web.ui.formulas import LEFT, MARK, RIGHT, FormulaMarker, mark_formulas
 
 
@@ -79,19 +81,26 @@ def test_marker_accepts_another_text() -> None:
         assert marker.mark(text) == mark_formulas(text)
 
 
-def test_growing_text_takes_linear_time() -> None:
+def test_growing_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     section = "A cost of $5, and $x^2 + y_1$ in a paragraph.\n\n- a list\n- with $z$\n\n```\ncode\n```\n\n"
+    marked, read = list[str](), list[str]()
+    mark, is_apart = formulas_module._mark_paragraph, formulas_module._Lines.is_apart
 
-    def spent(sections: int) -> float:
-        marker, total = FormulaMarker(), 0.0
-        for number in range(sections):
-            text = section * number  # outside the measured time, because its own time is quadratic
-            began = time.process_time()
-            marker.mark(text)
-            total += time.process_time() - began
-        return total
+    def mark_counted(text: str) -> str:
+        marked.append(text)
+        return mark(text)
 
-    assert min(spent(1600) for _ in range(3)) < 20 * min(spent(200) for _ in range(3)), "64 times would be quadratic"
+    def is_apart_counted(lines: Any, line: str) -> bool:
+        read.append(line)
+        return is_apart(lines, line)
+
+    monkeypatch.setattr(formulas_module, "_mark_paragraph", mark_counted)
+    monkeypatch.setattr(formulas_module._Lines, "is_apart", is_apart_counted)
+    marker = FormulaMarker()
+    for number in range(1, 201):
+        marker.mark(section * number)
+    for texts in (marked, read):
+        assert sum(map(len, texts)) < 2 * len(section * 200)
 
 
 @pytest.mark.parametrize(
