@@ -4,7 +4,7 @@ A conversation is a `Record` that points at its newest `Entry`; an entry holds o
 before it. Retry, edit and undo are therefore branches: nothing is overwritten.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -115,3 +115,18 @@ class Record:
     created_at: datetime = field(default_factory=now)
     updated_at: datetime = field(default_factory=now)
     expires_at: datetime | None = None
+
+    def extended(self, entry: "Entry", open_calls: tuple[str, ...]) -> "Record":
+        """Return the record with this entry as its newest, and with the figures of a run that ends with it.
+
+        `open_calls` are the ids of the calls without a result after the entry.
+        """
+        timings = entry.note.timings
+        return replace(
+            self,
+            head_id=entry.id,
+            pending=open_calls if entry.note.ended == "suspended" else (),
+            input_tokens=self.input_tokens + (timings.input_tokens if timings else 0),
+            output_tokens=self.output_tokens + (timings.output_tokens if timings else 0),
+            cost=self.cost + (entry.note.cost or 0.0),
+        )

@@ -69,7 +69,7 @@ class ChatHistory:
             assert self._record is not None
             entry = Entry(parent_id=self._record.head_id, message=message, note=note)
             self._open_calls = open_calls(self._open_calls, message)
-            self._record = await self._save(_extended(self._record, entry, self._open_calls), [entry])
+            self._record = await self._save(self._record.extended(entry, self._open_calls), [entry])
             self.suspension = None
 
     def undo_run(self) -> None:
@@ -134,22 +134,6 @@ def _is_same(before: Record, now: Record) -> bool:
         now.revision,
         now.created_at,
     ) or before.revision == now.revision == 0
-
-
-def _extended(record: Record, entry: Entry, calls: tuple[str, ...]) -> Record:
-    """Return the record with the entry as its newest, and with the figures of a run that ends with it.
-
-    `calls` are the ids of the calls without a result.
-    """
-    timings = entry.note.timings
-    return replace(
-        record,
-        head_id=entry.id,
-        pending=calls if entry.note.ended == "suspended" else (),
-        input_tokens=record.input_tokens + (timings.input_tokens if timings else 0),
-        output_tokens=record.output_tokens + (timings.output_tokens if timings else 0),
-        cost=record.cost + (entry.note.cost or 0.0),
-    )
 
 
 def _at(record: Record, head_id: str | None) -> Record:

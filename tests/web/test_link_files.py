@@ -59,7 +59,7 @@ async def test_files_of_a_page_read_the_chat_once(tmp_path: Path) -> None:
 
 
 async def test_remembered_files_open_no_other_branch() -> None:
-    """What a link showed once is missing as soon as it shows it no more, although its files are remembered."""
+    """A file is missing as soon as its link shows it no more, although the files of the link are remembered."""
     store = MemoryStore()
     first, second, hidden = (f"{digit * 64}.png" for digit in "123")
     entries, edited = chain(prompt("Hi"), names(first)), chain(names(second))

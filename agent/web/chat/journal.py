@@ -134,17 +134,11 @@ class StoreJournal:
             log.warning("the files of a refused message were not removed: %s", error)
 
     def _advance(self, entry: Entry) -> Record:
-        timings = entry.note.timings
         self._open_calls = open_calls(self._open_calls, entry.message)
         return replace(
-            self.record,
-            head_id=entry.id,
-            pending=self._open_calls if entry.note.ended == "suspended" else (),
+            self.record.extended(entry, self._open_calls),
             expires_at=self._periods.until(self.record.owner, running=entry.note.ended is None),
             title=self.record.title or first_words(entry),
-            input_tokens=self.record.input_tokens + (timings.input_tokens if timings else 0),
-            output_tokens=self.record.output_tokens + (timings.output_tokens if timings else 0),
-            cost=self.record.cost + (entry.note.cost or 0.0),
         )
 
 

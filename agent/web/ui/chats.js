@@ -1,9 +1,8 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare }) => {
+({ said, language, $, box, when, hint, links: canShare, root }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
-  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
   const TEMPORARY = "temporary"; // begins the id of a temporary chat; as the id in the address, it begins one

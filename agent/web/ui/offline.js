@@ -1,7 +1,6 @@
 // Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. It is
 // the first script, so that no other one sends the message.
-({ said, box, when }) => {
-  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
+({ said, box, when, root }) => {
   const note = document.createElement("p");
   note.id = "offline";
   note.setAttribute("role", "status");

@@ -1,6 +1,5 @@
 // What the server keeps of the visitor, in the settings: a summary, the download of it, and its deletion.
-({ said, language, $, when }) => {
-  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
+({ said, language, $, when, root }) => {
   let guest = "";
   const make = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);

@@ -1,6 +1,5 @@
 // The read-only links to a chat: a dialog that makes, lists and revokes them. chats.js has its entry in the menu.
-({ said, language, $ }) => {
-  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
+({ said, language, $, root }) => {
   const DAYS = [1, 7, 30, 90];
   let guest = "", chat; // a guest's token, and the id of the chat that the dialog is about
   document.addEventListener("chat-view", ({ detail }) => (guest = detail.guest || guest));

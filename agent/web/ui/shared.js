@@ -22,6 +22,7 @@
     const hidden = setTimeout(done, 100); // a hidden page has no frames
     requestAnimationFrame(() => (clearTimeout(hidden), done()));
   });
+  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
   const known = language in words ? language : "en";
-  return { said: words[known], language: known, $, box: () => $("#composer textarea"), when, hint, frame };
+  return { said: words[known], language: known, $, box: () => $("#composer textarea"), when, hint, frame, root };
 }

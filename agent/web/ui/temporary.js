@@ -1,7 +1,6 @@
 // A temporary chat: its mark, and the requests that keep it on the server while a page shows it. chats.js begins it.
-({ said, language, $, when }) => {
+({ said, language, $, when, root }) => {
   const ASK_MS = 15000;
-  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
   let id = "", guest = "", timer, asking;
 
   const mark = document.createElement("p");

@@ -1,6 +1,5 @@
 // Export and import in the list of chats. chats.js has the entries in the menu of a chat.
-({ said, language, when }) => {
-  const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, "");
+({ said, language, when, root }) => {
   let guest = "";
   document.addEventListener("chat-view", ({ detail }) => (guest = detail.guest || guest));
 
