@@ -1,6 +1,6 @@
 // Addresses messages for edit, retry, undo and branches by their ids. The server never gets a position, because its list may have
 // changed since the page got its own.
-({ $, box }) => {
+({ $, box, write }) => {
   const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button") ?? [])];
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
@@ -20,10 +20,6 @@
     follow();
   };
 
-  const write = (area, text) => {
-    area.value = text;
-    area.dispatchEvent(new Event("input", { bubbles: true }));
-  };
   const begin = (row, text) => {
     editing = { id: row.dataset.message, text };
     setTimeout(() => {

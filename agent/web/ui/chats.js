@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, root }) => {
+({ said, language, $, box, when, hint, links: canShare, write, root }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -568,9 +568,8 @@
   const restoreDraft = () => when("#composer textarea", (area) => {
     const text = drafts.get(shown)?.text;
     if (!text || area.value) return;
-    area.value = text;
     drafts.delete(shown);
-    area.dispatchEvent(new Event("input", { bubbles: true }));
+    write(area, text);
   });
   restoreDraft();
   tell();

@@ -1,6 +1,6 @@
 // Empties the composer once its message is stored. What was typed or attached while it was being sent stays.
-(() => {
-  let sent = { text: "", paths: [] }, seen = "";
+({ box, write }) => {
+  let sent = { text: "", paths: [] }, seen;
   window.composer = {
     // Gets the values that an event sends, and returns them. The one of the composer has files.
     sending: (values) => {
@@ -8,15 +8,16 @@
       sent = { text: value.text, paths: value.files.map(({ path }) => path) };
       return values;
     },
-    // Returns what the composer keeps. Each stored message has a number of its own in the view.
-    rest: (view, value) => {
-      if (!view?.sent || view.sent === seen) return [undefined];
-      seen = view.sent;
-      const text = value?.text ?? "";
-      return [{
-        text: text.startsWith(sent.text) ? text.slice(sent.text.length).trimStart() : text,
-        files: (value?.files ?? []).filter(({ path }) => !sent.paths.includes(path)),
-      }];
+    // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while
+    // Gradio sets it. `stored` has another id for each stored message.
+    empty: (stored, value) => {
+      if (!stored || stored.id === seen) return;
+      seen = stored.id;
+      const text = box().value;
+      if (text.startsWith(sent.text)) write(box(), text.slice(sent.text.length).trimStart());
+      const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");
+      const last = (value?.files ?? []).map(({ path }, n) => (sent.paths.includes(path) ? buttons[n] : undefined)).reverse();
+      last.forEach((button) => button?.click());
     },
   };
-})
+}

@@ -18,7 +18,7 @@ WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
 """Tells the server for which chat the message is."""
 SENT_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
-REST = "(view, value) => window.composer.rest(view, value)"
+EMPTY = "(stored, value) => window.composer.empty(stored, value)"
 SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
@@ -91,8 +91,9 @@ class Events:
         addressed: set[Any] = {widgets.addressed, *self._settings}
         composed: set[Any] = {box, *addressed}
         shown: dict[str, Any] = {"outputs": [box, sending, view], **QUIET}
-        submitted = box.submit(handlers.submit, composed, js=SENT_CHAT, **shown)
-        submitted.success(None, [view, box], box, js=REST, **QUIET)
+        stored = widgets.composer.stored
+        submitted = box.submit(handlers.submit, composed, [box, sending, view, stored], js=SENT_CHAT, **QUIET)
+        submitted.success(None, [stored, box], None, js=EMPTY, **QUIET)
         follow(submitted, has_view=True)
         follow(chatbot.example_select(handlers.example, addressed, js=SHOWN_CHAT, **shown), has_view=True)
         follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))

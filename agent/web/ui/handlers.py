@@ -149,11 +149,11 @@ class Handlers:
     # Actions
 
     async def submit(self, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
-        """Send a message. composer.js empties the composer once the view says that the message is stored."""
-        view = self.widgets.chat.view
+        """Send a message. composer.js empties the composer once `stored` says that the message is stored."""
+        view, stored = self.widgets.chat.view, self.widgets.composer.stored
         async with aclosing(self._submit(values(given)["composer"], given, request)) as sending:
             async for shown in sending:
-                yield shown | ({view: shown[view] | {"sent": uuid4().hex}} if view in shown else {})
+                yield shown | ({stored: {"id": uuid4().hex}} if view in shown else {})
 
     async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a starter example as if it had been typed."""

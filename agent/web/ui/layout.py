@@ -69,7 +69,8 @@ class Chat:
 class Composer:
     """The composer, the model menu, and the texts around them.
 
-    The page's scripts click `fetch`, `give_up` and `look`, and read `fetched`.
+    The page's scripts click `fetch`, `give_up` and `look`, and read `fetched`. `stored` tells composer.js that a message
+    was stored: each one has another value.
     """
 
     links: gr.HTML
@@ -77,6 +78,7 @@ class Composer:
     give_up: gr.Button
     attached: gr.HTML
     sending: gr.HTML
+    stored: gr.JSON
     look: gr.Button
     box: gr.MultimodalTextbox
     model: gr.Dropdown
@@ -244,6 +246,7 @@ def _composer() -> Composer:
     give_up = gr.Button("", elem_id="give-up", visible="hidden")
     attached = gr.HTML(elem_id="attached", padding=False)
     sending = gr.HTML(elem_id="sending", padding=False)
+    stored = gr.JSON(visible=False)
     look = gr.Button("", elem_id="look", visible="hidden")  # clicked by page.js when something was attached
     with gr.Column(elem_id="dock"):
         box = gr.MultimodalTextbox(
@@ -261,4 +264,4 @@ def _composer() -> Composer:
         model = gr.Dropdown([], label=static("model"), container=False, elem_id="model", allow_custom_value=True)
     about = gr.HTML(elem_id="about", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
-    return Composer(links, fetch, give_up, attached, sending, look, box, model, about, fetched)
+    return Composer(links, fetch, give_up, attached, sending, stored, look, box, model, about, fetched)

@@ -1,7 +1,7 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when, hint }) => {
+({ said, $, box, when, hint, write }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
@@ -73,8 +73,7 @@
     const typed = input.value.trim().toLowerCase();
     if (event.key === "Escape") {
       restoring = true;
-      input.value = chosen;
-      input.dispatchEvent(new Event("input", { bubbles: true }));
+      write(input, chosen);
       restoring = false;
     } else if (event.key === "Enter") {
       const exact = names().find((name) => name.getAttribute("aria-label").toLowerCase() === typed);
@@ -203,8 +202,7 @@
     const input = $("#model input");
     if (!model || !input) return;
     input.focus();
-    input.value = model;
-    input.dispatchEvent(new Event("input", { bubbles: true }));
+    write(input, model);
     setTimeout(() => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", code: "Enter", bubbles: true })));
   });
 

@@ -23,6 +23,11 @@
     requestAnimationFrame(() => (clearTimeout(hidden), done()));
   });
   const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
+  // Writes into a text box as the keyboard does, so that Gradio learns of it.
+  const write = (area, text) => {
+    area.value = text;
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+  };
   const known = language in words ? language : "en";
-  return { said: words[known], language: known, $, box: () => $("#composer textarea"), when, hint, frame, root };
+  return { said: words[known], language: known, $, box: () => $("#composer textarea"), when, hint, frame, write, root };
 }
