@@ -246,7 +246,7 @@ def _composer() -> Composer:
     give_up = gr.Button("", elem_id="give-up", visible="hidden")
     attached = gr.HTML(elem_id="attached", padding=False)
     sending = gr.HTML(elem_id="sending", padding=False)
-    stored = gr.JSON(visible=False)
+    stored = gr.JSON(visible=False, elem_id="stored")
     look = gr.Button("", elem_id="look", visible="hidden")  # clicked by page.js when something was attached
     with gr.Column(elem_id="dock"):
         box = gr.MultimodalTextbox(
