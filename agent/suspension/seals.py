@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from hashlib import sha256
@@ -22,10 +22,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError
 from agent.history import now
+from agent.messages.unknown_fields import dropped_fields
 from agent.responses import fix_surrogates
 from agent.suspension import SCHEMA, Suspension
 from agent.suspension.ledgers import Ledger, MemoryLedger, open_ledger
-from agent.suspension.sentences import refused
+from agent.suspension.sentences import of_newer_version, refused
 
 DAY_SECONDS = 24 * 3600.0
 SHORTEST_SECRET = 16
@@ -147,8 +148,14 @@ def _warn_of_second_use() -> None:
 
 def canonical(suspension: Suspension) -> bytes:
     """Return the whole record as canonical JSON in UTF-8: sorted names, no white space, equal for equal records."""
-    (plain,) = cast(list[Any], _RECORDS.dump_python([suspension], mode="json", warnings=False))
-    return fix_surrogates(json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)).encode()
+    return fix_surrogates(
+        json.dumps(_plain(suspension), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    ).encode()
+
+
+def _plain(suspension: Suspension) -> Any:
+    """Return the record as JSON values."""
+    return cast(list[Any], _RECORDS.dump_python([suspension], mode="json", warnings=False))[0]
 
 
 def signed(record: bytes, name: str, secret: str) -> str:
@@ -172,13 +179,15 @@ def _canonical(signature: str) -> bool:
 def _read(record: bytes) -> Suspension:
     """Parse a record. Raises `SuspensionError` for another version; the signature proves that it is not forged.
 
-    A field that this version does not know is refused, too: it would be dropped.
+    A field that this version does not know is refused, too, wherever it is: it would be dropped.
     """
     plain = json.loads(record)
-    if plain.get("schema") != SCHEMA or plain.keys() - {one.name for one in fields(Suspension)}:
+    if plain.get("schema") != SCHEMA:
         raise refused("schema")
     try:
         (suspension,) = _RECORDS.validate_json(b"[" + record + b"]")
     except ValidationError as error:
         raise refused("schema") from error
+    if unknown := sorted(dropped_fields(plain, _plain(suspension))):
+        raise of_newer_version(unknown)
     return suspension

@@ -502,6 +502,32 @@ def test_each_refusal_names_its_reason() -> None:
     assert reason(signed(b'{"schema": 1}', "k2", KEYS["k2"])) == "schema"
 
 
+@pytest.mark.parametrize(
+    ("holder", "path"),
+    [
+        (lambda plain: plain, "tone"),
+        (lambda plain: plain["spent"], "spent.tone"),
+        (lambda plain: plain["pending"][0], "pending[0].tone"),
+        (lambda plain: plain["messages"][1]["parts"][1], "messages[1].parts[1].tone"),
+        (lambda plain: plain["messages"][0], "messages[0].tone"),
+    ],
+    ids=["record", "spent", "pending", "part", "message"],
+)
+def test_unknown_field_of_record_is_named(holder: Callable[[Any], dict[str, Any]], path: str) -> None:
+    newer = record(SEALED)
+    holder(newer)["tone"] = "dry"
+    with pytest.raises(SuspensionError, match=re.escape(repr(path))) as refused:
+        SEALS.open(signed(json.dumps(newer).encode(), "k2", KEYS["k2"]))
+    assert refused.value.reason == "schema"
+
+
+def test_free_fields_of_record_are_kept() -> None:
+    newer = record(SEALED)
+    newer["options"]["tone"] = newer["pending"][0]["arguments"]["tone"] = newer["tools"]["tone"] = "dry"
+    opened = SEALS.open(signed(json.dumps(newer).encode(), "k2", KEYS["k2"]))
+    assert (opened.options["tone"], opened.pending[0].arguments["tone"], opened.tools["tone"]) == ("dry",) * 3
+
+
 def test_old_keys_open_and_first_key_signs() -> None:
     rotated = replace(SEALS, keys={"k3": "the-third-secret-is-longest", **KEYS})
     assert rotated.open(SEALED).owner == "alice"
