@@ -74,9 +74,9 @@ def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
 
 
 def ledger_of(env: Mapping[str, str] = os.environ) -> Ledger:
-    """Return the ledger of SUSPENSION_LEDGER ("file:folder" or "sqlite:///path"), else one in this process's memory.
+    """Return the ledger of SUSPENSION_LEDGER (see `open_ledger`), else one in this process's memory.
 
-    Raises `ConfigError` if the variable names another place.
+    Raises `ConfigError` if the variable names another place, or if the driver is missing.
     """
     address = env.get("SUSPENSION_LEDGER", "").strip()
     return open_ledger(address) if address else _used_here
@@ -88,8 +88,9 @@ class Seals:
 
     A sealed run expires after `seconds` (None: never). The `ledger` remembers the used ones. By default, the keys come
     from SUSPENSION_KEYS or are this process's own, and the ledger comes from SUSPENSION_LEDGER or is in this process's
-    memory. If several processes resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`. With shared
-    keys and no shared ledger, each process could resume a run once: the log has one warning.
+    memory. If several processes resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`, or on
+    several machines a `PostgresLedger` or `RedisLedger`. With shared keys and no shared ledger, each process could
+    resume a run once: the log has one warning.
     """
 
     keys: Mapping[str, str] = field(default_factory=keys_of, repr=False)
@@ -142,7 +143,8 @@ def _warn_of_second_use() -> None:
     """Log the warning at the first call only."""
     log.warning(
         "Suspended runs are sealed with shared keys, but only this process remembers which it has resumed: another "
-        "process can resume one again. Set SUSPENSION_LEDGER=sqlite:///path or file:folder, or pass Seals(ledger=...)."
+        "process can resume one again. Set SUSPENSION_LEDGER to sqlite:///path, file:folder, postgresql://... or "
+        "redis://..., or pass Seals(ledger=...)."
     )
 
 

@@ -43,6 +43,8 @@ from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension import seals as seals_module
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers.postgres import PostgresLedger
+from agent.suspension.ledgers.redis import RedisLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
 from agent.tools import ask_user
@@ -562,7 +564,11 @@ def test_ledger_comes_from_environment(tmp_path: Path) -> None:
     assert isinstance(ledger_of({"SUSPENSION_LEDGER": f"file:{tmp_path}"}), FileLedger)
     for address in (f"sqlite:///{tmp_path}/used.db", f"sqlite:{tmp_path}/used.db"):
         assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), SqliteLedger)
-    for wrong in ("sqlite", "sqlite:", "sqlite:///", "file:", "redis://localhost", str(tmp_path)):
+    for address in ("redis://localhost:6379/0", "rediss://localhost", "unix:///run/redis.sock"):
+        assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), RedisLedger)
+    for address in ("postgresql://ann@localhost:5432/chat", "postgres://localhost/chat"):
+        assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), PostgresLedger)
+    for wrong in ("sqlite", "sqlite:", "sqlite:///", "file:", "redis", "memory:", "mysql://localhost", str(tmp_path)):
         with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is file:folder or sqlite:///path"):
             ledger_of({"SUSPENSION_LEDGER": wrong})
 
