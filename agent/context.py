@@ -1,5 +1,6 @@
 """The state of a conversation as a value: a run takes one and returns a new one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Self, cast
@@ -11,6 +12,7 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.errors import InputError
 from agent.i18n import _
+from agent.messages.unknown_fields import dropped_fields
 
 VERSION = 1
 """The version of the JSON format. A new field, such as files, increases it."""
@@ -37,32 +39,44 @@ class Context:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Context":
-        """Parse the output of `to_json`. Raises `InputError`, also if a newer version wrote it, which can mean more."""
+        """Parse the output of `to_json`. Raises `InputError`, also if a newer version wrote it, which can mean more.
+
+        The error names each field that this version would drop, with its path.
+        """
         try:
-            _check_version(pydantic_core.from_json(text))
-            return _adapter().validate_json(text)
+            plain = pydantic_core.from_json(text)
+            _check_version(plain)
+            context = _adapter().validate_json(text)
+            kept = _adapter().dump_python(context, mode="json", warnings=False)
         except ValidationError as error:
             raise InputError(f"not a context: {error.error_count()} fields do not fit") from error
         except ValueError as error:
             raise InputError(f"not a context: {error}") from error
+        if unknown := sorted(dropped_fields(plain, kept)):
+            raise _of_another_version(context.version, unknown)
+        return context
 
 
 def _check_version(plain: object) -> None:
-    """Raise `InputError` for another version, and for fields that this version would drop."""
+    """Raise `InputError` for another version, which can also have other fields."""
     if not isinstance(plain, dict):
         return
     table = cast(dict[str, Any], plain)
     version = table.get("version", VERSION)
-    unknown = sorted(table.keys() - {one.name for one in fields(Context)})
-    if version != VERSION or unknown:
-        raise InputError(
-            _(
-                "This context was written by another version of this program (format {version}{unknown}). "
-                "Update the program to read it.",
-                version=repr(version),
-                unknown="".join(f", {name!r}" for name in unknown),
-            )
+    if version != VERSION:
+        raise _of_another_version(version, sorted(table.keys() - {one.name for one in fields(Context)}))
+
+
+def _of_another_version(version: object, unknown: Sequence[str]) -> InputError:
+    """Return the error for a version, or for fields, that this version of the program does not know."""
+    return InputError(
+        _(
+            "This context was written by another version of this program (format {version}{unknown}). "
+            "Update the program to read it.",
+            version=repr(version),
+            unknown="".join(f", {name!r}" for name in unknown),
         )
+    )
 
 
 @cache

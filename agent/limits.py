@@ -180,6 +180,24 @@ def explain_limit(kind: Limit | Fault, limits: Limits) -> str:
     return LocalizedText(FAILURE_POLICIES[kind].sentence, values)
 
 
+_WITHHELD = (
+    *("blocked", "blocklist", "content_blocked", "content_filter", "content_filtered", "content_policy"),
+    *("content_policy_violation", "filtered", "guardrail", "guardrail_intervened", "image_prohibited_content"),
+    *("image_recitation", "image_safety", "jailbreak", "model_armor", "moderated", "moderation", "policy_violation"),
+    *("prohibited_content", "recitation", "refusal", "refused", "safety", "sensitive", "spii"),
+)
+"""Finish reasons that mean that the answer was withheld. Servers with an OpenAI API pass on those of their vendor."""
+
+
+def is_withheld(finish_reason: str | None, details: Mapping[str, Any]) -> bool:
+    """Return True if a filter of the provider, or the model, ended the answer.
+
+    `finish_reason` is the library's. It knows few of the reasons, so the provider's own in `details` counts, too.
+    """
+    own = str(details.get("finish_reason") or "").strip().lower().replace("-", "_").replace(" ", "_")
+    return finish_reason == "content_filter" or own in _WITHHELD
+
+
 def explain_filter(details: Mapping[str, Any]) -> str:
     """Return the sentence for an answer that the provider's filter ended, with its category and the provider's words.
 

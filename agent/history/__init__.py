@@ -5,7 +5,7 @@
 
 from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore
 from agent.history.links import NO_LINK, Link, digest_of, new_token
-from agent.history.open_store import STORE_KINDS, open_store
+from agent.history.open_store import STORE_KINDS, needing_driver, open_store
 from agent.history.records import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
@@ -48,6 +48,7 @@ __all__ = [
     "Timings",
     "UnfinishedRun",
     "digest_of",
+    "needing_driver",
     "new_id",
     "new_token",
     "now",

@@ -32,7 +32,7 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
 
             return await JsonStore.open(json_path(url, folder), clock=clock)
         case "postgresql" | "postgres":
-            with _needing_driver("PostgreSQL", "postgres"):
+            with needing_driver("PostgreSQL", "postgres"):
                 from agent.history.postgres import PostgresStore
             return await PostgresStore.open(url, clock=clock)
         case "memory":
@@ -40,7 +40,7 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
 
             return MemoryStore(clock)
         case "redis" | "rediss" | "unix":
-            with _needing_driver("Redis", "redis"):
+            with needing_driver("Redis", "redis"):
                 from agent.history.redis import RedisStore
 
             return RedisStore(url, clock=clock)
@@ -65,7 +65,7 @@ def other_histories(url: str, folder: Path) -> list[Path]:
 
 
 @contextmanager
-def _needing_driver(name: str, extra: str) -> Generator[None]:
+def needing_driver(name: str, extra: str) -> Generator[None]:
     """Turn the error that a driver is missing into a sentence on how to install it."""
     try:
         yield

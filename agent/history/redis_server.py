@@ -90,7 +90,7 @@ class RedisServer:
             except NoScriptError:  # the server has started since
                 return await self._client.eval(script.text, *arguments)
         except (RedisError, OSError) as error:
-            broken = isinstance(error, ConnectionError | OSError) and _refusal(error) is None
+            broken = isinstance(error, ConnectionError | OSError) and refusal_of(error) is None
             if broken and again:
                 return await self._run(script, values, again=False)
             raise self._failure(error) from error
@@ -104,7 +104,7 @@ class RedisServer:
     def _failure(self, error: Exception) -> HistoryError:
         """Return the sentence for an error of the driver. It never has the password."""
         log.debug("Redis at %s: %s", self.address, error)
-        refusal = _refusal(error)
+        refusal = refusal_of(error)
         if refusal is None:
             sentence = _(
                 "The Redis server {address} cannot be reached: start it, or correct SWITCHBOARD_STORE.",
@@ -115,7 +115,7 @@ class RedisServer:
         return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=reason))
 
 
-def _refusal(error: BaseException | None) -> BaseException | None:
+def refusal_of(error: BaseException | None) -> BaseException | None:
     """Return the server's own answer that led to this error, None if it gave none."""
     while error is not None:
         is_answer = isinstance(error, AuthenticationError | ResponseError)

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import httpx2
 from openai import AsyncOpenAI
-from openai.types.chat import chat_completion_chunk
-from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+from openai.types.chat import ChatCompletionChunk, chat_completion_chunk
+from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
@@ -162,6 +162,13 @@ class _Stream(OpenAIStreamedResponse):
     _calls: list[_Call] = field(default_factory=list[_Call], init=False)
     _latest: dict[int | None, _Call] = field(default_factory=dict[int | None, _Call], init=False)
     _tags: ThinkTags = field(default_factory=ThinkTags, init=False)
+
+    async def _validate_response(self) -> AsyncGenerator[ChatCompletionChunk]:
+        # Azure's filter sends a finish reason without a delta, and the library skips such a choice.
+        async for chunk in super()._validate_response():
+            for choice in chunk.choices or ():
+                choice.delta = choice.delta or ChoiceDelta()
+            yield chunk
 
     def _map_part_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         delta = choice.delta

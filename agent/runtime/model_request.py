@@ -14,15 +14,16 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart,
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
 
 from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
-from agent.limits import explain_filter
+from agent.limits import explain_filter, is_withheld
 from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare
 from agent.messages.continuation import without_end_space
 from agent.providers import count_deltas
-from agent.responses import Piece, StreamDecoder, finalize
+from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
 from agent.runtime.retry import Wait, final_error, next_wait, queued
 from agent.runtime.usage_meter import UsageMeter
@@ -35,7 +36,8 @@ class ModelRequests:
     """The model requests of one run, one after the other. Owns the open stream.
 
     `emit` gets each piece of text and reasoning. `on_wait` gets each pause before a retry and each place in the request
-    queue, and None when the wait is over. The `observers` get all events.
+    queue, and None when the wait is over. The `observers` get all events. `withheld_usage` is what the server counted
+    for an answer that was withheld.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ModelRequests:
         observers: Observers,
     ) -> None:
         self.freed_at = 0.0
+        self.withheld_usage: RequestUsage | None = None
         self._run_id, self._plan, self._meter = run_id, plan, meter
         self._emit, self._on_wait, self._observers = emit, on_wait, observers
         self._open: StreamedResponse | None = None
@@ -134,14 +137,28 @@ class ModelRequests:
             raise self._plan.connection.explain(failure) from failure
         finally:
             self.freed_at = monotonic()
-        if _broke_off(stream.get()):
+        return self._checked(stream.get())
+
+    def _checked(self, streamed: ModelResponse) -> ModelResponse:
+        """Return the finished response. Raises `ProviderError` if it broke off, or is withheld and shows nothing."""
+        details = streamed.provider_details or {}
+        response = finalize(streamed, state="complete", seam=self._seam)
+        if is_withheld(streamed.finish_reason, details):
+            response = replace(response, finish_reason="content_filter")
+            # Other providers refuse a blocked prompt with an HTTP error, so this is one, too.
+            if details.get("block_reason") or not self._is_shown(response):
+                self.withheld_usage = response.usage
+                raise ProviderError(explain_filter(details), kind="refusal")
+        elif _broke_off(streamed):
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
-        if (details := stream.get().provider_details or {}).get("block_reason"):
-            raise ProviderError(explain_filter(details), kind="refusal")  # no answer, for other providers an HTTP error
         self._open = None
-        response = finalize(stream.get(), state="complete", seam=self._seam)
         self._meter.count_step(response.usage)
         return response
+
+    def _is_shown(self, response: ModelResponse) -> bool:
+        """Return True if readers of the run see a response for any part of this answer."""
+        kinds = {kind for kind, _ in pieces_of(response)}
+        return bool(kinds - {"reasoning"} if self._plan.options.ignore_reasoning else kinds)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncGenerator[None]:

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from hashlib import sha256
@@ -22,10 +22,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError
 from agent.history import now
+from agent.messages.unknown_fields import dropped_fields
 from agent.responses import fix_surrogates
 from agent.suspension import SCHEMA, Suspension
 from agent.suspension.ledgers import Ledger, MemoryLedger, open_ledger
-from agent.suspension.sentences import refused
+from agent.suspension.sentences import of_newer_version, refused
 
 DAY_SECONDS = 24 * 3600.0
 SHORTEST_SECRET = 16
@@ -73,9 +74,9 @@ def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
 
 
 def ledger_of(env: Mapping[str, str] = os.environ) -> Ledger:
-    """Return the ledger of SUSPENSION_LEDGER ("file:folder" or "sqlite:///path"), else one in this process's memory.
+    """Return the ledger of SUSPENSION_LEDGER (see `open_ledger`), else one in this process's memory.
 
-    Raises `ConfigError` if the variable names another place.
+    Raises `ConfigError` if the variable names another place, or if the driver is missing.
     """
     address = env.get("SUSPENSION_LEDGER", "").strip()
     return open_ledger(address) if address else _used_here
@@ -87,8 +88,9 @@ class Seals:
 
     A sealed run expires after `seconds` (None: never). The `ledger` remembers the used ones. By default, the keys come
     from SUSPENSION_KEYS or are this process's own, and the ledger comes from SUSPENSION_LEDGER or is in this process's
-    memory. If several processes resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`. With shared
-    keys and no shared ledger, each process could resume a run once: the log has one warning.
+    memory. If several processes resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`, or on
+    several machines a `PostgresLedger` or `RedisLedger`. With shared keys and no shared ledger, each process could
+    resume a run once: the log has one warning.
     """
 
     keys: Mapping[str, str] = field(default_factory=keys_of, repr=False)
@@ -141,14 +143,21 @@ def _warn_of_second_use() -> None:
     """Log the warning at the first call only."""
     log.warning(
         "Suspended runs are sealed with shared keys, but only this process remembers which it has resumed: another "
-        "process can resume one again. Set SUSPENSION_LEDGER=sqlite:///path or file:folder, or pass Seals(ledger=...)."
+        "process can resume one again. Set SUSPENSION_LEDGER to sqlite:///path, file:folder, postgresql://... or "
+        "redis://..., or pass Seals(ledger=...)."
     )
 
 
 def canonical(suspension: Suspension) -> bytes:
     """Return the whole record as canonical JSON in UTF-8: sorted names, no white space, equal for equal records."""
-    (plain,) = cast(list[Any], _RECORDS.dump_python([suspension], mode="json", warnings=False))
-    return fix_surrogates(json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)).encode()
+    return fix_surrogates(
+        json.dumps(_plain(suspension), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    ).encode()
+
+
+def _plain(suspension: Suspension) -> Any:
+    """Return the record as JSON values."""
+    return cast(list[Any], _RECORDS.dump_python([suspension], mode="json", warnings=False))[0]
 
 
 def signed(record: bytes, name: str, secret: str) -> str:
@@ -172,13 +181,15 @@ def _canonical(signature: str) -> bool:
 def _read(record: bytes) -> Suspension:
     """Parse a record. Raises `SuspensionError` for another version; the signature proves that it is not forged.
 
-    A field that this version does not know is refused, too: it would be dropped.
+    A field that this version does not know is refused, too, wherever it is: it would be dropped.
     """
     plain = json.loads(record)
-    if plain.get("schema") != SCHEMA or plain.keys() - {one.name for one in fields(Suspension)}:
+    if plain.get("schema") != SCHEMA:
         raise refused("schema")
     try:
         (suspension,) = _RECORDS.validate_json(b"[" + record + b"]")
     except ValidationError as error:
         raise refused("schema") from error
+    if unknown := sorted(dropped_fields(plain, _plain(suspension))):
+        raise of_newer_version(unknown)
     return suspension

@@ -1,9 +1,9 @@
 """The reasons why a suspended run cannot be resumed, as sentences by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from agent.errors import SuspensionError, SuspensionReason
-from agent.i18n import N_, LocalizedText
+from agent.i18n import N_, LocalizedText, _, joined
 
 SENTENCES: Mapping[SuspensionReason, str] = {
     "tampered": N_("This is not a suspended run as it was sealed: something in it was changed."),
@@ -24,3 +24,10 @@ SENTENCES: Mapping[SuspensionReason, str] = {
 def refused(reason: SuspensionReason, **values: str) -> SuspensionError:
     """Return the error for that reason."""
     return SuspensionError(LocalizedText(SENTENCES[reason], values), reason=reason)
+
+
+def of_newer_version(unknown: Sequence[str]) -> SuspensionError:
+    """Return the error for a record with these fields, given by their paths, which this version does not know."""
+    names = ", ".join(map(repr, unknown))
+    told = [LocalizedText(SENTENCES["schema"]), _("It has fields that are not known here: {fields}.", fields=names)]
+    return SuspensionError(joined(told), reason="schema")

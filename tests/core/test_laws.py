@@ -113,11 +113,16 @@ def expected(script: Sequence[Step], limits: Limits, *, hidden: bool = False) ->
         if act is not None:
             fault = cast(Act, step.items[act]).do == "fail"
             return [*out, *([("error", "The connection broke.")] if fault else [])], "error" if fault else "cancelled"
+        calls = [item for item in items if isinstance(item, Call)]
+        seen = [*spoken([item for item in items if isinstance(item, Words)], hidden=hidden), *calls]
+        if (step.reason or step.finish == "content_filter") and not step.blocked:
+            category = step.reason.lower().replace("_", " ")
+            sentence = f"The provider withheld the answer{f' (category: {category})' if category else ''}."
+            return (out, "content_filter") if seen else ([*out, ("error", sentence)], "error")
         if step.finish in (None, "error"):
             return [*out, ("error", "The answer broke off: the model server ended it too early.")], "error"
         if step.blocked:
             return [*out, ("error", f"The provider withheld the answer (category: {step.blocked}).")], "error"
-        calls = [item for item in items if isinstance(item, Call)]
         if not calls:
             return out, cast(str, step.finish)
         out += [("tool_call", call.name) for call in calls]
@@ -154,6 +159,9 @@ def in_order_of_calls(said: list[Said]) -> list[Said]:
 @example([Step([Words("reasoning", ["a"]), Words("output_text", ["\r", "\n\r\nb"])])], Limits())
 @example([Step([Words("reasoning", ["\n\n"]), Words("output_text", ["\n\n", "b"])])], Limits())
 @example([Step([], "content_filter", "safety")], Limits())
+@example([Step([], "content_filter")], Limits())
+@example([Step([], None, reason="recitation")], Limits())
+@example([Step([Words("output_text", ["a"])], "error", reason="SAFETY")], Limits())
 def test_bubbles_are_maximal_and_complete(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     said, reason = expected(script, limits)
@@ -162,6 +170,7 @@ def test_bubbles_are_maximal_and_complete(script: list[Step], limits: Limits) ->
 
 @QUICK
 @given(steps(), LIMITS)
+@example([Step([Words("reasoning", ["Hm."])], "content_filter")], Limits())
 @example(
     [Step([Words("output_text", ["One."]), Words("reasoning", ["Hm."]), Words("output_text", ["\nTwo."])])], Limits()
 )

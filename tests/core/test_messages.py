@@ -33,7 +33,7 @@ from agent.messages.adapt import adapt_and_prepare
 from agent.messages.openai import from_openai, to_openai
 from agent.messages.prompt import to_messages
 from agent.messages.repair import UNANSWERED, keep_newest, prepare_messages, repair
-from tests.support.strategies import TEXT
+from tests.support.strategies import TEXT, conversations
 from tests.tiers import examples
 
 PICTURE = Image.from_pillow(Pillow.new("RGB", (2, 3), "red"))
@@ -367,3 +367,53 @@ def test_context_of_newer_version_is_refused(more: dict[str, Any]) -> None:
     text = json.dumps({**json.loads(Context(messages=(hello(),)).to_json()), **more})
     with pytest.raises(InputError, match="another version of this program"):
         Context.from_json(text)
+
+
+def json_objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every JSON object within a value, with its path."""
+    if isinstance(value, dict):
+        yield path, value
+        for name, one in value.items():
+            yield from json_objects(one, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from json_objects(one, f"{path}[{number}]")
+
+
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@given(conversations(), st.data())
+def test_field_of_context_is_kept_or_named(messages: list[ModelMessage], data: st.DataObject) -> None:
+    plain = json.loads(Context(messages=tuple(messages)).to_json())
+    assert json.loads(Context.from_json(json.dumps(plain)).to_json()) == plain
+    path, holder = data.draw(st.sampled_from([*json_objects(plain)]))
+    holder["tone"] = 1
+    refused = ""
+    try:
+        again = Context.from_json(json.dumps(plain)).to_json()
+    except InputError as error:
+        refused = str(error)
+    else:
+        assert json.loads(again) == plain, "a field was dropped silently"
+    if refused:
+        assert "another version of this program" in refused
+        assert repr(f"{path}.tone" if path else "tone") in refused
+
+
+def test_new_field_of_picture_is_not_dropped() -> None:
+    plain = json.loads(Context(messages=(ModelRequest([UserPromptPart(["see", PICTURE])]),)).to_json())
+    plain["messages"][0]["parts"][0]["content"][1]["depth"] = 8
+    with pytest.raises(InputError, match=r"messages\[0\]\.parts\[0\]\.content\[1\]\.depth"):
+        Context.from_json(json.dumps(plain))
+
+
+def test_former_names_of_fields_are_read() -> None:
+    plain = json.loads(Context(messages=(said(),)).to_json())
+    answer = plain["messages"][0]
+    for old, new in (("vendor_details", "provider_details"), ("vendor_id", "provider_response_id")):
+        del answer[new]
+        answer[old] = {"a": 1} if old == "vendor_details" else "id"
+    answer["usage"] = {"requests": 1, "request_tokens": 3, "response_tokens": 4, "total_tokens": 7}
+    (message,) = Context.from_json(json.dumps(plain)).messages
+    assert isinstance(message, ModelResponse)
+    assert (message.provider_details, message.provider_response_id) == ({"a": 1}, "id")
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 4)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
 
 from agent import Agent, Context, Endpoint, InputError, Limits, Run, connect, tool
-from agent.errors import AgentError, Conflict
+from agent.errors import AgentError, Conflict, ProviderError
 from agent.history import Note
 from agent.limits import explain_filter
 from agent.messages.openai import to_openai
@@ -380,7 +380,10 @@ async def test_time_limit_says_why(agent: Agent, server: Running, script: str) -
         ("!text Hello there", "stop", "Hello there"),
         ("!length 2", "length", "## word0 word1 "),
         ("!filter 2", "content_filter", "## word0 word1 "),
-        ("!refusal No.", "content_filter", ""),
+        ("!filter 0", "error", ""),
+        ("!refusal No.", "error", ""),
+        ('!json [{"finish": "recitation"}]', "error", ""),
+        ('!json [{"content": "a"}, {"finish": "safety"}]', "content_filter", "a"),
         ("!cut 2", "error", "## word0 word1 "),
         ("!reset 2", "error", "## word0 word1 "),
         ("!error-event 2", "error", "## word0 word1 "),
@@ -433,17 +436,38 @@ async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None
 
 
 @pytest.mark.parametrize(
-    ("script", "sentence"),
+    ("script", "reason", "sentence"),
     [
-        ("!filter 2", "The provider withheld the answer."),
-        ("!refusal I cannot help with that.", 'The provider withheld the answer. "I cannot help with that".'),
+        ("!filter 2", "content_filter", "The provider withheld the answer."),
+        ("!filter 0", "error", "The provider withheld the answer."),
+        ("!refusal I cannot help with that.", "error", 'The provider withheld the answer. "I cannot help with that".'),
+        ('!json [{"finish": "SAFETY"}]', "error", "The provider withheld the answer (category: safety)."),
     ],
 )
-async def test_withheld_answer_says_so(agent: Agent, script: str, sentence: str) -> None:
+async def test_withheld_answer_says_so(agent: Agent, script: str, reason: str, sentence: str) -> None:
     run = agent.run(script)
     result = await run
-    assert (result.finish_reason, result.note.detail) == ("content_filter", sentence)
-    assert not any(response.type == "error" for response in run.responses)
+    assert (result.finish_reason, result.note.detail) == (reason, sentence)
+    errors = [response.content for response in run.responses if response.type == "error"]
+    assert errors == ([sentence] if reason == "error" else [])
+    if errors:
+        with pytest.raises(ProviderError, match="withheld") as caught:
+            result.checked()
+        assert caught.value.kind == "refusal"
+
+
+async def test_withheld_second_answer_says_so(agent: Agent, server: Running) -> None:
+    run = with_tools(agent, quick).run("!tool quick {} !filter 0")
+    await run
+    assert [one.type for one in run.responses] == ["tool_call", "tool_call_result", "error"]
+    await assert_continues(agent, server, run)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_withheld_answer_after_hidden_reasoning(agent: Agent, hidden: bool) -> None:
+    run = agent.run('!json [{"reasoning": "Hm."}, {"finish": "content_filter"}]', ignore_reasoning=hidden)
+    await run
+    assert [one.type for one in run.responses] == (["error"] if hidden else ["reasoning"])
 
 
 @pytest.mark.parametrize(

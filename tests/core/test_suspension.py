@@ -43,6 +43,8 @@ from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension import seals as seals_module
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers.postgres import PostgresLedger
+from agent.suspension.ledgers.redis import RedisLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
 from agent.tools import ask_user
@@ -502,6 +504,32 @@ def test_each_refusal_names_its_reason() -> None:
     assert reason(signed(b'{"schema": 1}', "k2", KEYS["k2"])) == "schema"
 
 
+@pytest.mark.parametrize(
+    ("holder", "path"),
+    [
+        (lambda plain: plain, "tone"),
+        (lambda plain: plain["spent"], "spent.tone"),
+        (lambda plain: plain["pending"][0], "pending[0].tone"),
+        (lambda plain: plain["messages"][1]["parts"][1], "messages[1].parts[1].tone"),
+        (lambda plain: plain["messages"][0], "messages[0].tone"),
+    ],
+    ids=["record", "spent", "pending", "part", "message"],
+)
+def test_unknown_field_of_record_is_named(holder: Callable[[Any], dict[str, Any]], path: str) -> None:
+    newer = record(SEALED)
+    holder(newer)["tone"] = "dry"
+    with pytest.raises(SuspensionError, match=re.escape(repr(path))) as refused:
+        SEALS.open(signed(json.dumps(newer).encode(), "k2", KEYS["k2"]))
+    assert refused.value.reason == "schema"
+
+
+def test_free_fields_of_record_are_kept() -> None:
+    newer = record(SEALED)
+    newer["options"]["tone"] = newer["pending"][0]["arguments"]["tone"] = newer["tools"]["tone"] = "dry"
+    opened = SEALS.open(signed(json.dumps(newer).encode(), "k2", KEYS["k2"]))
+    assert (opened.options["tone"], opened.pending[0].arguments["tone"], opened.tools["tone"]) == ("dry",) * 3
+
+
 def test_old_keys_open_and_first_key_signs() -> None:
     rotated = replace(SEALS, keys={"k3": "the-third-secret-is-longest", **KEYS})
     assert rotated.open(SEALED).owner == "alice"
@@ -536,7 +564,11 @@ def test_ledger_comes_from_environment(tmp_path: Path) -> None:
     assert isinstance(ledger_of({"SUSPENSION_LEDGER": f"file:{tmp_path}"}), FileLedger)
     for address in (f"sqlite:///{tmp_path}/used.db", f"sqlite:{tmp_path}/used.db"):
         assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), SqliteLedger)
-    for wrong in ("sqlite", "sqlite:", "sqlite:///", "file:", "redis://localhost", str(tmp_path)):
+    for address in ("redis://localhost:6379/0", "rediss://localhost", "unix:///run/redis.sock"):
+        assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), RedisLedger)
+    for address in ("postgresql://ann@localhost:5432/chat", "postgres://localhost/chat"):
+        assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), PostgresLedger)
+    for wrong in ("sqlite", "sqlite:", "sqlite:///", "file:", "redis", "memory:", "mysql://localhost", str(tmp_path)):
         with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is file:folder or sqlite:///path"):
             ledger_of({"SUSPENSION_LEDGER": wrong})
 

@@ -107,6 +107,8 @@ COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.sto
 EXCEPTIONS = {
     ("agent.arguments", "agent.tools.presets"),
     ("agent.runtime.shared_stores", "agent.history.open_store"),
+    ("agent.suspension.ledgers.postgres", "agent.history.postgres_address"),
+    ("agent.suspension.ledgers.redis", "agent.history.redis_server"),
     ("agent.tracing.redaction", "agent.providers.redact"),
     ("agent.transfer.portable", "agent.history.codec"),
     ("agent.web.chat.temporary_memory", "agent.history.memory"),
@@ -117,9 +119,10 @@ EXCEPTIONS = {
 """... and except for these imports."""
 
 STORES = ("memory", "json_files", "sqlite", "redis", "postgres")
+LEDGERS = ("files", "sqlite", "postgres", "redis")
 INDEPENDENT = (
     tuple(f"agent.history.{name}" for name in STORES),
-    ("agent.suspension.ledgers.files", "agent.suspension.ledgers.sqlite"),
+    tuple(f"agent.suspension.ledgers.{name}" for name in LEDGERS),
 )
 """Siblings that never import each other. Code that two of them share is in a module beside them."""
 
@@ -141,18 +144,21 @@ HOMES = {
             "sqlite_schema",
         )
     ),
-    "redis": ("agent.history.redis_server",),
-    "psycopg": tuple(
-        f"agent.history.{name}"
-        for name in (
-            "postgres",
-            "postgres_address",
-            "postgres_database",
-            "postgres_links",
-            "postgres_replicas",
-            "postgres_runs",
-            "postgres_schema",
-        )
+    "redis": ("agent.history.redis_server", "agent.suspension.ledgers.redis"),
+    "psycopg": (
+        *(
+            f"agent.history.{name}"
+            for name in (
+                "postgres",
+                "postgres_address",
+                "postgres_database",
+                "postgres_links",
+                "postgres_replicas",
+                "postgres_runs",
+                "postgres_schema",
+            )
+        ),
+        "agent.suspension.ledgers.postgres",
     ),
     "psycopg_pool": ("agent.history.postgres_database",),
     "fsspec": (),
@@ -186,8 +192,7 @@ LAZY = {
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
     ("agent.media.sandbox_limits", "agent.system.rlimits"),
-    ("agent.suspension.ledgers", "agent.suspension.ledgers.files"),
-    ("agent.suspension.ledgers", "agent.suspension.ledgers.sqlite"),
+    *(("agent.suspension.ledgers", f"agent.suspension.ledgers.{name}") for name in LEDGERS),
 }
 """Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
 

@@ -221,6 +221,14 @@ CASES = {
         [("output_text", "I")],
         "content_filter",
     ),
+    "refusal of everything": Case(
+        [reply(begin(), ends("refusal", details={"type": "refusal", "category": "cyber", "explanation": "No."}))],
+        [("error", 'The provider withheld the answer (category: cyber). "No".')],
+        "error",
+    ),
+    "refusal without details": Case(
+        [reply(begin(), ends("refusal"))], [("error", "The provider withheld the answer.")], "error"
+    ),
     "pause_turn": Case([reply(begin(), text(0, "Wait."), ends("pause_turn"))], [("output_text", "Wait.")]),
     "a reason from the future": Case([reply(begin(), text(0, "Hi."), ends("moon_phase"))], [("output_text", "Hi.")]),
     "overloaded in the stream": Case(

@@ -71,6 +71,11 @@ def called(**arguments: Any) -> tuple[str, Any]:
     return "tool_call", {"name": "weather", "arguments": arguments}
 
 
+def withheld(reason: str) -> tuple[str, Any]:
+    category = reason.lower().replace("_", " ")
+    return "error", f"The provider withheld the answer (category: {category})."
+
+
 def answered(city: str) -> tuple[str, Any]:
     return "tool_call_result", {"name": "weather", "content": f"Sunny in {city}.", "is_error": False}
 
@@ -118,7 +123,13 @@ CASES = {
     ),
     "MAX_TOKENS": Case([reply(chunk(text("Once")), end("MAX_TOKENS"))], [("output_text", "Once")], "length"),
     "SAFETY": Case([reply(chunk(text("I")), end("SAFETY"))], [("output_text", "I")], "content_filter"),
-    "PROHIBITED_CONTENT": Case([reply(end("PROHIBITED_CONTENT"))], [], "content_filter"),
+    **{
+        reason: Case([reply(end(reason))], [withheld(reason)], "error")
+        for reason in ("PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "MODEL_ARMOR", "IMAGE_RECITATION")
+    },
+    "SAFETY with thoughts alone": Case(
+        [reply(chunk(thought("Hm.")), end("SAFETY"))], [("reasoning", "Hm.")], "content_filter"
+    ),
     "RECITATION": Case([reply(chunk(text("I")), end("RECITATION"))], [("output_text", "I")], "content_filter"),
     "MALFORMED_FUNCTION_CALL": Case([reply(end("MALFORMED_FUNCTION_CALL"))], [BROKEN], "error", None),
     "UNEXPECTED_TOOL_CALL": Case([reply(end("UNEXPECTED_TOOL_CALL"))], [BROKEN], "error", None),
@@ -156,7 +167,7 @@ CASES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:MOON_PHASE is not a valid FinishReason")
+@pytest.mark.filterwarnings("ignore:[A-Z_]+ is not a valid FinishReason")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)

@@ -238,9 +238,25 @@ CASES = [
     Case(
         "refusal",
         [reply(ROLE, chunk(refusal="I can't"), chunk(refusal=" help."), *ending())],
-        [],
-        finish="content_filter",
-        detail='The provider withheld the answer. "I can\'t help".',
+        **failing('The provider withheld the answer. "I can\'t help".'),
+    ),
+    Case(
+        "filtered from the beginning",
+        [reply(ROLE, *ending("content_filter"))],
+        **failing("The provider withheld the answer."),
+    ),
+    Case(
+        "filtered without a delta",
+        [reply(ROLE, {"choices": [{"index": 0, "delta": None, "finish_reason": "content_filter"}]})],
+        **failing("The provider withheld the answer."),
+    ),
+    *(
+        Case(
+            f"withheld: {reason}",
+            [reply(ROLE, *ending(reason))],
+            **failing(f"The provider withheld the answer (category: {reason.lower()})."),
+        )
+        for reason in ("SAFETY", "recitation", "blocklist")
     ),
     Case(
         "length",

@@ -164,9 +164,24 @@ CASES = [
     Case(
         "refusal",
         [reply(created(), refusal("I can't help with that."), completed())],
-        [],
+        **failing('The provider withheld the answer. "I can\'t help with that".'),
+    ),
+    Case(
+        "refusal after text",
+        [reply(created(), text("Well"), refusal("No, I can't."), completed())],
+        [("output_text", "Well")],
         finish="content_filter",
-        detail='The provider withheld the answer. "I can\'t help with that".',
+        detail='The provider withheld the answer. "No, I can\'t".',
+    ),
+    Case(
+        "filtered from the beginning",
+        [reply(created(), incomplete("content_filter"))],
+        **failing("The provider withheld the answer."),
+    ),
+    Case(
+        "withheld for a reason of its own",
+        [reply(created(), incomplete("safety"))],
+        **failing("The provider withheld the answer (category: safety)."),
     ),
     Case(
         "cut at the longest answer",

@@ -59,12 +59,14 @@ class Act:
 class Step:
     """One model response: the items that it streams, and its finish reason (None: it ends without one).
 
-    `blocked` is the category for which the provider refused the prompt itself, as Google does.
+    `blocked` is the category for which the provider refused the prompt itself, as Google does. `reason` is the
+    provider's own finish reason.
     """
 
     items: Sequence[Words | Call | Act]
     finish: FinishReason | None = "stop"
     blocked: str = ""
+    reason: str = ""
 
 
 @dataclass
@@ -109,6 +111,8 @@ class Parts(StreamedResponse):
         self.finish_reason = self.step.finish
         if self.step.blocked:
             self.provider_details = {"block_reason": self.step.blocked.upper()}
+        if self.step.reason:
+            self.provider_details = {"finish_reason": self.step.reason}
 
     async def close_stream(self) -> None:
         """Do nothing, because nothing is open."""

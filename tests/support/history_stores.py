@@ -22,6 +22,8 @@ from agent.history.postgres import PostgresStore
 from agent.history.sqlite import SqliteStore
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers.postgres import PostgresLedger
+from agent.suspension.ledgers.redis import RedisLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.web.chat.temporary_memory import TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
@@ -136,8 +138,20 @@ MORE: dict[str, dict[str, Any]] = {
         "ledger": lambda folder: SqliteLedger(folder / "history.db"),
     },
     "json": {"processes": True, "raw": in_files},
-    "postgres": {"processes": True, "replicas": True, "raw": in_tables, "queries": logged},
-    "redis": {"processes": True, "replicas": True, "raw": redis_servers.everything, "queries": redis_servers.traced},
+    "postgres": {
+        "processes": True,
+        "replicas": True,
+        "raw": in_tables,
+        "queries": logged,
+        "ledger": lambda folder: PostgresLedger(postgres_server.url_of(folder)),
+    },
+    "redis": {
+        "processes": True,
+        "replicas": True,
+        "raw": redis_servers.everything,
+        "queries": redis_servers.traced,
+        "ledger": lambda folder: RedisLedger(redis_servers.shared_url(folder)),
+    },
 }
 """Further fields of the `Subject` of a store, for the laws that need them."""
 

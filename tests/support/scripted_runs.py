@@ -52,6 +52,13 @@ WORDS = st.builds(Words, st.sampled_from(["output_text", "reasoning"]), chunks()
 OUTCOMES = ["fine", "plain", "silent", "broken", "typed", "slow", "no_such_tool", "stopper"]
 ARGUMENTS = st.sampled_from(["{}", "", '{"x": 3}', '{"x": "three"}', '{"x": ', "[1]", "null", '{"x": "\\ud83d"}'])
 CALLS = st.builds(Call, st.sampled_from(OUTCOMES), ARGUMENTS, st.sampled_from([None, "", "a", "b"]))
+WITHHELD = st.builds(
+    Step,
+    st.lists(WORDS, max_size=2),
+    st.sampled_from(["content_filter", None, "error"]),
+    reason=st.sampled_from(["SAFETY", "recitation", "BLOCKLIST", "Model-Armor", "refused"]),
+)
+"""Answers that are withheld, whether the library knows the provider's finish reason or not."""
 ACTS = st.builds(Act, st.sampled_from(["cancel", "fail", "hang"]))
 
 
@@ -62,9 +69,11 @@ def steps(draw: st.DrawFn) -> list[Step]:
     for _ in range(draw(st.integers(0, 2))):
         items = draw(st.lists(WORDS, max_size=3)) + draw(st.lists(CALLS, min_size=1, max_size=3))
         out.append(Step(draw(st.permutations(items)), draw(st.sampled_from(["tool_call", "stop"]))))
-    finish = draw(st.sampled_from(["stop", "length", "content_filter", "error", None, "blocked"]))
+    finish = draw(st.sampled_from(["stop", "length", "content_filter", "error", None, "blocked", "withheld"]))
     if finish == "blocked":
         out.append(Step([], "content_filter", draw(st.sampled_from(["safety", "other"]))))
+    elif finish == "withheld":
+        out.append(draw(WITHHELD))
     else:
         out.append(Step(draw(st.lists(WORDS, max_size=5)), cast(Any, finish)))
     if draw(st.booleans()):

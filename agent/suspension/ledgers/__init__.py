@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.errors import ConfigError
-from agent.history import now
+from agent.history import needing_driver, now
 
 
 class Ledger(Protocol):
@@ -37,20 +37,31 @@ class MemoryLedger:
 
 
 def open_ledger(address: str) -> Ledger:
-    """Return the ledger that the address names: "file:folder", "sqlite:///path" or "sqlite:path".
+    """Return the ledger that the address names: "file:folder", "sqlite:///path", or a server's URL as for a history.
 
-    Raises `ConfigError` for any other address. It is not opened before its first use.
+    Raises `ConfigError` for any other address, and if the driver is missing. It is not opened before its first use.
     """
     kind, _, place = address.partition(":")
-    place = place.removeprefix("///")
+    path = place.removeprefix("///")
     match kind:
-        case "file" if place:
+        case "file" if path:
             from agent.suspension.ledgers.files import FileLedger
 
-            return FileLedger(Path(place).expanduser())
-        case "sqlite" if place:
+            return FileLedger(Path(path).expanduser())
+        case "sqlite" if path:
             from agent.suspension.ledgers.sqlite import SqliteLedger
 
-            return SqliteLedger(Path(place).expanduser())
-        case _:
-            raise ConfigError(f"There is no ledger at {address!r}. SUSPENSION_LEDGER is file:folder or sqlite:///path.")
+            return SqliteLedger(Path(path).expanduser())
+        case "postgresql" | "postgres" if place:
+            with needing_driver("PostgreSQL", "postgres"):
+                from agent.suspension.ledgers.postgres import PostgresLedger
+            return PostgresLedger(address)
+        case "redis" | "rediss" | "unix" if place:
+            with needing_driver("Redis", "redis"):
+                from agent.suspension.ledgers.redis import RedisLedger
+            return RedisLedger(address)
+        case _:  # the rest of the address can have a password
+            raise ConfigError(
+                f"There is no ledger of the kind {kind!r}. SUSPENSION_LEDGER is file:folder or sqlite:///path, or the "
+                "URL of a server: postgresql://user:password@host:5432/database or redis://host:6379/0."
+            )

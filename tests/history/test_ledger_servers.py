@@ -1,0 +1,112 @@
+"""Ledgers on a server: two processes race for one suspended run, and the sentences about a server that is missing.
+
+What all ledgers promise is in `agent.history.conformance.ledgers`.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.suspension import Suspension
+from agent.suspension.ledgers import open_ledger
+from agent.suspension.ledgers.postgres import PostgresLedger
+from agent.suspension.ledgers.redis import RedisLedger
+from agent.suspension.seals import Seals, ledger_of
+from tests.support import postgres_server, redis_servers
+
+ROOT = Path(__file__).parents[2]
+KEYS = {"k1": "a secret that all processes have"}
+URLS = {"postgres": postgres_server.url_of, "redis": redis_servers.shared_url}
+
+RESUMER = """
+import asyncio, sys
+from agent.errors import SuspensionError
+from agent.suspension.seals import Seals
+
+async def main(sealed):
+    seals = Seals(keys={"k1": "a secret that all processes have"})
+    suspension = seals.open(sealed)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        await seals.use(suspension)
+    except SuspensionError as refused:
+        print(refused.reason)
+    else:
+        print("resumed")
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", URLS)
+def test_one_of_two_processes_resumes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUSPENSION_LEDGER", URLS[kind](tmp_path))
+    sealed = Seals(keys=KEYS).seal(Suspension(session_id="s", messages=(), pending=()))
+    command = [sys.executable, "-c", RESUMER, sealed]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    racers = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    assert sorted(racer.communicate(timeout=60)[0] for racer in racers) == ["resumed\n", "used\n"]
+
+
+@pytest.mark.slow
+async def test_refusing_server_is_named_without_password(tmp_path: Path) -> None:
+    with (
+        redis_servers.running(tmp_path / "redis", "--requirepass", "right") as url,
+        pytest.raises(HistoryError, match="cannot be used") as refused,
+    ):
+        await RedisLedger(url.replace("unix://", "unix://:wrong-word@")).use("a", None)
+    assert "wrong-word" not in str(refused.value)
+    url = postgres_server.url_of(tmp_path)
+    with pytest.raises(HistoryError, match="cannot be used") as refused:
+        await PostgresLedger(f"{url.partition('?')[0]}?options=-cdefault_transaction_read_only%3Don").use("a", None)
+
+
+@pytest.mark.parametrize("url", ["redis://:wrong-word@127.0.0.1:1/0", "postgresql://ann:wrong-word@127.0.0.1:1/used"])
+async def test_missing_server_is_named(url: str) -> None:
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1 cannot be reached.*SUSPENSION_LEDGER") as away:
+        await open_ledger(url).use("a", None)
+    assert "wrong-word" not in str(away.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:wrong-word/@host:port/0",
+        "redis://host:6379/?db=x",
+        "postgresql://ann:wrong-word@x@host/a",
+        "mysql://:wrong-word@a",
+    ],
+)
+def test_unreadable_url_is_refused_without_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is") as refused:
+        ledger_of({"SUSPENSION_LEDGER": url})
+    assert "wrong-word" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("driver", "url"), [("psycopg", "postgresql://localhost/a"), ("redis", "redis://localhost")])
+def test_missing_driver_of_ledger_is_named(driver: str, url: str) -> None:
+    script = f"""
+import sys
+sys.modules[{driver!r}] = None
+from agent.errors import ConfigError
+from agent.suspension.seals import ledger_of
+try:
+    ledger_of({{"SUSPENSION_LEDGER": {url!r}}})
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert "pip install -r requirements-stores.txt" in done.stdout, done.stderr
