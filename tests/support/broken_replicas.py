@@ -73,8 +73,13 @@ class KeepsForTheDead(RedisReplicas):
 
 
 FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
-    TakesLiving: ("run_of_living_replica_is_not_lost", "run_of_replica_that_left_is_lost", "one_of_many_takers_wins"),
-    LosesLiving: ("run_of_living_replica_is_not_lost",),
+    TakesLiving: (
+        "run_of_living_replica_is_not_lost",
+        "run_of_replica_that_left_is_lost",
+        "one_of_many_takers_wins",
+        "runs_of_deleted_conversation_are_not_lost",
+    ),
+    LosesLiving: ("run_of_living_replica_is_not_lost", "dead_and_stopped_replicas_lose_their_runs"),
     LosesNothing: ("run_of_replica_that_left_is_lost", "run_of_unjoined_process_is_lost_to_replicas"),
     HasNoFence: ("only_replica_of_a_run_writes_it",),
     ForgetsOwners: ("stop_reaches_the_replica_of_a_run", "watching_reaches_the_replica_of_a_run"),
