@@ -1,4 +1,5 @@
 """The scripts for the replicas of a Redis history. `replicas` is a sorted set: by id, when each was last seen.
+`reserved` is a hash: by id, the bytes that each is about to store, as JSON.
 
 Times are the server's own, in seconds. A run's hash has its `replica`, `stopped` if a visitor wants it to stop, and
 when a page that another replica serves last `watched` it.
@@ -33,6 +34,9 @@ BEAT = Script(
     + """
 call('ZADD', P .. 'replicas', server_time(), take())
 call('ZREMRANGEBYSCORE', P .. 'replicas', '-inf', server_time() - 86400)
+for _, replica in ipairs(call('HKEYS', P .. 'reserved')) do
+    if not silence(replica) then call('HDEL', P .. 'reserved', replica) end
+end
 local writers, indexed = call('SMEMBERS', P .. 'writers'), 0
 for _, replica in ipairs(writers) do indexed = indexed + call('ZCARD', key('writing', replica)) end
 if indexed ~= call('ZCARD', P .. 'unfinished') then
@@ -50,7 +54,9 @@ return tostring(server_time())
 """It also finds the runs that a version without `writing` and `answering` has begun or ended, and indexes all again."""
 
 LEAVE = Script("""
-return call('ZREM', P .. 'replicas', take())
+local replica = take()
+call('HDEL', P .. 'reserved', replica)
+return call('ZREM', P .. 'replicas', replica)
 """)
 
 LOST = Script(
@@ -161,6 +167,28 @@ for _, run in ipairs(call('ZRANGE', key('writing', replica), 0, -1)) do
         local watched = one[5] and tonumber(one[5]) > since
         found[#found + 1] = {{run, one[2], of[1], one[3], one[4] and 1 or 0, watched and 1 or 0}}
     end
+end
+return found
+"""
+)
+
+RESERVE = Script(
+    _LOST
+    + """
+local replica, sizes = take(), take()
+if sizes == '' or not silence(replica) then return call('HDEL', P .. 'reserved', replica) end
+return call('HSET', P .. 'reserved', replica, sizes)
+"""
+)
+
+RESERVED = Script(
+    _LOST
+    + f"""
+local mine, found = take(), {{}}
+local all = call('HGETALL', P .. 'reserved')
+for number = 1, #all, 2 do
+    local silent = all[number] ~= mine and silence(all[number])
+    if silent and silent < {SILENT_SECONDS} then found[#found + 1] = all[number + 1] end
 end
 return found
 """

@@ -1,6 +1,6 @@
 """Redis stores with deliberately broken replicas, and the laws that find their faults."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -72,6 +72,11 @@ class KeepsForTheDead(RedisReplicas):
         return conversation_id in self._seen
 
 
+class ForgetsReservations(RedisReplicas):
+    async def reserved(self) -> Mapping[str, int]:
+        return {}
+
+
 FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
     TakesLiving: (
         "run_of_living_replica_is_not_lost",
@@ -86,6 +91,7 @@ FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
     ShowsAllStops: ("stop_reaches_the_replica_of_a_run", "watching_reaches_the_replica_of_a_run"),
     FindsEndedRuns: ("every_replica_finds_unfinished_runs",),
     DeletesAnswered: ("replicas_know_what_must_not_be_deleted",),
+    ForgetsReservations: ("reservations_are_seen_by_other_replicas",),
     KeepsForTheDead: ("replicas_know_what_must_not_be_deleted",),
 }
 
