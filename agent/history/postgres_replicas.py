@@ -7,7 +7,7 @@ for what the lock cannot show: a connection that breaks for a moment, a stopped 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -23,6 +23,8 @@ from agent.history.replicas import (
     WATCHED_SECONDS,
     OwnRun,
     Steadiness,
+    dump_sizes,
+    sum_of_sizes,
 )
 from agent.history.run_events import UnfinishedRun
 
@@ -99,6 +101,8 @@ SELECT runs.id, conversation_id, owner, saved, is_stopped,
 FROM runs JOIN conversations ON conversations.id = conversation_id
 WHERE ended_at IS NULL AND replica = %(replica)s AND {_LIVE} ORDER BY runs.number
 """
+_RESERVE = "UPDATE replicas SET reserved = %(reserved)s WHERE id = %(replica)s"
+_RESERVED = f"SELECT reserved FROM replicas WHERE reserved <> '' AND id <> %(replica)s AND {_IS_ALIVE}"
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +189,14 @@ class PostgresReplicas:
         """Implement `Replicas.own_runs`."""
         rows = await self._database.rows(_OWN, replica=self._id)
         return [OwnRun(_run(row), is_stopped=row[4], is_watched=row[5]) for row in rows]
+
+    async def reserve(self, sizes: Mapping[str, int]) -> None:
+        """Implement `Replicas.reserve`."""
+        await self._database.change(_RESERVE, replica=self._id, reserved=dump_sizes(sizes))
+
+    async def reserved(self) -> Mapping[str, int]:
+        """Implement `Replicas.reserved`."""
+        return sum_of_sizes(await self._database.texts(_RESERVED, replica=self._id))
 
     async def _is_connected(self) -> bool:
         """Return True if the connection for the lock still works."""

@@ -120,6 +120,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # When a page that another replica serves last said that it watches.
         "ALTER TABLE runs ADD COLUMN watched_at TIMESTAMPTZ",
     ),
+    (
+        # JSON: the bytes that the replica is about to store, by owner, or ''.
+        "ALTER TABLE replicas ADD COLUMN reserved TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 

@@ -1,4 +1,5 @@
 """The scripts for the replicas of a Redis history. `replicas` is a sorted set: by id, when each was last seen.
+`reserved` is a hash: by id, the bytes that each is about to store, as JSON.
 
 Times are the server's own, in seconds. A run's hash has its `replica`, `stopped` if a visitor wants it to stop, and
 when a page that another replica serves last `watched` it.
@@ -16,12 +17,15 @@ local function silence(replica)
     local seen = call('ZSCORE', P .. 'replicas', replica)
     return seen and math.abs(server_time() - tonumber(seen))
 end
-local function is_lost(run, replica, is_steady)
-    local one = call('HMGET', key('run', run), 'conversation', 'ended', 'replica')
-    if not one[1] or one[2] or (one[3] or '') == replica then return false end
-    local silent, mine = silence(one[3] or ''), silence(replica)
+local function is_gone(writer, replica, is_steady)
+    if writer == replica then return false end
+    local silent, mine = silence(writer), silence(replica)
     if not silent then return true end
     return silent > {SILENT_SECONDS} and is_steady == '1' and mine and mine < {STEADY_GAP_SECONDS}
+end
+local function is_lost(run, replica, is_steady)
+    local one = call('HMGET', key('run', run), 'conversation', 'ended', 'replica')
+    return one[1] and not one[2] and is_gone(one[3] or '', replica, is_steady)
 end
 """
 
@@ -30,26 +34,53 @@ BEAT = Script(
     + """
 call('ZADD', P .. 'replicas', server_time(), take())
 call('ZREMRANGEBYSCORE', P .. 'replicas', '-inf', server_time() - 86400)
+for _, replica in ipairs(call('HKEYS', P .. 'reserved')) do
+    if not silence(replica) then call('HDEL', P .. 'reserved', replica) end
+end
+local writers, indexed = call('SMEMBERS', P .. 'writers'), 0
+for _, replica in ipairs(writers) do indexed = indexed + call('ZCARD', key('writing', replica)) end
+if indexed ~= call('ZCARD', P .. 'unfinished') then
+    for _, replica in ipairs(writers) do call('UNLINK', key('writing', replica)) end
+    call('UNLINK', P .. 'writers')
+    local runs = call('ZRANGE', P .. 'unfinished', 0, -1, 'WITHSCORES')
+    for number = 1, #runs, 2 do
+        local one = call('HMGET', key('run', runs[number]), 'conversation', 'replica')
+        index_run(runs[number], one[1] or '', one[2] or '', runs[number + 1])
+    end
+end
 return tostring(server_time())
 """
 )
+"""It also finds the runs that a version without `writing` and `answering` has begun or ended, and indexes all again."""
 
 LEAVE = Script("""
-return call('ZREM', P .. 'replicas', take())
+local replica = take()
+call('HDEL', P .. 'reserved', replica)
+return call('ZREM', P .. 'replicas', replica)
 """)
 
 LOST = Script(
     _LOST
     + """
 local replica, is_steady, limit, found = take(), take(), tonumber(take()), {}
-for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
-    if #found >= limit then break end
-    if is_lost(run, replica, is_steady) then
-        local one = call('HMGET', key('run', run), 'conversation', 'saved')
-        local of = call('HMGET', key('conversation', one[1]), 'owner', 'expires')
-        if of[1] and live(of[2]) then found[#found + 1] = {run, one[1], of[1], one[2]} end
+for _, writer in ipairs(call('SMEMBERS', P .. 'writers')) do
+    local runs = is_gone(writer, replica, is_steady) and call('ZRANGE', key('writing', writer), 0, -1, 'WITHSCORES')
+    local left = limit
+    for number = 1, runs and #runs or 0, 2 do
+        if left == 0 then break end
+        local run = runs[number]
+        if is_lost(run, replica, is_steady) then
+            local one = call('HMGET', key('run', run), 'conversation', 'saved')
+            local of = call('HMGET', key('conversation', one[1]), 'owner', 'expires')
+            if of[1] and live(of[2]) then
+                found[#found + 1] = {run, one[1], of[1], one[2], runs[number + 1]}
+                left = left - 1
+            end
+        end
     end
 end
+table.sort(found, function(one, other) return tonumber(one[5]) < tonumber(other[5]) end)
+for number = #found, limit + 1, -1 do found[number] = nil end
 return found
 """
 )
@@ -59,7 +90,10 @@ TAKE = Script(
     + """
 local run, replica, is_steady = take(), take(), take()
 if not is_lost(run, replica, is_steady) then return 0 end
+local one = call('HMGET', key('run', run), 'conversation', 'replica')
+leave_replica(run, one[2] or '')
 call('HSET', key('run', run), 'replica', replica)
+index_run(run, one[1], replica, call('ZSCORE', P .. 'unfinished', run))
 return 1
 """
 )
@@ -91,9 +125,11 @@ return 0
 
 UNFINISHED_OF = Script("""
 local owner, found, seen = take(), {}, {}
-for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
-    local id = call('HGET', key('run', run), 'conversation')
-    if id and not seen[id] and owned(id, owner) then
+for _, run in ipairs(call('SMEMBERS', key('answering', owner))) do
+    local id = call('ZSCORE', P .. 'unfinished', run) and call('HGET', key('run', run), 'conversation')
+    if not id then
+        call('SREM', key('answering', owner), run)
+    elseif not seen[id] and owned(id, owner) then
         seen[id] = true
         found[#found + 1] = id
     end
@@ -124,13 +160,35 @@ OWN = Script(
     + f"""
 local replica, found = take(), {{}}
 local since = server_time() - {WATCHED_SECONDS}
-for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
+for _, run in ipairs(call('ZRANGE', key('writing', replica), 0, -1)) do
     local one = call('HMGET', key('run', run), 'replica', 'conversation', 'saved', 'stopped', 'watched')
     local of = one[1] == replica and call('HMGET', key('conversation', one[2]), 'owner', 'expires')
     if of and of[1] and live(of[2]) then
         local watched = one[5] and tonumber(one[5]) > since
         found[#found + 1] = {{run, one[2], of[1], one[3], one[4] and 1 or 0, watched and 1 or 0}}
     end
+end
+return found
+"""
+)
+
+RESERVE = Script(
+    _LOST
+    + """
+local replica, sizes = take(), take()
+if sizes == '' or not silence(replica) then return call('HDEL', P .. 'reserved', replica) end
+return call('HSET', P .. 'reserved', replica, sizes)
+"""
+)
+
+RESERVED = Script(
+    _LOST
+    + f"""
+local mine, found = take(), {{}}
+local all = call('HGETALL', P .. 'reserved')
+for number = 1, #all, 2 do
+    local silent = all[number] ~= mine and silence(all[number])
+    if silent and silent < {SILENT_SECONDS} then found[#found + 1] = all[number + 1] end
 end
 return found
 """

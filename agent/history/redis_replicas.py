@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.errors import HistoryError
 from agent.history import redis_replica_scripts as scripts
 from agent.history.records import new_id
 from agent.history.redis_server import RedisServer
-from agent.history.replicas import OwnRun, Steadiness
+from agent.history.replicas import OwnRun, Steadiness, dump_sizes, sum_of_sizes
 from agent.history.run_events import UnfinishedRun
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,14 @@ class RedisReplicas:
         """Implement `Replicas.own_runs`."""
         found = await self._server.run(scripts.OWN, self._id)
         return [OwnRun(_run(one), is_stopped=bool(one[4]), is_watched=bool(one[5])) for one in found]
+
+    async def reserve(self, sizes: Mapping[str, int]) -> None:
+        """Implement `Replicas.reserve`."""
+        await self._server.run(scripts.RESERVE, self._id, dump_sizes(sizes))
+
+    async def reserved(self) -> Mapping[str, int]:
+        """Implement `Replicas.reserved`."""
+        return sum_of_sizes(text.decode() for text in await self._server.run(scripts.RESERVED, self._id))
 
 
 def _run(found: Sequence[Any]) -> UnfinishedRun:

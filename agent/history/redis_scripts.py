@@ -11,7 +11,9 @@ conversation, by its id:
 
 Of each run: `run`, a hash, and `events`, a list. Of each owner: `list` and `pinned`, sorted by place, and `ends`,
 sorted by expiry. Of the store: `place` (a counter), `owners`, `sizes` (bytes by owner), `expiring`, `unfinished`,
-`ended`, `run-of` (conversations by run), and `shared-by` (conversations by digest of a link).
+`ended`, `run-of` (conversations by run), and `shared-by` (conversations by digest of a link). The unfinished runs are
+found by their replica in `writing`, sorted by place as in `unfinished`, and by their owner in the set `answering`.
+`writers` is the set of the replicas that have such runs.
 """
 
 from dataclasses import dataclass, field
@@ -42,11 +44,28 @@ local function forget_link(id, digest)
     call('HDEL', key('shared', id), digest)
     call('HDEL', P .. 'shared-by', digest)
 end
+local function index_run(run, id, replica, place)
+    local owner = call('HGET', key('conversation', id), 'owner')
+    if owner then call('SADD', key('answering', owner), run) end
+    call('ZADD', key('writing', replica), place, run)
+    call('SADD', P .. 'writers', replica)
+end
+local function leave_replica(run, replica)
+    call('ZREM', key('writing', replica), run)
+    if call('EXISTS', key('writing', replica)) == 0 then call('SREM', P .. 'writers', replica) end
+end
+local function finish_run(run)
+    if call('ZREM', P .. 'unfinished', run) == 0 then return end
+    local one = call('HMGET', key('run', run), 'conversation', 'replica')
+    local owner = call('HGET', key('conversation', one[1] or ''), 'owner')
+    if owner then call('SREM', key('answering', owner), run) end
+    leave_replica(run, one[2] or '')
+end
 local function forget_run(run)
     local id = call('HGET', P .. 'run-of', run)
+    finish_run(run)
     if id then call('SREM', key('runs', id), run) end
     call('UNLINK', key('run', run), key('events', run))
-    call('ZREM', P .. 'unfinished', run)
     call('ZREM', P .. 'ended', run)
     call('HDEL', P .. 'run-of', run)
 end
@@ -76,7 +95,9 @@ local function put_events(events, saved)
         call('HSET', run, 'conversation', events.id, 'saved', 0, 'replica', events.replica)
         call('HSET', P .. 'run-of', events.run, events.id)
         call('SADD', key('runs', events.id), events.run)
-        call('ZADD', P .. 'unfinished', call('INCR', P .. 'place'), events.run)
+        local place = call('INCR', P .. 'place')
+        call('ZADD', P .. 'unfinished', place, events.run)
+        index_run(events.run, events.id, events.replica, place)
     end
     call('HSET', run, 'last', last, 'token', events.token)
     if saved then call('HSET', run, 'saved', last) end
@@ -84,7 +105,7 @@ local function put_events(events, saved)
         local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW - ENDED_RUN_SECONDS, 'LIMIT', 0, 20)
         for _, one in ipairs(old) do forget_run(one) end
         call('HSET', run, 'ended', events.ended)
-        call('ZREM', P .. 'unfinished', events.run)
+        finish_run(events.run)
         call('ZADD', P .. 'ended', events.ended, events.run)
         call('EXPIRE', run, ENDED_RUN_SECONDS)
         call('EXPIRE', body, ENDED_RUN_SECONDS)
@@ -281,7 +302,8 @@ local id, owner, revision = take(), take(), take()
 local conversation = key('conversation', id)
 local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'size')
 if old[1] ~= owner then return 0 end
-if revision == '' and not live(old[2]) or revision ~= '' and revision ~= old[3] then return 0 end
+if revision == '' and not live(old[2]) then return 0 end
+if revision ~= '' and (revision ~= old[3] or take() ~= old[2]) then return 0 end
 for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
 for _, digest in ipairs(call('HKEYS', key('shared', id))) do forget_link(id, digest) end
 call('UNLINK', conversation, key('entries', id), key('links', id), key('texts', id), key('order', id), key('runs', id))

@@ -5,7 +5,9 @@ A run belongs to the replica that began it. When that one is gone, another takes
 can write its events: a process that wakes up late is refused.
 """
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -112,12 +114,36 @@ class Replicas(Protocol):
         """Return this replica's runs without an end, and what visitors said of them elsewhere."""
         ...
 
+    async def reserve(self, sizes: Mapping[str, int]) -> None:
+        """Say how many bytes this replica is about to store, by owner. Replaces what it said before.
+
+        Does nothing before the first `beat`. What a replica has said goes with it.
+        """
+        ...
+
+    async def reserved(self) -> Mapping[str, int]:
+        """Return the bytes that the other living replicas are about to store, by owner."""
+        ...
+
 
 @runtime_checkable
 class SharedStore(Protocol):
     """A history that several processes can share, unless `replicas` is None."""
 
     replicas: Replicas | None
+
+
+def dump_sizes(sizes: Mapping[str, int]) -> str:
+    """Return the reservations of one replica as JSON, "" if there are none."""
+    return json.dumps(dict(sizes)) if sizes else ""
+
+
+def sum_of_sizes(texts: Iterable[str]) -> Mapping[str, int]:
+    """Return the reservations of several replicas together."""
+    found = Counter[str]()
+    for text in texts:
+        found.update(json.loads(text))
+    return found
 
 
 def replicas_of(store: HistoryStore) -> Replicas | None:

@@ -1,6 +1,6 @@
 """Redis stores with deliberately broken replicas, and the laws that find their faults."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -72,15 +72,26 @@ class KeepsForTheDead(RedisReplicas):
         return conversation_id in self._seen
 
 
+class ForgetsReservations(RedisReplicas):
+    async def reserved(self) -> Mapping[str, int]:
+        return {}
+
+
 FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
-    TakesLiving: ("run_of_living_replica_is_not_lost", "run_of_replica_that_left_is_lost", "one_of_many_takers_wins"),
-    LosesLiving: ("run_of_living_replica_is_not_lost",),
+    TakesLiving: (
+        "run_of_living_replica_is_not_lost",
+        "run_of_replica_that_left_is_lost",
+        "one_of_many_takers_wins",
+        "runs_of_deleted_conversation_are_not_lost",
+    ),
+    LosesLiving: ("run_of_living_replica_is_not_lost", "dead_and_stopped_replicas_lose_their_runs"),
     LosesNothing: ("run_of_replica_that_left_is_lost", "run_of_unjoined_process_is_lost_to_replicas"),
     HasNoFence: ("only_replica_of_a_run_writes_it",),
     ForgetsOwners: ("stop_reaches_the_replica_of_a_run", "watching_reaches_the_replica_of_a_run"),
     ShowsAllStops: ("stop_reaches_the_replica_of_a_run", "watching_reaches_the_replica_of_a_run"),
     FindsEndedRuns: ("every_replica_finds_unfinished_runs",),
     DeletesAnswered: ("replicas_know_what_must_not_be_deleted",),
+    ForgetsReservations: ("reservations_are_seen_by_other_replicas",),
     KeepsForTheDead: ("replicas_know_what_must_not_be_deleted",),
 }
 

@@ -204,6 +204,30 @@ async def test_quota_keeps_what_another_replica_answers(build: Build, tmp_path: 
     assert await other.store.list(guest.owner) == []
 
 
+async def test_quota_sees_reservations_of_other_replicas(build: Build, tmp_path: Path) -> None:
+    """A guest that sends a message elsewhere keeps its chats, and its message takes room here, until it is stored."""
+    one, other = await build(), await build()
+    guest, next_guest = (Visitor(owner=f"{GUEST_PREFIX}{number}", guest=True) for number in (1, 2))
+    record = await one.store.save(Record(owner=guest.owner, expires_at=now() + timedelta(hours=1)))
+    limits, media = PublicSettings(stored_mb_of_guests=1), MediaStore(tmp_path / "media")
+    here, there = (StorageQuota(limits, house.store, media, tmp_path, free=lambda _: 10**12) for house in (other, one))
+
+    async def reserve(size: int) -> None:
+        async with here.reservation(next_guest, other.page.live_runs.is_busy) as reserve:
+            await reserve(size)
+
+    async with there.reservation(guest, one.page.live_runs.is_busy) as reserve_there:
+        await reserve_there(400_000)
+        with pytest.raises(Limited, match="no room for this message"):
+            await reserve(1_000_000)
+        with pytest.raises(Limited, match="no room for this message"):
+            await reserve(700_000)
+        await reserve(500_000)
+    assert await other.store.get(record.id, owner=guest.owner)
+    await reserve(1_000_000)
+    assert await other.store.list(guest.owner) == []
+
+
 async def test_expiry_keeps_what_another_replica_answers(build: Build, tmp_path: Path) -> None:
     one, other = await build(), await build()
     await one.halt()  # it would end a run that it does not know

@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.history.codec import dump_entries
-from agent.history.conformance.laws import holds, law, same
+from agent.history.conformance.laws import allowed, holds, law, same
 from agent.history.conformance.samples import ALICE, chain, grown, prompt, prompts, started
 from agent.history.conformance.trial import Trial
 from agent.history.records import Entry, Note, Record, Timings, new_id, now
@@ -76,9 +76,10 @@ async def limit_keeps_newest(trial: Trial) -> None:
 @law("base")
 async def conversation_can_be_empty(trial: Trial) -> None:
     """A conversation without entries has an empty history."""
-    record = await trial.store.save(Record(owner=ALICE))
-    same(await trial.store.history(record), [], "the history")
-    same(await trial.store.entries(record), [], "all entries")
+    with allowed("a conversation without entries"):
+        record = await trial.store.save(Record(owner=ALICE))
+        same(await trial.store.history(record), [], "the history")
+        same(await trial.store.entries(record), [], "all entries")
 
 
 @law("base")
@@ -132,7 +133,7 @@ async def stray_bytes_are_accepted(trial: Trial) -> None:
     for message in messages:
         record = await grown(trial.store, Record(owner=ALICE), chain(message))
         shown = repr(await trial.store.history(record))
-        holds("_w==" in shown or "_wA=" in shown, f"the bytes are missing in {shown}")
+        same(shown.count("_w==") + shown.count("_wA="), 2, f"the number of both bytes in {shown}")
 
 
 @law("base")
@@ -201,7 +202,8 @@ async def changed_message_changes_nothing_stored(trial: Trial) -> None:
 async def second_close_does_nothing(trial: Trial) -> None:
     """A store can be closed twice."""
     await trial.store.aclose()
-    await trial.store.aclose()
+    with allowed("a second close"):
+        await trial.store.aclose()
 
 
 def _rewrite(message: ModelMessage) -> None:

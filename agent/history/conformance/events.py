@@ -54,7 +54,8 @@ async def message_and_events_are_stored_together(trial: Trial) -> None:
     (answer,) = chain(prompt("answer"), after=entries[-1].id)
     saved = await store.save(replace(record, head_id=answer.id), [answer], batch(record, 1, "a", ended=True))
     same(await store.history(saved), [*entries, answer], "the history")
-    same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a")], "the events")
+    with allowed("events of a run that begins with a save"):
+        same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a")], "the events")
 
 
 _Save = tuple[Record, Entry, RunEvents]

@@ -284,7 +284,8 @@ async def many_can_open_new_data_at_once(trial: Trial) -> None:
     stores = await asyncio.gather(*(trial.open() for _ in range(8)))
     record, entries = await started(stores[0])
     for store in stores:
-        same(await store.history(record), entries, "the history")
+        with allowed("the history in another instance"):
+            same(await store.history(record), entries, "the history")
 
 
 @law("ledger", "processes")

@@ -162,6 +162,23 @@ async def watching_reaches_the_replica_of_a_run(trial: Trial) -> None:
     same([*await other.own_runs()], [], "the runs of another replica")
 
 
+@law("replicas")
+async def reservations_are_seen_by_other_replicas(trial: Trial) -> None:
+    """Each replica sees what the others are about to store, until they have stored it or are gone."""
+    odd = "\0'é\ud800"
+    (_, one), (_, other), (_, third) = [await _joined(trial) for _ in range(3)]
+    same(dict(await third.reserved()), {}, "the bytes before any was reserved")
+    await one.reserve({ALICE: 5, odd: 1})
+    await other.reserve({ALICE: 2, MALLORY: 1})
+    same(dict(await third.reserved()), {ALICE: 7, MALLORY: 1, odd: 1}, "the bytes of two others")
+    same(dict(await one.reserved()), {ALICE: 2, MALLORY: 1}, "the bytes of another, for a replica with its own")
+    await one.reserve({odd: 3})
+    same(dict(await third.reserved()), {ALICE: 2, MALLORY: 1, odd: 3}, "the bytes after a change")
+    await one.reserve({})
+    await other.leave()
+    same(dict(await third.reserved()), {}, "the bytes after one has stored them and the other is gone")
+
+
 async def _stops(replicas: Replicas) -> list[str]:
     return [one.run.run_id for one in await replicas.own_runs() if one.is_stopped]
 
