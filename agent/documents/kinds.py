@@ -26,6 +26,8 @@ UNITS: dict[str, Unit] = {
 """The media types that can be read, each with the name of its parts."""
 SUFFIXES = {".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML}
 """The file name suffixes of documents, which no model gets as plain text. HTML is text."""
+_BEFORE_2007 = {".doc": DOCX, ".ppt": PPTX, ".xls": XLSX}
+"""Old formats. Their reader refuses them and says how to save them."""
 LABELS = {PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"}
 
 
@@ -51,7 +53,8 @@ def document_type(name: str, data: bytes) -> str:
     """
     if data.startswith(b"%PDF-"):
         return PDF
-    return SUFFIXES.get(PurePath(name).suffix.lower(), "")
+    suffix = PurePath(name).suffix.lower()
+    return SUFFIXES.get(suffix) or _BEFORE_2007.get(suffix, "")
 
 
 def count_of(unit: str, count: int) -> LocalizedText:

@@ -20,6 +20,8 @@ def read_pdf(data: bytes) -> tuple[str, list[str]]:
     if len(document) > MAX_PAGES:
         raise refused("many_pages", count=len(document), most=MAX_PAGES)
     title = clean(str(document.get_metadata_dict().get("Title") or ""))
+    if title.lower() == "untitled":  # several programs write this instead of none
+        title = ""
     return title, checked_pages(_pages(document), empty="scanned_document")
 
 

@@ -167,6 +167,7 @@ async def test_document_is_read_once() -> None:
         ("report.PDF", b"%PDF-1.7", PDF),
         ("no suffix", b"%PDF-1.7", PDF),
         ("a.docx", b"PK", DOCX),
+        ("a.xls", b"\xd0\xcf", XLSX),
         ("a.eml", b"From: a", EML),
         ("a.zip", b"PK", ""),
         ("a.html", b"<p>", ""),

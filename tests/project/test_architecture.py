@@ -70,6 +70,7 @@ LAYERS = (
         "agent.tracing.redaction",
     ),
     ("agent.limits", "agent.local", "agent.media.convert"),
+    ("agent.documents.for_model",),
     ("agent.documents.reading",),
     ("agent.providers", "agent.tools"),
     ("agent.transfer",),
