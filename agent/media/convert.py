@@ -1,4 +1,4 @@
-"""Conversion of images and audio for the model that is asked: done once per file, a few at a time, in threads.
+"""Conversion of images, audio and documents for the model that is asked: once per file, a few at a time, in threads.
 
 A history keeps the files that people gave; this module makes what is sent. The same file for the same model always
 gives the same bytes, so that the provider's cache of earlier turns stays valid.
@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 
+from agent.documents.for_model import takes_document, with_document_texts
 from agent.errors import InputError
 from agent.media import audio, sandbox
 from agent.media.audio import SoundLimits
@@ -30,8 +31,6 @@ UNREADABLE = "[A file was here that cannot be read: it {why}.]"
 NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
 TOO_MANY = "[A {what} was here; this model takes no more than the later ones.]"
 
-PDF_DIALECTS = ("responses", "messages", "generate")
-"""The dialects that accept PDF documents."""
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
 MAX_CONVERSIONS, MAX_CONVERSIONS_PER_VISITOR = 3, 2
 """Files converted at the same time, in total and for one visitor. Each can take 300 MB of memory."""
@@ -126,7 +125,8 @@ async def _part(part: Any, spec: ModelSpec, left: dict[str, int], *, last: bool)
     if not any(isinstance(item, BinaryContent) for item in items):
         return part
     refuse = last and part.part_kind == "user-prompt"
-    new = [await _item(item, spec, left, refuse=refuse) for item in reversed(items)][::-1]
+    read = await with_document_texts(items, spec, refuse=refuse)
+    new = [await _item(item, spec, left, refuse=refuse) for item in reversed(read)][::-1]
     if all(one is other for one, other in zip(new, items, strict=True)):
         return part
     return replace(part, content=new if _is_list(content) else new[0])
@@ -162,8 +162,8 @@ async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: boo
 
 
 def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryContent | str:
-    """Convert any other file: text to a string, a PDF unchanged if the model accepts it, others to a note."""
-    if item.media_type == "application/pdf" and spec.dialect in PDF_DIALECTS:
+    """Convert any other file: text to a string, a document that the model takes unchanged, others to a note."""
+    if takes_document(spec, item.media_type):
         return item
     if item.media_type.startswith("text/") or item.media_type in _TEXTS:
         return item.data.decode(errors="replace")

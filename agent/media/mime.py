@@ -20,8 +20,12 @@ SUFFIXES = {
     "audio/aac": "aac",
     "audio/aiff": "aiff",
     "application/pdf": "pdf",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "message/rfc822": "eml",
 }
-"""The media types that can be detected, with the file name suffix of each."""
+"""The media types of files that are stored, with the file name suffix of each."""
 
 _LABELS = {"image/jpeg": "JPEG", "image/webp": "WebP", "audio/ogg": "Ogg", "audio/webm": "WebM"}
 _STARTS = (

@@ -167,7 +167,7 @@ def _parse_output(out: bytes, limits: ImageLimits) -> ConvertedMedia:
     head, _, body = out.partition(b"\n")
     try:
         changes = json.loads(head)["done"]
-        done = tuple(_parse_sentence(json.dumps(change).encode()) for change in changes)
+        done = tuple(parse_sentence(json.dumps(change).encode()) for change in changes)
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError("the decoder wrote invalid output") from error
     found = detect_mime(body)
@@ -191,13 +191,13 @@ def run_decoder(
     except TimeoutError as error:
         raise ValueError("it took too long") from error
     if status == sandbox_worker.REFUSED:
-        raise InputError(_parse_sentence(out.rpartition(b"\n")[2]))
+        raise InputError(parse_sentence(out.rpartition(b"\n")[2]))
     if status:
         raise ValueError(f"the decoder ended with {status}")
     return out
 
 
-def _parse_sentence(text: bytes) -> LocalizedText:
+def parse_sentence(text: bytes) -> LocalizedText:
     """Parse the worker's sentence without trusting the worker. Raises `ValueError` if it is not one of ours."""
     try:
         message, values = json.loads(text)

@@ -30,7 +30,7 @@ _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
 """The number of file rights that Landlock knows, by its version. The sandbox drops all rights but those above."""
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PACKAGES = ("media", "system", "tools")
+PACKAGES = ("documents", "media", "system", "tools")
 """The packages that contain the workers and their imports."""
 
 

@@ -25,6 +25,17 @@ SENTENCES = {
     "video": N_("is a video. Attach only its audio"),
     "no_decoder": N_('cannot be read without more packages: pip install "switchboard-chat[media]"'),
     "unknown_codec": N_("has audio in a format that is not supported, {codec}"),
+    "locked_document": N_("is protected by a password. Attach a copy without it"),
+    "broken_document": N_("is damaged or cut off: it can't be read as {kind}"),
+    "scanned_document": N_("shows only pictures, such as scans, and has no text"),
+    "empty_document": N_("has no text"),
+    "many_pages": N_("has {count:,} pages; {most:,} is the most that is read"),
+    "long_document": N_("has more than {most:,} characters of text, which is the most that is read"),
+    "unpacked_bytes": N_("unpacks to {size:.0f} MB; {most:.0f} MB is the most that is read"),
+    "entities": N_("defines entities of its own, which a document of this kind never needs"),
+    "old_document": N_("has a format of Office before 2007. Save it as DOCX, PPTX or XLSX"),
+    "slow_document": N_("takes too much time or memory to be read"),
+    "no_reader": N_('cannot be read without more packages: pip install "switchboard-chat[documents]"'),
     # Changes made to the file.
     "became": N_("converted to {into}"),
     "scaled": N_("{before} to {after} px"),
@@ -42,6 +53,7 @@ SENTENCES = {
     "so_many_pictures": N_("{model} does not take so many pictures in one message."),
     "so_many_sounds": N_("{model} does not take so many sounds in one message."),
     "unread_kind": N_("{model} cannot read a file of the kind {kind}."),
+    "unread_document": N_("{model} cannot read a file of the kind {kind}: it {reason}."),
 }
 
 

@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent.documents.for_model import is_document, takes_document
 from agent.errors import InputError, ProviderError, UnknownModel
 from agent.i18n import N_, LocalizedText, _, listed, ngettext
 from agent.messages.parts import extracted_text_of
@@ -215,11 +216,21 @@ class _Adapter:
         return replace(part, content=new if _is_list(content) else new[0])
 
     def _is_sent(self, item: object, after: object) -> bool:
-        """Return False for extracted text if the model takes the media, and for unusable media that has such text."""
+        """Return False for extracted text if the model takes the file, and for an unusable file that has such text."""
         if read := extracted_text_of(item):
-            return not (self.spec.image if read["kind"] == "image" else self.spec.audio)
-        unusable = (_is_picture(item) and not self.spec.image) or (_is_sound(item) and not self.spec.audio)
+            return not self._takes(read["kind"], read.get("media_type", ""))
+        unusable = (
+            (_is_picture(item) and not self.spec.image)
+            or (_is_sound(item) and not self.spec.audio)
+            or (isinstance(item, BinaryContent) and is_document(item) and not self._takes("document", item.media_type))
+        )
         return not (unusable and extracted_text_of(after))
+
+    def _takes(self, kind: str, media_type: str) -> bool:
+        """Return True if the model takes a file of the kind of which there is extracted text."""
+        if kind == "document":
+            return takes_document(self.spec, media_type)
+        return self.spec.image if kind == "image" else self.spec.audio
 
     def _adapt_item(self, item: object) -> object:
         if _is_picture(item) and not self.spec.image:

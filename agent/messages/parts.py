@@ -1,4 +1,4 @@
-"""Pictures and sound as parts of a prompt: from bytes, files, Pillow or a URL. Does not know the limits of any model.
+"""Pictures, sound and documents as parts of a prompt: from bytes, files, Pillow or a URL. Knows no limits of models.
 
 The results are pydantic-ai's `BinaryContent`, as everywhere in this package. Its media type comes from the bytes, never
 from a file name or a header.
@@ -15,6 +15,8 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
+from agent.documents.kinds import LABELS, Document, document_type
+from agent.documents.passages import Excerpt
 from agent.errors import InputError
 from agent.media.images import as_png
 from agent.media.mime import SUFFIXES, detect_mime
@@ -89,17 +91,19 @@ class Audio:
 
 
 def part_from_path(path: Path) -> BinaryContent | str:
-    """Return a part for a file: a picture, a sound, or a text in UTF-8. Raises `InputError` with the file's name."""
+    """Return a part for a picture, sound, document or UTF-8 text. Raises `InputError` with the file's name."""
     data, name = _read(path), f"the file {str(path)!r}"
     media_type = detect_mime(data) or ""
     if media_type.startswith("image/"):
         return _picture(data, name)
     if media_type.startswith("audio/"):
         return _sound(data, None, name)
+    if document := document_type(path.name, data):
+        return BinaryContent(data, media_type=document, identifier=path.name)
     try:
         return quoted_file(path.name, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is no picture, sound or UTF-8 text that can be read") from error
+        raise InputError(f"{name} is no picture, sound, document or UTF-8 text that can be read") from error
 
 
 def extracted_text(read: str, name: str, kind: str) -> TextContent:
@@ -115,8 +119,31 @@ def extracted_text(read: str, name: str, kind: str) -> TextContent:
     return TextContent(text, metadata={"read": read, "name": name, "kind": kind})
 
 
+def document_text(name: str, document: Document, found: Excerpt) -> TextContent:
+    """Return a text part for what was read of a document. A part with the file itself can stand before it.
+
+    The text tells the model which pages it has. The page and `agent.messages.adapt` use its metadata.
+    """
+    kind, count = LABELS.get(document.media_type, "text"), len(document.pages)
+    title = f', titled "{document.title}"' if document.title else ""
+    head = f"Text of the document{' ' * bool(name)}{name} ({kind}, {count} {document.unit}{'s' * (count != 1)}{title})"
+    if not found.is_whole:
+        head += f"; only passages that suit the question, from {document.unit}{'s' * (len(found.pages) != 1)} "
+        head += found.ranges
+    metadata = {
+        "read": found.text,
+        "name": name,
+        "kind": "document",
+        "media_type": document.media_type,
+        "unit": document.unit,
+        "count": str(count),
+        "pages": "" if found.is_whole else found.ranges,
+    }
+    return TextContent(f"{head}:\n{fence(found.text)}", metadata=metadata)
+
+
 def extracted_text_of(item: object) -> dict[str, str] | None:
-    """Return the text ("read"), file "name" and "kind" of a part made by `extracted_text`; None for any other part."""
+    """Return the metadata of a part made by `extracted_text` or `document_text`: "read", "name", "kind"; else None."""
     metadata = item.metadata if isinstance(item, TextContent) else None
     return cast(dict[str, str], metadata) if isinstance(metadata, dict) and "read" in metadata else None
 

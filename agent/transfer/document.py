@@ -27,6 +27,7 @@ REASONING, RESULT, DELETED = _("Reasoning"), _("Result"), _("An attachment that 
 EXTRACTED = {
     "image": N_("Text extracted from {name}; it may contain mistakes"),
     "audio": N_("Speech transcribed from {name}; it may contain mistakes"),
+    "document": N_("Text read from {name}"),
 }
 
 BlockType = Literal["user", "model", "text", "reasoning", "call", "result", "extracted", "problem", "caption", "file"]

@@ -8,23 +8,41 @@ from typing import Any, Literal
 
 from pydantic_ai.messages import BinaryContent, UserContent
 
+from agent.documents.kinds import PDF, document_type
+from agent.documents.kinds import SUFFIXES as DOCUMENT_SUFFIXES
+from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
 from agent.i18n import N_, LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
+from agent.media.sentences import SENTENCES
 from agent.media.store import id_of
 from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import extracted_text, quoted_file
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
+from agent.web.chat.attached_documents import (
+    AttachedDocument,
+    can_read_instead,
+    check_total,
+    document_parts,
+    handling,
+    is_too_long,
+    read_attached,
+    read_long_text,
+)
+from agent.web.chat.message_files import MAX_FILES, check_files, decode_text, is_text, read_file
 from agent.web.chat.storage_quota import Reserve, size_of
 
 WRITE_FIRST = _("Write something first.")
 MAX_TEXT = 200_000
-MAX_FILES = 16
-TEXT_SUFFIXES = {".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"}
+TEXT_SUFFIXES = {
+    *(".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"),
+    *(".tsv", ".xml", ".htm", ".rst", ".tex", ".ini", ".sql", ".sh", ".ts", ".tsx", ".jsx", ".ipynb", ".diff"),
+    *(".c", ".h", ".cpp", ".hpp", ".cs", ".go", ".java", ".kt", ".lua", ".php", ".pl", ".r", ".rb", ".rs", ".swift"),
+}
 PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
 SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 """File types that some browsers do not know, or know under another name."""
@@ -52,15 +70,15 @@ class AttachmentPlan:
     """The plan for one attachment and a model.
 
     `text` is the message for people: what is done, or why it is refused, or "". `others` are models that could take it.
-    `sent` is a quoted text, or the image or audio in the model's format, or None. If the outcome is "extracted",
-    `sent` is stored and transcribed, and the model gets the text.
+    `sent` is a quoted text, a document that was read, the image or audio in the model's format, or None. If the outcome
+    is "extracted", `sent` is stored and transcribed, and the model gets the text.
     """
 
     name: str
     outcome: Outcome
     text: str
     others: tuple[ModelSpec, ...] = ()
-    sent: str | ConvertedMedia | None = None
+    sent: str | ConvertedMedia | AttachedDocument | None = None
 
 
 async def plan_attachments(
@@ -84,7 +102,11 @@ async def plan_attachments(
         return [AttachmentPlan(name="", outcome="refused", text=error.text)]
     remaining = {"extracted": limits.transcribed} | {name: most for name, most in media_limits(spec).items() if most}
     plans = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), transcriber) for path in files))
-    return [_refuse_excess(plan, spec, remaining, limits) for plan in plans]
+    try:
+        check_total([plan.sent for plan in plans if isinstance(plan.sent, AttachedDocument)], spec)
+    except InputError as error:
+        return [AttachmentPlan(name="", outcome="refused", text=error.text)]
+    return await _with_handling([_refuse_excess(plan, spec, remaining, limits) for plan in plans], spec)
 
 
 async def message_parts(
@@ -125,12 +147,8 @@ async def message_parts(
         raise InputError(_("Reading the files of this message took too long. Send fewer or smaller files.")) from error
     if texts and report:
         report(None)
-    if reserve is not None:
-        quoted = [plan.sent for plan in planned if isinstance(plan.sent, str)]
-        files_size = sum(
-            max(FILE_BYTES, len(plan.sent.data)) for plan in planned if isinstance(plan.sent, ConvertedMedia)
-        )
-        await reserve(size_of([text, *quoted, *texts.values()]) + files_size)
+    attached = [(plan.name, plan.sent) for plan in planned if isinstance(plan.sent, AttachedDocument)]
+    read = iter(await document_parts(attached, text, spec, owner))
     parts: list[UserContent] = [text] if text.strip() else []
     for number, plan in enumerate(planned):
         if isinstance(plan.sent, ConvertedMedia):
@@ -139,8 +157,13 @@ async def message_parts(
             if number in texts:
                 kind = plan.sent.media_type.partition("/")[0]
                 parts.append(extracted_text(texts[number], plan.name, kind))
+        elif isinstance(plan.sent, AttachedDocument):
+            parts += next(read)
         elif plan.sent is not None:
             parts.append(plan.sent)
+    if reserve is not None:
+        files = [part for part in parts if isinstance(part, BinaryContent)]
+        await reserve(size_of(parts) + sum(max(FILE_BYTES, len(file.data)) for file in files))
     return parts
 
 
@@ -151,34 +174,6 @@ def check_length(*texts: str) -> None:
         raise InputError(_("The message has {count:,} characters; {most:,} is the most.", count=count, most=MAX_TEXT))
 
 
-def check_files(files: Sequence[Path], max_bytes: int) -> None:
-    """Raise `InputError` if one message cannot have these files. Reads none of them.
-
-    A file named twice would be in memory twice. All files together can have twice `max_bytes`.
-    """
-    if len(files) > MAX_FILES:
-        raise InputError(
-            _(
-                "The message has {count:,} files; {most} is the most. Send some of them in another message.",
-                count=len(files),
-                most=MAX_FILES,
-            )
-        )
-    seen = set[Path]()
-    for path in files:
-        if path in seen:
-            raise InputError(_("{name} is attached twice. Remove one of the two.", name=path.name))
-        seen.add(path)
-    if (size := sum(map(_size, files))) > 2 * max_bytes:
-        raise InputError(
-            _(
-                "The files have {size:.1f} MB together; {most:.0f} MB is the most for one message.",
-                size=size / 1e6,
-                most=2 * max_bytes / 1e6,
-            )
-        )
-
-
 def kinds(spec: ModelSpec | None = None, *, extract_text: Collection[Kind] = ()) -> list[str]:
     """Return the file types for a file dialog that this model takes, or that any model takes if `spec` is None.
 
@@ -186,7 +181,7 @@ def kinds(spec: ModelSpec | None = None, *, extract_text: Collection[Kind] = ())
     """
     pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or "image" in extract_text else []
     sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or "audio" in extract_text else []
-    return [*pictures, *sounds, *sorted(TEXT_SUFFIXES)]
+    return [*pictures, *sounds, *sorted({*TEXT_SUFFIXES, *DOCUMENT_SUFFIXES})]
 
 
 async def _plan(
@@ -194,10 +189,12 @@ async def _plan(
 ) -> AttachmentPlan:
     name = path.name
     try:
-        data = await asyncio.to_thread(_read, path, max_bytes)
+        data = await asyncio.to_thread(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
-        if path.suffix.lower() in TEXT_SUFFIXES and (not kind or _is_text(data)):
-            return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=_quote_file(name, data))
+        if path.suffix.lower() in TEXT_SUFFIXES and (not kind or is_text(data)):
+            return await _plan_text(path, data, spec)
+        if kind not in ("image", "audio") and (media_type := document_type(name, data)):
+            return await _plan_document(name, data, media_type, spec, menu)
         if kind not in ("image", "audio"):
             raise InputError(_("{name} can't be opened. It may be damaged, or not supported.", name=name))
     except InputError as error:
@@ -221,6 +218,46 @@ async def _plan(
     length = [_("{seconds:.0f} s", seconds=converted.seconds)] if converted.seconds >= 1 else []
     text = _with_note(listed([*converted.done, *length]), converted)
     return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
+
+
+async def _plan_text(path: Path, data: bytes, spec: ModelSpec) -> AttachmentPlan:
+    """Plan a text file: the model gets it as it is, or passages of it if it is too long. Raises `InputError`."""
+    text = decode_text(path.name, data)
+    if not is_too_long(text, spec):
+        return AttachmentPlan(
+            name=path.name, outcome="as it is", text=_("sent as text"), sent=quoted_file(path.name, text)
+        )
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(
+            _(
+                "{name} has {count:,} characters; {most:,} is the most.",
+                name=path.name,
+                count=len(text),
+                most=MAX_CHARACTERS,
+            )
+        )
+    return AttachmentPlan(
+        name=path.name, outcome="converted", text="", sent=await read_long_text(text, path.suffix.lower())
+    )
+
+
+async def _plan_document(
+    name: str, data: bytes, media_type: str, spec: ModelSpec, menu: Sequence[ModelSpec]
+) -> AttachmentPlan:
+    try:
+        attached = await read_attached(data, media_type, spec)
+    except InputError as error:
+        others = can_read_instead(menu, media_type) if error.text == SENTENCES["scanned_document"] else ()
+        text = _("{name} {reason}.", name=name, reason=error.text)
+        return AttachmentPlan(name=name, outcome="refused", text=text, others=others)
+    outcome = "as it is" if media_type == PDF and attached.document is None else "converted"
+    return AttachmentPlan(name=name, outcome=outcome, text="", sent=attached)
+
+
+async def _with_handling(plans: Sequence[AttachmentPlan], spec: ModelSpec) -> list[AttachmentPlan]:
+    """Return the plans with the messages for documents, which share the room that the model has for them."""
+    texts = iter(await handling([plan.sent for plan in plans if isinstance(plan.sent, AttachedDocument)], spec))
+    return [replace(plan, text=next(texts)) if isinstance(plan.sent, AttachedDocument) else plan for plan in plans]
 
 
 _CANNOT_TAKE = {
@@ -294,47 +331,3 @@ def _refuse_excess(
 
 def _accepts(spec: ModelSpec, kind: str) -> bool:
     return spec.image if kind == "image" else spec.audio
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # the file's own plan says that it is gone
-        return 0
-
-
-def _read(path: Path, max_bytes: int) -> bytes:
-    try:
-        size = path.stat().st_size
-        if size > max_bytes:
-            raise InputError(
-                _(
-                    "{name} has {size:.1f} MB; {most:.0f} MB is the most.",
-                    name=path.name,
-                    size=size / 1e6,
-                    most=max_bytes / 1e6,
-                )
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(_("{name} could not be read. Attach it again.", name=path.name)) from error
-
-
-def _is_text(data: bytes) -> bool:
-    """Return True if a file with a text suffix is text, although it begins like another type."""
-    try:
-        return "\0" not in data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return False
-
-
-def _quote_file(name: str, data: bytes) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(_("{name} is not a UTF-8 text.", name=name)) from error
-    if len(text) > MAX_TEXT:
-        raise InputError(
-            _("{name} has {count:,} characters; {most:,} is the most.", name=name, count=len(text), most=MAX_TEXT)
-        )
-    return quoted_file(name, text)

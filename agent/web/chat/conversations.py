@@ -26,6 +26,7 @@ from agent.suspension import Resumption, Suspension
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit
 from agent.web.chat.answer_runs import AnswerRuns
+from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, message_parts
 from agent.web.chat.branches import Branches
 from agent.web.chat.choices import Choices
@@ -300,6 +301,7 @@ class Conversations:
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:
             parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # typed text comes before files
+        parts = await with_new_passages(parts, permit.connection.spec)
         await permit.reserve(size_of(parts))
         await self._start(branch(record, entry.parent_id), parts, choices, permit)
 

@@ -9,7 +9,7 @@ from agent.agent import Agent
 from agent.context import Context
 from agent.errors import InputError
 from agent.history import Entry, Record
-from agent.i18n import N_, LocalizedText, joined
+from agent.i18n import LocalizedText, joined
 from agent.limits import Limits
 from agent.media.references import with_data
 from agent.media.store import MediaStore
@@ -20,6 +20,7 @@ from agent.providers import Connection
 from agent.result import Options, max_temperature
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
+from agent.web.chat.attached_documents import TOO_LONG, what_was_read
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
@@ -83,16 +84,14 @@ async def set_up_run(
     system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
     new = estimate_tokens([system, *new_parts])
     if new > history_tokens:
-        text = N_(
-            "The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}."
-        )
-        raise InputError(LocalizedText(text, {"count": new, "model": spec.label, "most": history_tokens}))
+        raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": history_tokens}))
     kept = keep_newest(messages, history_tokens, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
     omitted = Omitted(len(messages) - len(kept))
     if switched:
         fit = adapt(kept, spec)
         omitted = replace(omitted, omitted=fit.sentence(spec))
+    omitted = replace(omitted, omitted=joined([what_was_read(new_parts, spec), omitted.omitted]))
     if takeover.notice:
         omitted = replace(omitted, omitted=joined([takeover.notice, omitted.omitted]))
     used = replace(choices, model=spec.id)

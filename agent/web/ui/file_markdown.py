@@ -7,9 +7,12 @@ from urllib.parse import urlencode
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.mime import SUFFIXES
+from agent.web.chat.attached_documents import pages_read
 
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """The way a file is shown, by its suffix."""
+SHOWN_CHARACTERS = 3_000
+"""Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
 EXTRACTED_TEXT_TITLES = {
     "image": N_("Text extracted from {name}; it may contain mistakes"),
     "audio": N_("Speech transcribed from {name}; it may contain mistakes"),
@@ -17,10 +20,20 @@ EXTRACTED_TEXT_TITLES = {
 
 
 def shown_extracted_text(read: Mapping[str, str], translator: Translator) -> str:
-    """Return the text that was extracted from a file, marked as such."""
+    """Return the text that was extracted from a file, marked as such. Only the beginning of a document is shown."""
+    if read["kind"] == "document":
+        return _shown_document(read, translator)
     title = html.escape(translator(LocalizedText(EXTRACTED_TEXT_TITLES[read["kind"]], {"name": read["name"]})))
     text = html.escape(read["read"]).replace("\n", "&#10;")  # an empty line would end the HTML block in Markdown
     return f'<details class="extracted" open><summary>{title}</summary><pre>{text}</pre></details>'
+
+
+def _shown_document(read: Mapping[str, str], translator: Translator) -> str:
+    name = _("Read of {name}: {pages}.", name=read["name"], pages=pages_read(read))
+    text = read["read"] if len(read["read"]) <= SHOWN_CHARACTERS else read["read"][:SHOWN_CHARACTERS] + " …"
+    text = html.escape(text).replace("\n", "&#10;")
+    title = html.escape(translator(name).rstrip(".。"))
+    return f'<details class="extracted"><summary>{title}</summary><pre>{text}</pre></details>'
 
 
 def shown_file(url: str, translator: Translator, name: str = "") -> str:

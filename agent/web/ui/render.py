@@ -227,11 +227,13 @@ def _duration_so_far(bubble: Bubble, turn: Turn) -> WireMessage:
 def _user_parts(entry: Entry, translator: Translator) -> list[WireMessage]:
     content = message_content(entry)
     parts: list[WireMessage] = []
-    for part in [content] if isinstance(content, str) else content:
+    items: list[Any] = [content] if isinstance(content, str) else list(content)
+    for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
             parts.append({"type": "text", "text": part})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
-            parts.append({"type": "text", "text": shown_file(part.url, translator)})
+            name = "" if after is None else (extracted_text_of(after) or {}).get("name", "")
+            parts.append({"type": "text", "text": shown_file(part.url, translator, name)})
         elif read := extracted_text_of(part):
             parts.append({"type": "text", "text": shown_extracted_text(read, translator)})
     return parts

@@ -1,0 +1,70 @@
+"""The kinds of documents that are read, how their parts are called, and the text of a document. Reads no document."""
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal
+
+from agent.i18n import LocalizedText, ngettext
+
+PDF = "application/pdf"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+EML = "message/rfc822"
+HTML = "text/html"
+
+Unit = Literal["page", "slide", "sheet", "section"]
+
+UNITS: dict[str, Unit] = {
+    PDF: "page",
+    DOCX: "section",
+    PPTX: "slide",
+    XLSX: "sheet",
+    EML: "section",
+    HTML: "section",
+}
+"""The media types that can be read, each with the name of its parts."""
+SUFFIXES = {".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML}
+"""The file name suffixes of documents, which no model gets as plain text. HTML is text."""
+_BEFORE_2007 = {".doc": DOCX, ".ppt": PPTX, ".xls": XLSX}
+"""Old formats. Their reader refuses them and says how to save them."""
+LABELS = {PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The text of a document by page, slide, sheet or section. `title` is "" if it has none."""
+
+    media_type: str
+    title: str
+    pages: tuple[str, ...]
+
+    @property
+    def unit(self) -> Unit:
+        """The name of the parts in `pages`."""
+        return UNITS.get(self.media_type, "section")
+
+
+def document_type(name: str, data: bytes) -> str:
+    """Return the media type of a document with this file name, or "" if it is none.
+
+    A PDF is known from its bytes. The others are known from the name, because all begin like any ZIP archive or text;
+    the reader refuses a file that is not what its name says.
+    """
+    if data.startswith(b"%PDF-"):
+        return PDF
+    suffix = PurePath(name).suffix.lower()
+    return SUFFIXES.get(suffix) or _BEFORE_2007.get(suffix, "")
+
+
+def count_of(unit: str, count: int) -> LocalizedText:
+    """Return "12 pages", with the name of these parts."""
+    match unit:
+        case "page":
+            return ngettext("{count} page", "{count} pages", count)
+        case "slide":
+            return ngettext("{count} slide", "{count} slides", count)
+        case "sheet":
+            return ngettext("{count} sheet", "{count} sheets", count)
+        case _:
+            return ngettext("{count} section", "{count} sections", count)

@@ -1,0 +1,104 @@
+"""Reads documents in the sandbox, a few at a time, and keeps the texts of the last ones. No library is loaded here."""
+
+import asyncio
+import json
+import signal
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from hashlib import sha256
+from typing import Any, cast
+
+from agent.documents import worker
+from agent.documents.kinds import LABELS, Document
+from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
+from agent.errors import InputError
+from agent.media.sandbox import SandboxJob, SandboxProgram, parse_sentence
+from agent.media.sentences import refused
+from agent.providers import RequestQueue
+
+READING = SandboxProgram(worker, memory=700 * 1024 * 1024, seconds=30, timeout_seconds=60, max_output=12_000_000)
+"""A tree of 50 MB of XML takes 500 MB. Two million characters take at most 8 MB."""
+MAX_READ, MAX_READ_PER_VISITOR = 2, 1
+"""Documents read at the same time, in total and for one visitor."""
+MAX_CACHED_CHARACTERS = 8_000_000
+"""Characters of documents kept in memory: a document is read when it is attached, and used when it is sent."""
+
+_read: OrderedDict[tuple[bytes, str], Document] = OrderedDict()
+_queue = RequestQueue(MAX_READ, slots_per_visitor=MAX_READ_PER_VISITOR)
+
+
+async def read_document(data: bytes, media_type: str) -> Document:
+    """Return the text of a document. Raises `InputError`; its text continues a sentence that begins with the name.
+
+    Cancelling it ends the process that reads. The result is kept in memory for a while.
+    """
+    key = sha256(data).digest(), media_type
+    if (known := _read.get(key)) is not None:
+        _read.move_to_end(key)
+        return known
+    jobs: list[SandboxJob] = []
+    async with _queue.slot():
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                _threads(), read_in_sandbox, data, media_type, jobs.append
+            )
+        except asyncio.CancelledError:
+            for job in jobs:
+                job.kill()
+            raise
+    _read[key] = found
+    while sum(_size(one) for one in _read.values()) > MAX_CACHED_CHARACTERS:
+        _read.popitem(last=False)
+    return found
+
+
+def read_in_sandbox(data: bytes, media_type: str, on_start: Callable[[SandboxJob], None] = lambda _: None) -> Document:
+    """Return the text of a document, read in another process. Raises `InputError`. Blocks."""
+    kind = LABELS.get(media_type, media_type)
+    job = SandboxJob(READING, media_type)
+    on_start(job)
+    try:
+        status, out = job.run(data)
+    except (TimeoutError, ValueError) as error:
+        raise refused("slow_document") from error
+    if status == worker.REFUSED:
+        raise InputError(_sentence(out, kind))
+    if status in (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(signal, "SIGKILL", 9)):
+        raise refused("slow_document")
+    if status:
+        raise refused("broken_document", kind=kind)
+    return _parse(out, media_type, kind)
+
+
+def _sentence(out: bytes, kind: str) -> Any:
+    try:
+        return parse_sentence(out)
+    except ValueError as error:
+        raise refused("broken_document", kind=kind) from error
+
+
+def _parse(out: bytes, media_type: str, kind: str) -> Document:
+    """Check what the worker wrote: a document can have taken it over."""
+    try:
+        found = json.loads(out)
+        title, pages = found["title"], found["pages"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise refused("broken_document", kind=kind) from error
+    is_valid = isinstance(title, str) and isinstance(pages, list)
+    if not is_valid or not all(isinstance(page, str) for page in cast(list[object], pages)):
+        raise refused("broken_document", kind=kind)
+    document = Document(media_type, title, tuple(cast(list[str], pages)))
+    if len(document.pages) > MAX_PAGES or _size(document) > MAX_CHARACTERS + 1_000:
+        raise refused("broken_document", kind=kind)
+    return document
+
+
+def _size(document: Document) -> int:
+    return sum(map(len, document.pages)) + len(document.title)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_READ, thread_name_prefix="document")

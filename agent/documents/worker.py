@@ -1,0 +1,52 @@
+"""A program that runs in the sandbox (`agent.media.sandbox`) and reads a document.
+
+    MEDIA_TYPE      the input as JSON: {"title": TEXT, "pages": [TEXT, ...]}
+
+To refuse a document, it exits with status `REFUSED` and writes JSON: the key of a sentence and its values. Any other
+status except 0 means a damaged document.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX
+from agent.documents.mail import read_eml, read_html
+from agent.documents.office import read_docx, read_pptx, read_xlsx
+from agent.documents.pdf import read_pdf
+from agent.errors import InputError
+from agent.i18n import LocalizedText
+from agent.media.sentences import sentence
+
+REFUSED = 3
+READERS: dict[str, Callable[[bytes], tuple[str, list[str]]]] = {
+    PDF: read_pdf,
+    DOCX: read_docx,
+    PPTX: read_pptx,
+    XLSX: read_xlsx,
+    EML: read_eml,
+    HTML: read_html,
+}
+MAX_TITLE = 200
+
+
+def main(arguments: list[str]) -> int:
+    """Read the document on the input and write its text."""
+    [media_type] = arguments
+    try:
+        title, pages = READERS[media_type](sys.stdin.buffer.read())
+    except InputError as error:
+        return _refuse(cast(LocalizedText, error.text))  # all of them are made by `refused`
+    except ImportError:
+        return _refuse(sentence("no_reader"))
+    except (MemoryError, RecursionError):
+        return _refuse(sentence("slow_document"))
+    text = json.dumps({"title": title[:MAX_TITLE], "pages": pages}, ensure_ascii=False)
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    return 0
+
+
+def _refuse(text: LocalizedText) -> int:
+    sys.stdout.buffer.write(json.dumps((text.message, dict(text.values))).encode())
+    return REFUSED

@@ -1,0 +1,169 @@
+"""Documents among the attachments of a message: the plan for each, its text in the message, and what was read of it."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pydantic_ai.messages import BinaryContent, UserContent
+
+from agent.documents.for_model import document_room, fit_documents, is_document, takes_document
+from agent.documents.kinds import HTML, Document, count_of
+from agent.documents.passages import excerpts, sections_of_text
+from agent.documents.reading import read_document
+from agent.documents.refusals import MAX_CHARACTERS
+from agent.errors import InputError
+from agent.i18n import N_, LocalizedText, _, joined
+from agent.media.sentences import SENTENCES
+from agent.media.store import id_of
+from agent.messages.parts import document_text, extracted_text_of
+from agent.models.catalog import ModelSpec
+
+TOO_LONG = N_("The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}.")
+_UNUSABLE = (SENTENCES["locked_document"], SENTENCES["broken_document"])
+"""The reasons for which no provider can read a PDF either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedDocument:
+    """A document of a message. `data` is None for a text file, which is only sent as text.
+
+    `document` is None if only the model can read the file.
+    """
+
+    data: bytes | None
+    media_type: str
+    document: Document | None
+
+
+async def read_attached(data: bytes, media_type: str, spec: ModelSpec) -> AttachedDocument:
+    """Read an attached document. Raises `InputError`; its text continues a sentence that begins with the name.
+
+    A PDF that cannot be read here, for example a scanned one, is accepted for a model that reads PDF files itself.
+    """
+    try:
+        document = await read_document(data, media_type)
+    except InputError as error:
+        reason = error.text.message if isinstance(error.text, LocalizedText) else ""
+        if not takes_document(spec, media_type) or reason in _UNUSABLE:
+            raise
+        document = None
+    return AttachedDocument(data=data, media_type=media_type, document=document)
+
+
+async def read_long_text(text: str, suffix: str) -> AttachedDocument:
+    """Return a text file that is too long for the model as sections. The tags of an HTML file are left out."""
+    if suffix in (".html", ".htm"):
+        document = await read_document(text.encode(), HTML)
+    else:
+        document = await asyncio.to_thread(sections_of_text, text[:MAX_CHARACTERS])
+    return AttachedDocument(data=None, media_type=document.media_type, document=document)
+
+
+def is_too_long(text: str, spec: ModelSpec) -> bool:
+    """Return True if the model cannot take a whole text file."""
+    return len(text.encode("utf-8", "replace")) > document_room(spec)
+
+
+def can_read_instead(menu: Iterable[ModelSpec], media_type: str) -> tuple[ModelSpec, ...]:
+    """Return the models that read such a file themselves."""
+    return tuple(spec for spec in menu if takes_document(spec, media_type))
+
+
+def check_total(attached: Iterable[AttachedDocument], spec: ModelSpec) -> None:
+    """Raise `InputError` if the documents of one message have more text together than one document can have."""
+    documents = [one.document for one in attached if one.document is not None]
+    count = sum(len(page) for document in documents for page in document.pages)
+    if count > MAX_CHARACTERS:
+        values = {"count": count // 4, "model": spec.label, "most": spec.context_tokens}
+        raise InputError(LocalizedText(TOO_LONG, values))
+
+
+async def handling(attached: Sequence[AttachedDocument], spec: ModelSpec) -> list[LocalizedText]:
+    """Return for people how each document of one message is handled."""
+    as_text = [one.document for one in attached if one.document and not takes_document(spec, one.media_type)]
+    fitted = await asyncio.to_thread(excerpts, as_text, "", document_room(spec))
+    whole = {id(document): found.is_whole for document, found in zip(as_text, fitted, strict=True)}
+    return [_handling(one, spec, is_whole=whole.get(id(one.document), True)) for one in attached]
+
+
+def _handling(one: AttachedDocument, spec: ModelSpec, *, is_whole: bool) -> LocalizedText:
+    if one.document is None:
+        return _("sent as PDF")
+    count = count_of(one.document.unit, len(one.document.pages))
+    if takes_document(spec, one.media_type):
+        return _("sent as PDF: {count}", count=count)
+    if is_whole:
+        return _("read as text: {count}", count=count)
+    return _(
+        "read as text: {count}. Too long for {model}, which gets the passages that suit the question",
+        count=count,
+        model=spec.label,
+    )
+
+
+async def document_parts(
+    attached: Sequence[tuple[str, AttachedDocument]], question: str, spec: ModelSpec, owner: str
+) -> list[list[UserContent]]:
+    """Return the parts of a message for each of these documents and their names: the file, and what is read of it."""
+    documents = [one.document for _name, one in attached if one.document is not None]
+    fitted = iter(await fit_documents(documents, question, spec))
+    out: list[list[UserContent]] = []
+    for name, one in attached:
+        parts: list[UserContent] = []
+        if one.data is not None:
+            content = BinaryContent(one.data, media_type=one.media_type)
+            parts.append(replace(content, identifier=await asyncio.to_thread(id_of, owner, content)))
+        if one.document is not None:
+            parts.append(document_text(name, one.document, next(fitted)))
+        out.append(parts)
+    return out
+
+
+async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> list[UserContent]:
+    """Return the parts of a stored message with what suits its question now, which can be another one.
+
+    A document that cannot be read again keeps its text.
+    """
+    out = list(parts)
+    numbers: list[int] = []
+    documents: list[Document] = []
+    for number, (file, text) in enumerate(pairwise(parts), 1):
+        read = extracted_text_of(text)
+        if read and read["kind"] == "document" and isinstance(file, BinaryContent) and is_document(file):
+            try:
+                documents.append(await read_document(file.data, file.media_type))
+                numbers.append(number)
+            except InputError:
+                continue
+    question = parts[0] if parts and isinstance(parts[0], str) else ""
+    fitted = await fit_documents(documents, question, spec) if documents else []
+    for number, document, found in zip(numbers, documents, fitted, strict=True):
+        out[number] = document_text((extracted_text_of(parts[number]) or {})["name"], document, found)
+    return out
+
+
+def what_was_read(parts: Iterable[UserContent], spec: ModelSpec) -> str:
+    """Return the sentences for people about the documents that this model gets as text; "" if there are none."""
+    sentences: list[LocalizedText] = []
+    for part in parts:
+        read = extracted_text_of(part)
+        if read and read["kind"] == "document" and not takes_document(spec, read["media_type"]):
+            sentences.append(_("Read of {name}: {pages}.", name=read["name"], pages=pages_read(read)))
+    return joined(sentences)
+
+
+def pages_read(read: Mapping[str, str]) -> LocalizedText:
+    """Return which pages are in a text that was read: "pages 3-7 of 41", or "12 pages" for all of them."""
+    pages, count = read.get("pages", ""), int(read["count"]) if read.get("count", "").isdecimal() else 0
+    if not pages:
+        return count_of(read.get("unit", ""), count)
+    match read.get("unit"):
+        case "page":
+            return _("pages {pages} of {count}", pages=pages, count=count)
+        case "slide":
+            return _("slides {pages} of {count}", pages=pages, count=count)
+        case "sheet":
+            return _("sheets {pages} of {count}", pages=pages, count=count)
+        case _:
+            return _("sections {pages} of {count}", pages=pages, count=count)

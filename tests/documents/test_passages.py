@@ -1,0 +1,76 @@
+"""A document is cut to the passages that suit the question, in the order of its pages."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.documents.kinds import PDF, Document
+from agent.documents.passages import Excerpt, excerpt, excerpts, sections_of_text
+from tests.tiers import examples
+
+FILLER = "The committee met and the minutes of the last meeting were approved without any changes.\n" * 20
+
+
+def report(**facts: str) -> Document:
+    """Return a report of 41 pages, with these facts on the pages "p7"."""
+    return Document(PDF, "", tuple(f"Chapter {n}\n{FILLER}{facts.get(f'p{n}', '')}\n{FILLER}" for n in range(1, 42)))
+
+
+def test_short_document_stays_whole() -> None:
+    document = Document(PDF, "", ("One", "", "Three"))
+    assert excerpt(document, "", 200) == Excerpt(
+        "[Page 1]\nOne\n\n[Page 2]\n\n[Page 3]\nThree", (1, 2, 3), is_whole=True
+    )
+
+
+def test_passages_with_words_of_the_question_are_chosen() -> None:
+    document = report(p7="The rent of the hall is 812 euros.", p30="Renting a boat: 12 euros.")
+    found = excerpt(document, "What does the hall rental cost?", 5_000)
+    assert not found.is_whole
+    assert "[Page 7]" in found.text
+    assert "812 euros" in found.text
+    assert found.text.index("[Page 7]") < found.text.index("[Page 30]") < found.text.index("boat: 12 euros.")
+    assert set(found.pages) >= {7, 30}
+    assert len(found.text.encode()) <= 5_000
+
+
+def test_passages_are_found_in_scripts_without_spaces() -> None:
+    found = excerpt(report(p9="会议室的租金是八百一十二欧元。"), "租金多少?", 3_000)
+    assert "八百一十二" in found.text
+
+
+def test_question_without_known_words_gets_the_beginning() -> None:
+    assert excerpt(report(), "Zusammenfassung bitte", 4_000).text.startswith("[Page 1]\nChapter 1")
+
+
+def test_page_ranges_are_named() -> None:
+    assert Excerpt("", (3, 4, 5, 9, 11, 12), is_whole=False).ranges == "3-5, 9, 11-12"
+    assert Excerpt("", tuple(range(1, 80, 2)), is_whole=False).ranges.endswith("23 …")
+
+
+def test_small_document_stays_whole_beside_a_large_one() -> None:
+    note = Document(PDF, "", ("Only this.",))
+    large, small = excerpts([report(), note], "What does the committee say?", 6_000)
+    assert small.is_whole
+    assert len(large.text.encode()) > 5_000
+
+
+def test_long_text_file_becomes_sections() -> None:
+    document = sections_of_text("line\n" * 3_000 + "x" * 9_000)
+    assert max(map(len, document.pages)) <= 4_000
+    assert "\n".join(document.pages).replace("\n", "") == "line" * 3_000 + "x" * 9_000
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300) | st.sampled_from(
+    ["", "word " * 900, "é" * 5_000]
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(TEXT, min_size=1, max_size=6), TEXT, st.integers(800, 9_000))
+def test_excerpt_never_exceeds_its_room(pages: list[str], question: str, room: int) -> None:
+    document = Document(PDF, "", tuple(pages))
+    found = excerpt(document, question, room)
+    assert len(found.text.encode()) <= room
+    assert list(found.pages) == sorted(set(found.pages))
+    for text in found.text.split("\n"):
+        assert text in ("[…]", "") or text.startswith("[Page ") or any(text in page for page in pages)

@@ -1,0 +1,184 @@
+"""Documents become text by page, or a reason: read in another process, whatever the bytes are."""
+
+import subprocess
+import sys
+from time import monotonic
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX, Document, document_type
+from agent.documents.reading import READING, read_document, read_in_sandbox
+from agent.errors import InputError
+from agent.settings import ROOT
+from tests.support.documents import (
+    compound,
+    locked_archive,
+    mail,
+    pdf,
+    repacked,
+    scanned_pdf,
+    slides,
+    word,
+    workbook,
+)
+from tests.support.known_texts import picture_of_text
+from tests.tiers import examples
+
+pytestmark = pytest.mark.slow
+
+PAGES = ["Costs\nThe rent is 812 euros.", "Terms\nThe notice is three months.", "Größe über 5 € “so”"]
+LETTER = word(
+    ("Costs", "The rent is 812 euros."), ("Terms", "Three months."), table=(("Room", "m²"), ("Hall", "7")), title="Flat"
+)
+DECK = slides(("Plan", "Build it", "Say hello"), ("End", "Thanks", ""))
+BOOK = workbook(Costs=[["Month", "Rent"], ["May", 812], ["June", 812.5]], Empty=[], More=[[None, None, "far"]])
+PAGE = b"<title>Flat</title><style>p {}</style><script>x()</script><p>Rent:\n <b>812</b> euros<p>Caf&eacute;"
+
+READ = {
+    "pdf": (pdf(PAGES, title="Contract"), PDF, Document(PDF, "Contract", tuple(PAGES))),
+    "pdf without rights": (pdf(PAGES, title="May", owner_password="o"), PDF, Document(PDF, "May", tuple(PAGES))),
+    "docx": (
+        LETTER,
+        DOCX,
+        Document(DOCX, "Flat", ("Costs\n\nThe rent is 812 euros.", "Terms\n\nThree months.\n\nRoom\tm²\nHall\t7")),
+    ),
+    "pptx": (DECK, PPTX, Document(PPTX, "", ("Plan\n\nBuild it\n\nSay hello", "End\n\nThanks"))),
+    "xlsx": (
+        BOOK,
+        XLSX,
+        Document(XLSX, "", ("Costs\nMonth\tRent\nMay\t812\nJune\t812.5", "Empty", "More\n\t\tfar")),
+    ),
+    "eml": (
+        mail("At noon?\nAnn", markup="<p>Not this", attached="menu.pdf"),
+        EML,
+        Document(
+            EML,
+            "Lunch",
+            (
+                "From: ann@example.org\nTo: bob@example.org\nSubject: Lunch\n\nAt noon?\nAnn",
+                "Attached to this message, and not read:\nmenu.pdf",
+            ),
+        ),
+    ),
+    "eml with html": (
+        mail(markup="<p>At <b>noon</b>?"),
+        EML,
+        Document(EML, "Lunch", ("From: ann@example.org\nTo: bob@example.org\nSubject: Lunch\n\nAt noon?",)),
+    ),
+    "html": (PAGE, HTML, Document(HTML, "Flat", ("Rent: 812 euros\nCafé",))),
+}
+
+
+@pytest.mark.parametrize(("data", "media_type", "document"), READ.values(), ids=list(READ))
+def test_text_is_read_by_page(data: bytes, media_type: str, document: Document) -> None:
+    assert read_in_sandbox(data, media_type) == document
+
+
+def _bomb(size: int) -> bytes:
+    return repacked(LETTER, word__big_bin=bytes(size))
+
+
+LAUGHS = b'<!DOCTYPE x [<!ENTITY a "ha">%s]><w:document xmlns:w="x">&f;</w:document>' % b"".join(
+    b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 20) for n in range(5)
+)
+OUTSIDE = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/hostname">]><w:document xmlns:w="x">&a;</w:document>'
+
+REFUSED = {
+    "pdf with a password": (pdf(PAGES, password="secret"), PDF, "is protected by a password"),
+    "pdf, cut": (pdf(PAGES)[:300], PDF, "is damaged or cut off: it can't be read as PDF"),
+    "pdf of pictures": (scanned_pdf(picture_of_text("Invoice")), PDF, "shows only pictures, such as scans"),
+    "pdf of many pages": (pdf([""] * 2001), PDF, "has 2,001 pages; 2,000 is the most"),
+    "docx with a password": (compound(encrypted=True), DOCX, "is protected by a password"),
+    "doc": (compound(encrypted=False), DOCX, "has a format of Office before 2007"),
+    "docx, archive with a password": (locked_archive(LETTER), DOCX, "is protected by a password"),
+    "docx, cut": (LETTER[: len(LETTER) // 2], DOCX, "is damaged or cut off: it can't be read as DOCX"),
+    "docx that is an xlsx": (BOOK, DOCX, "is damaged or cut off: it can't be read as DOCX"),
+    "docx without text": (word(), DOCX, "has no text"),
+    "docx that unpacks to 250 MB": (_bomb(250_000_000), DOCX, " MB; 200 MB is the most"),
+    "docx with 60 MB of XML": (
+        repacked(LETTER, word__document_xml=b"<w>" + b" " * 60_000_000 + b"</w>"),
+        DOCX,
+        "; 50 MB is the most",
+    ),
+    "docx, a billion laughs": (repacked(LETTER, word__document_xml=LAUGHS), DOCX, "defines entities of its own"),
+    "docx, an outside entity": (repacked(LETTER, word__document_xml=OUTSIDE), DOCX, "defines entities of its own"),
+    "docx, entities in UTF-16": (
+        repacked(LETTER, word__document_xml=OUTSIDE.decode().encode("utf-16")),
+        DOCX,
+        "defines entities of its own",
+    ),
+    "pptx, an outside entity": (repacked(DECK, ppt__presentation_xml=OUTSIDE), PPTX, "defines entities of its own"),
+    "xlsx, a billion laughs": (repacked(BOOK, xl__sharedStrings_xml=LAUGHS), XLSX, "defines entities of its own"),
+    "html of three million letters": (b"<p>letters" * 300_000, HTML, "has more than 2,000,000 characters of text"),
+    "eml that is a picture": (picture_of_text("Invoice"), EML, "is damaged or cut off: it can't be read as EML"),
+    "nothing": (b"", PDF, "is damaged or cut off: it can't be read as PDF"),
+}
+
+
+@pytest.mark.parametrize(("data", "media_type", "reason"), REFUSED.values(), ids=list(REFUSED))
+def test_unreadable_document_gives_its_reason(data: bytes, media_type: str, reason: str) -> None:
+    began = monotonic()
+    with pytest.raises(InputError) as refused:
+        read_in_sandbox(data, media_type)
+    assert reason in str(refused.value)
+    assert monotonic() - began < READING.timeout_seconds
+
+
+SMALL = {media_type: data for data, media_type, _document in READ.values()}
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Return a document with some bytes changed, and perhaps cut off."""
+    media_type = draw(st.sampled_from(sorted(SMALL)))
+    data = bytearray(SMALL[media_type])
+    for at, byte in draw(st.lists(st.tuples(st.integers(0, len(data) - 1), st.integers(0, 255)), max_size=40)):
+        data[at] = byte
+    return media_type, bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(damaged())
+def test_damaged_document_ends_with_text_or_reason(document: tuple[str, bytes]) -> None:
+    said = outcome(*document)
+    assert said
+    assert "{" not in said
+
+
+def outcome(media_type: str, data: bytes) -> str:
+    """Return the text of a document, or the reason why it has none."""
+    try:
+        return "".join(read_in_sandbox(data, media_type).pages).replace("{", "")
+    except InputError as error:
+        return str(error)
+
+
+async def test_document_is_read_once() -> None:
+    data = pdf(["Once"])
+    first = await read_document(data, PDF)
+    assert await read_document(data, PDF) is first
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "media_type"),
+    [
+        ("report.PDF", b"%PDF-1.7", PDF),
+        ("no suffix", b"%PDF-1.7", PDF),
+        ("a.docx", b"PK", DOCX),
+        ("a.xls", b"\xd0\xcf", XLSX),
+        ("a.eml", b"From: a", EML),
+        ("a.zip", b"PK", ""),
+        ("a.html", b"<p>", ""),
+    ],
+)
+def test_kind_is_found_from_bytes_and_name(name: str, data: bytes, media_type: str) -> None:
+    assert document_type(name, data) == media_type
+
+
+def test_app_does_not_load_the_readers() -> None:
+    names = ("pypdfium2", "pypdfium2_raw", "docx", "pptx", "openpyxl", "lxml")
+    code = f"import sys, agent.web.app; print([one for one in {names} if one in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"

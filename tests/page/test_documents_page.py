@@ -1,0 +1,62 @@
+"""A document dropped into the page: how it is handled, what the model gets of it, and what the page says was read."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import App, Visitor
+from tests.support.documents import pdf
+from tests.support.scripted_server import Config, Running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+SERVER = Config(rate=0, max_model_len=8_192)
+FILLER = "\n".join(["The committee met and approved the minutes of its last meeting."] * 40)
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    return start_app(VLLM_BASE_URL=server.base_url)
+
+
+@pytest.mark.gate("A question about a long document gets the right pages, and the page names them.")
+def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
+    fact = "\nThe rent of the hall is 812 euros."
+    (tmp_path / "report.pdf").write_bytes(pdf([f"{FILLER}{fact if n == 7 else ''}" for n in range(1, 42)]))
+    (tmp_path / "locked.pdf").write_bytes(pdf(["Secret"], password="p"))
+    visitor = visit(own.url)
+    visitor.box.fill("!text It is 812. What is the rent of the hall?")
+    chosen = visitor.page.locator("#composer input[type=file]")
+    expect(chosen).to_have_attribute("accept", re.compile(r"\.docx.*\.pdf.*\.pptx.*\.xlsx"))
+    chosen.set_input_files([tmp_path / "report.pdf", tmp_path / "locked.pdf"])
+    rows = visitor.page.locator("#attached li")
+    expect(rows.nth(0)).to_contain_text("report.pdf: read as text: 41 pages. Too long for")
+    expect(rows.nth(1)).to_have_text("locked.pdf is protected by a password. Attach a copy without it.")
+    visitor.shot("document-plan")
+    visitor.box.press("Enter")
+    expect(visitor.toast.first).to_contain_text("locked.pdf is protected by a password")
+    expect(visitor.box).to_have_value("!text It is 812. What is the rent of the hall?")
+    visitor.page.locator("#composer .thumbnail-item").nth(1).locator("..").get_by_role("button").last.click()
+    expect(rows).to_have_count(1)
+    visitor.box.press("Enter")
+    expect(visitor.bubbles.filter(has_text="It is 812.")).to_be_visible()
+    content = json.dumps(server.journal()[-1]["body"]["messages"][-1]["content"])
+    assert "[Page 7]" in content
+    assert "The rent of the hall is 812 euros." in content
+
+    def shown() -> None:
+        caption = visitor.chat.locator(".caption")
+        expect(caption).to_contain_text(re.compile(r"Read of report\.pdf: pages [\d, -]*\b7\b[\d, -]* of 41"))
+        expect(visitor.mine.locator("details.extracted summary")).to_contain_text("Read of report.pdf: pages")
+        expect(visitor.mine.get_by_role("link", name="Save report.pdf")).to_be_visible()
+
+    shown()
+    visitor.shot("document-read")
+    visitor.open(own.url)
+    shown()

@@ -1,0 +1,130 @@
+"""Documents for tests, written by the libraries that people's programs use, and harmful ones."""
+
+import io
+import struct
+import zipfile
+from collections.abc import Sequence
+from email.message import EmailMessage
+from typing import Any
+
+import docx
+import openpyxl
+import pptx
+from PIL import Image
+from reportlab.lib.pdfencrypt import StandardEncryption
+from reportlab.lib.utils import ImageReader
+from reportlab.pdfgen.canvas import Canvas
+
+
+def pdf(pages: Sequence[str], *, title: str = "", password: str = "", owner_password: str = "") -> bytes:
+    """Return a PDF with one text per page. `password` is needed to open it, `owner_password` only to change it."""
+    out = io.BytesIO()
+    encrypt = StandardEncryption(password, ownerPassword=owner_password or "o") if password or owner_password else None
+    canvas: Any = Canvas(out, encrypt=encrypt)
+    if title:
+        canvas.setTitle(title)
+    for page in pages:
+        text = canvas.beginText(72, 760)
+        text.textLines(page)
+        canvas.drawText(text)
+        canvas.showPage()
+    canvas.save()
+    return out.getvalue()
+
+
+def scanned_pdf(*pictures: bytes) -> bytes:
+    """Return a PDF whose pages are only these pictures."""
+    out = io.BytesIO()
+    canvas: Any = Canvas(out)
+    for picture in pictures:
+        with Image.open(io.BytesIO(picture)) as image:
+            wide, high = image.size
+        canvas.drawImage(ImageReader(io.BytesIO(picture)), 60, 400, 480, 480 * high / wide)
+        canvas.showPage()
+    canvas.save()
+    return out.getvalue()
+
+
+def word(*sections: tuple[str, str], table: Sequence[Sequence[str]] = (), title: str = "") -> bytes:
+    """Return a Word document with a heading and a paragraph for each section, and a table at its end."""
+    document: Any = docx.Document()
+    document.core_properties.title = title
+    for heading, paragraph in sections:
+        document.add_heading(heading, 1)
+        document.add_paragraph(paragraph)
+    if table:
+        made = document.add_table(len(table), len(table[0]))
+        for row, cells in zip(made.rows, table, strict=True):
+            for cell, text in zip(row.cells, cells, strict=True):
+                cell.text = text
+    return _saved(document)
+
+
+def slides(*texts: tuple[str, str, str]) -> bytes:
+    """Return a presentation with title, body and notes for each slide."""
+    deck: Any = pptx.Presentation()
+    for title, body, notes in texts:
+        slide = deck.slides.add_slide(deck.slide_layouts[1])
+        slide.shapes.title.text = title
+        slide.placeholders[1].text = body
+        slide.notes_slide.notes_text_frame.text = notes
+    return _saved(deck)
+
+
+def workbook(**sheets: Sequence[Sequence[object]]) -> bytes:
+    """Return an Excel file with these rows in each sheet."""
+    book: Any = openpyxl.Workbook()
+    book.remove(book.active)
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    return _saved(book)
+
+
+def mail(text: str = "", *, markup: str = "", subject: str = "Lunch", attached: str = "") -> bytes:
+    """Return an e-mail with a text, an HTML text, or both."""
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = "ann@example.org", "bob@example.org", subject
+    if text:
+        message.set_content(text)
+    if markup:
+        (message.add_alternative if text else message.set_content)(markup, subtype="html")
+    if attached:
+        message.add_attachment(b"x", maintype="application", subtype="octet-stream", filename=attached)
+    return message.as_bytes()
+
+
+def repacked(data: bytes, **parts: bytes) -> bytes:
+    """Return the Office document with other content in some parts, named with "__" for "/" and "_" for "."."""
+    changed = {name.replace("__", "/").replace("_", "."): content for name, content in parts.items()}
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        for name in source.namelist():
+            made.writestr(name, changed.pop(name, None) or source.read(name))
+        for name, content in changed.items():
+            made.writestr(name, content)
+    return out.getvalue()
+
+
+def locked_archive(data: bytes) -> bytes:
+    """Return the archive with the mark of a password on each part."""
+    out = bytearray(data)
+    for magic, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = out.find(magic)
+        while at >= 0:
+            out[at + flags] |= 1
+            at = out.find(magic, at + 4)
+    return bytes(out)
+
+
+def compound(*, encrypted: bool) -> bytes:
+    """Return the beginning of an Office file before 2007, or of a newer one with a password."""
+    name = "EncryptedPackage" if encrypted else "WordDocument"
+    return b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + struct.pack("<H", 0x3E) * 300 + name.encode("utf-16-le")
+
+
+def _saved(document: Any) -> bytes:
+    out = io.BytesIO()
+    document.save(out)
+    return out.getvalue()
