@@ -1,7 +1,20 @@
-// Empties the composer once its message is stored. What was typed or attached while it was being sent stays.
-({ box, write }) => {
-  let sent = { text: "", paths: [] }, seen;
+// Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
+// scripts read and change the composer's value.
+({ $, box, write }) => {
+  let sent = { text: "", paths: [] }, seen, edits = [];
   window.composer = {
+    // Calls `edit` with the value of the composer a moment later, and sets what it returns unless that is undefined.
+    change: (edit) => {
+      edits.push(edit);
+      $("#compose")?.click();
+    },
+    changed: (value) => {
+      const before = value ?? { text: "", files: [] };
+      const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
+      if (after === before) return undefined;
+      setTimeout(() => document.dispatchEvent(new Event("files-changed")));
+      return after;
+    },
     // Gets the values that an event sends, and returns them. The one of the composer has files.
     sending: (values) => {
       const value = values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] };

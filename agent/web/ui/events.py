@@ -122,6 +122,8 @@ class Events:
         )
         opened.success(None, chat.view, None, js=SHOW, **QUIET)
         chat.swap.click(None, box, box, js="(value) => window.chats.swap(value)", trigger_mode="multiple", **QUIET)
+        compose = self._widgets.composer.compose
+        compose.click(None, box, box, js="(value) => window.composer.changed(value)", trigger_mode="multiple", **QUIET)
         chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)
         self._show(chat.refresh.click)
 

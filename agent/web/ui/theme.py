@@ -56,6 +56,7 @@ STYLES = (
     "temporary.css",
     "toasts.css",
     "offline.css",
+    "text_files.css",
     "blocks.css",
     "print.css",
 )
