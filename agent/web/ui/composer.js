@@ -21,11 +21,16 @@
       sent = { text: value.text, paths: value.files.map(({ path }) => path) };
       return values;
     },
+    // Returns true if the server has stored another message since the last call.
+    saw: (stored) => {
+      const isNew = Boolean(stored) && stored.id !== seen;
+      if (isNew) seen = stored.id;
+      return isNew;
+    },
     // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while
     // Gradio sets it. `stored` has another id for each stored message.
     empty: (stored, value) => {
-      if (!stored || stored.id === seen) return;
-      seen = stored.id;
+      if (!window.composer.saw(stored)) return;
       const text = box().value;
       if (text.startsWith(sent.text)) write(box(), text.slice(sent.text.length).trimStart());
       const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");

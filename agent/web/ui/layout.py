@@ -69,8 +69,8 @@ class Chat:
 class Composer:
     """The composer, the model menu, and the texts around them.
 
-    The page's scripts click `fetch`, `give_up`, `look` and `compose`, and read `fetched`. `stored` tells composer.js that a message
-    was stored: each one has another value.
+    The page's scripts click `fetch`, `give_up`, `look`, `compose` and `send_queued`, and read `fetched`.
+    `stored` tells composer.js that a message was stored: each one has another value.
     """
 
     links: gr.HTML
@@ -81,6 +81,7 @@ class Composer:
     stored: gr.JSON
     look: gr.Button
     compose: gr.Button
+    send_queued: gr.Button
     box: gr.MultimodalTextbox
     model: gr.Dropdown
     about: gr.HTML
@@ -250,6 +251,7 @@ def _composer() -> Composer:
     stored = gr.JSON(visible=False)
     look = gr.Button("", elem_id="look", visible="hidden")  # clicked by page.js when something was attached
     compose = gr.Button("", elem_id="compose", visible="hidden")  # clicked by composer.js
+    send_queued = gr.Button("", elem_id="send-queued", visible="hidden")  # clicked by queue.js
     with gr.Column(elem_id="dock"):
         box = gr.MultimodalTextbox(
             elem_id="composer",
@@ -266,4 +268,6 @@ def _composer() -> Composer:
         model = gr.Dropdown([], label=static("model"), container=False, elem_id="model", allow_custom_value=True)
     about = gr.HTML(elem_id="about", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
-    return Composer(links, fetch, give_up, attached, sending, stored, look, compose, box, model, about, fetched)
+    return Composer(
+        links, fetch, give_up, attached, sending, stored, look, compose, send_queued, box, model, about, fetched
+    )

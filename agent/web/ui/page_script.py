@@ -14,6 +14,7 @@ HELPERS = ("pieces", "division", "stream", "unchanged", "handover", "files")
 SCRIPTS = (
     "offline",
     "temporary",
+    "queue",
     "chats",
     "transfer",
     "own_data",

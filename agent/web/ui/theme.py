@@ -57,6 +57,7 @@ STYLES = (
     "toasts.css",
     "offline.css",
     "text_files.css",
+    "queue.css",
     "blocks.css",
     "print.css",
 )
