@@ -35,6 +35,8 @@ PAGE_ROWS: list[tuple[str, str, str, str, str | None, int | None]] = [
      '{"addressed": "$quiet", "composer": {"text": "!text pear", "files": []}}', None),
     ("conversation", "choose and say", "EVENT", f"open click > {SUBMIT}/x",
      '{"addressed": "$quiet", "composer": {"text": "!text pear", "files": []}}', None),
+    ("conversation", "say queued", "EVENT", "send-queued click/$quiet",
+     '{"addressed": "$quiet", "composer": {"text": "!text pear", "files": []}}', None),
     ("conversation", "say as program", "EVENT", f"{CHAT}/$quiet", '{"text": "!text pear"}', None),
     ("temporary chat", "say", "EVENT", f"open click > {SUBMIT}/x",
      '{"addressed": "$temporary", "composer": {"text": "!text pear", "files": []}}', None),
@@ -60,6 +62,8 @@ PAGE_ROWS: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("running answer", "load again", "EVENT", "load/$conversation", '{"addressed": "x"}', 200),
     ("running answer", "say", "EVENT", f"{SUBMIT}/$conversation",
      '{"addressed": "$conversation", "composer": {"text": "!text pear", "files": []}}', 200),
+    ("running answer", "say queued", "EVENT", "send-queued click/$conversation",
+     '{"addressed": "$conversation", "composer": {"text": "!text pear", "files": []}}', 200),
     ("running answer", "say as program", "EVENT", f"{CHAT}/$conversation", '{"text": "!text pear"}', 200),
 ]  # fmt: skip
 ROWS = [*MATRIX, *PAGE_ROWS]
@@ -82,6 +86,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ),
     ("conversation", "append"): (
         "conversation say",
+        "conversation say queued",
         "conversation choose and say",
         "conversation say as program",
         "conversation page session",
@@ -161,6 +166,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ),
     ("running answer", "append"): (
         "running answer say",
+        "running answer say queued",
         "running answer say as program",
         "running answer append",
         "session run",

@@ -223,6 +223,7 @@ OWNER_STEPS: list[tuple[str, ...]] = [
     ("message edit", '"success":true'),
     ("message undo", '"success":true'),
     ("conversation say", '"success":true'),
+    ("conversation say queued", '"success":true'),
     ("conversation choose and say", '"success":true'),
     ("conversation say as program", '"success":true'),
     ("suspended run answer", '"success":true'),

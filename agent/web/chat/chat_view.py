@@ -7,6 +7,9 @@ from agent.history import Entry
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.transcript import Bubble, Turn, Versions, to_turns, with_earlier_figures
 
+COMPLETE = ("stop", "length")
+"""The endings of an answer that was not broken off."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChatView:
@@ -20,6 +23,16 @@ class ChatView:
     has_earlier: bool = False
     live: RunningAnswer | None = None
     is_missing: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the last answer is complete, so that a waiting message can follow it without asking the visitor.
+
+        An answer that has failed, was stopped or withheld, is empty, or asks something is not complete.
+        """
+        last = self.turns[-1] if self.turns and self.live is None else None
+        ended = last.note.ended if last is not None and last.note is not None else None
+        return last is not None and ended in COMPLETE and last.question is None and not last.is_empty
 
 
 class RunningTurn:

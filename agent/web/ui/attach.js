@@ -1,7 +1,7 @@
 // Further inputs of the composer: files dropped anywhere on the page, linked images after the visitor agrees, and
 // camera shots. Also shows a placeholder for images that the browser cannot display. Only the server fetches links, and
 // only those that the visitor agreed to.
-({ said, $, box, when, hint }) => {
+({ said, $, box, when, hint, files: { attach } }) => {
   const button = (text, then, name = "") => {
     const made = document.createElement("button");
     made.type = "button";
@@ -9,18 +9,6 @@
     made.textContent = text;
     made.addEventListener("click", then);
     return made;
-  };
-
-  // Attaches files as if they had been picked, with the same checks. Returns false if the composer cannot take any now.
-  const attach = (files) => {
-    const input = $("#composer input[type=file]");
-    if (!input || !files.length) return false;
-    const list = new DataTransfer();
-    for (const file of files) list.items.add(file);
-    input.files = list.files;
-    input.dispatchEvent(new Event("change", { bubbles: true }));
-    box()?.focus();
-    return true;
   };
 
   // Drops. The window handles them before Gradio and the browser, which would navigate to the dropped file or link.

@@ -31,7 +31,7 @@ class ChatWidgets:
         """Return the same for a conversation that was read."""
         page = render_view(stored, session.window, session.translator)
         shown: Updates = {
-            self._widgets.chat.view: self.view(session, page.messages, stored.live),
+            self._widgets.chat.view: self.view(session, page.messages, stored.live) | {"complete": stored.is_complete},
             self._widgets.chat.earlier: gr.Button(visible=page.has_earlier),
         }
         return shown if page.is_busy else shown | {self._widgets.composer.box: composer(busy=False)}
@@ -49,7 +49,8 @@ class ChatWidgets:
     ) -> dict[str, Any]:
         """Return what live.js shows: the stored messages (None: those that it has) and the URL of a live answer.
 
-        chats.js uses `conversation`, "" for a new one, the token of a guest, and the sentence `missing`.
+        chats.js uses `conversation`, "" for a new one, the token of a guest, and the sentence `missing`. queue.js uses
+        `complete`, which `shown` sets.
         """
         token = self._guest_token(session.owner) if session.guest else ""
         query = "format=page" + (f"&guest={token}" if token else "")
@@ -59,5 +60,6 @@ class ChatWidgets:
             "window": session.window,
             "conversation": session.conversation or "",
             "guest": token,
+            "complete": False,
             "missing": session.translator(session.missing) if session.missing is not None else "",
         }

@@ -554,6 +554,7 @@
       if (left !== shown || !isEmpty) drafts.set(left, value ?? nothing());
       const draft = drafts.get(shown) ?? nothing();
       drafts.delete(shown);
+      setTimeout(() => document.dispatchEvent(new Event("files-changed")));
       return draft;
     },
   };

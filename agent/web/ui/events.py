@@ -18,7 +18,10 @@ WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
 """Tells the server for which chat the message is."""
 SENT_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
+QUEUED_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...window.queue.sending(others)]"
+"""The same with the queued message in place of the composer's."""
 EMPTY = "(stored, value) => window.composer.empty(stored, value)"
+SWAP = "(value) => window.chats.swap(window.queue ? window.queue.keep(value) : value)"
 SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
@@ -95,6 +98,12 @@ class Events:
         submitted = box.submit(handlers.submit, composed, [box, sending, view, stored], js=SENT_CHAT, **QUIET)
         submitted.success(None, [stored, box], None, js=EMPTY, **QUIET)
         follow(submitted, has_view=True)
+        queued = widgets.composer.send_queued.click(
+            handlers.submit, composed, [box, sending, view, stored], js=QUEUED_CHAT, **QUIET
+        )
+        queued.success(None, stored, None, js="(stored) => window.queue.sent(window.composer.saw(stored))", **QUIET)
+        queued.failure(None, None, None, js="() => window.queue.sent(false)", **QUIET)
+        follow(queued, has_view=True)
         follow(chatbot.example_select(handlers.example, addressed, js=SHOWN_CHAT, **shown), has_view=True)
         follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
         follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
@@ -121,7 +130,9 @@ class Events:
             handlers.chats.opened, self._widgets.addressed, [chat.view, chat.earlier, box], **wanted
         )
         opened.success(None, chat.view, None, js=SHOW, **QUIET)
-        chat.swap.click(None, box, box, js="(value) => window.chats.swap(value)", trigger_mode="multiple", **QUIET)
+        chat.swap.click(None, box, box, js=SWAP, trigger_mode="multiple", **QUIET)
+        compose = self._widgets.composer.compose
+        compose.click(None, box, box, js="(value) => window.composer.changed(value)", trigger_mode="multiple", **QUIET)
         chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)
         self._show(chat.refresh.click)
 

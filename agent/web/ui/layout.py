@@ -69,8 +69,8 @@ class Chat:
 class Composer:
     """The composer, the model menu, and the texts around them.
 
-    The page's scripts click `fetch`, `give_up` and `look`, and read `fetched`. `stored` tells composer.js that a message
-    was stored: each one has another value.
+    The page's scripts click `fetch`, `give_up`, `look`, `compose` and `send_queued`, and read `fetched`.
+    `stored` tells composer.js that a message was stored: each one has another value.
     """
 
     links: gr.HTML
@@ -80,6 +80,8 @@ class Composer:
     sending: gr.HTML
     stored: gr.JSON
     look: gr.Button
+    compose: gr.Button
+    send_queued: gr.Button
     box: gr.MultimodalTextbox
     model: gr.Dropdown
     about: gr.HTML
@@ -248,6 +250,8 @@ def _composer() -> Composer:
     sending = gr.HTML(elem_id="sending", padding=False)
     stored = gr.JSON(visible=False, elem_id="stored")
     look = gr.Button("", elem_id="look", visible="hidden")  # clicked by page.js when something was attached
+    compose = gr.Button("", elem_id="compose", visible="hidden")  # clicked by composer.js
+    send_queued = gr.Button("", elem_id="send-queued", visible="hidden")  # clicked by queue.js
     with gr.Column(elem_id="dock"):
         box = gr.MultimodalTextbox(
             elem_id="composer",
@@ -257,11 +261,13 @@ def _composer() -> Composer:
             file_count="multiple",
             # For every model, so that a file attached for one model is not lost when another is chosen.
             file_types=["image", "audio", *(one for one in kinds() if one.startswith("."))],
-            max_plain_text_length=200_000,
+            max_plain_text_length=4_000,  # text_files.js makes a file of a longer text that is pasted
             max_lines=12,
             autofocus=True,
         )
         model = gr.Dropdown([], label=static("model"), container=False, elem_id="model", allow_custom_value=True)
     about = gr.HTML(elem_id="about", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
-    return Composer(links, fetch, give_up, attached, sending, stored, look, box, model, about, fetched)
+    return Composer(
+        links, fetch, give_up, attached, sending, stored, look, compose, send_queued, box, model, about, fetched
+    )

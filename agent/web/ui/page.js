@@ -54,13 +54,13 @@
     buttons[sends ? 0 : 1].click();
     box()?.focus();
   };
-  // Does not send an empty message, nor a message while an answer is being written. The text stays in the box.
+  // Does not send an empty message. A message waits in queue.js while an answer is being written.
   const holdBack = (event) => {
     const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
-    if (!empty && !stop()) return;
+    if (!empty && !stop() && !window.queue?.waits()) return;
     event.preventDefault();
     event.stopPropagation();
-    if (!empty && !box().readOnly) hint(said.still_writing);
+    if (!empty && !box().readOnly) window.queue?.add();
     box().focus();
   };
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);

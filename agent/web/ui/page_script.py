@@ -9,11 +9,12 @@ from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
 
 HERE = Path(__file__).parent
-HELPERS = ("pieces", "division", "stream", "unchanged", "handover")
+HELPERS = ("pieces", "division", "stream", "unchanged", "handover", "files")
 """The scripts whose result other scripts use, by this name."""
 SCRIPTS = (
     "offline",
     "temporary",
+    "queue",
     "chats",
     "transfer",
     "own_data",
@@ -23,6 +24,7 @@ SCRIPTS = (
     "composer",
     "address",
     "attach",
+    "text_files",
     "seek",
     "toasts",
     "blocks",

@@ -56,6 +56,8 @@ STYLES = (
     "temporary.css",
     "toasts.css",
     "offline.css",
+    "text_files.css",
+    "queue.css",
     "blocks.css",
     "print.css",
 )

@@ -1,0 +1,114 @@
+// One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
+// or if the visitor takes it back, it goes into the composer.
+({ said, $, box, when, hint, write }) => {
+  const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
+  const stop = () => $("#composer .input-row > .stop-button");
+  let queued; // { text, files, chat }; its files are undefined until the composer has given them
+  let isSending = false;
+  let running = false, complete = false; // of the answer in the chat that is shown
+
+  const make = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  };
+  const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
+  const files = make("p", { class: "files", dir: "auto" });
+  const back = make("button", { type: "button" }, said.queue_back);
+  const panel = make("section", { id: "queued", "aria-labelledby": "queued-title", hidden: "" },
+    make("div", {}, title, text, files), back);
+  const spoken = make("p", { class: "sr-only", role: "status" });
+  when("#dock", (dock) => {
+    dock.before(panel, spoken);
+    // What floats above the composer floats above the panel, too.
+    new ResizeObserver(() => dock.style.setProperty("--queued", `${panel.offsetHeight + 8}px`)).observe(panel);
+  });
+  const draw = () => {
+    if (panel.hidden !== !queued) spoken.textContent = queued ? said.queued : "";
+    panel.hidden = !queued;
+    if (!queued) return;
+    title.textContent = isSending ? said.queue_sending : said.queued;
+    text.textContent = queued.text.trim();
+    files.textContent = (queued.files ?? []).map(({ orig_name, path }) => orig_name || path.split("/").at(-1)).join(", ");
+    back.hidden = isSending;
+  };
+
+  const joined = (one, other) => [one, other].filter((part) => part.trim()).join("\n\n");
+  const add = () => {
+    if (queued) return hint(said.queue_full);
+    if ($(pending)) return hint(said.still_writing);
+    const mine = (queued = { text: box().value, chat: window.live.conversation });
+    write(box(), "");
+    if (!$(thumbnails)) mine.files = [];
+    else window.composer.change((value) => {
+      if (queued !== mine) return undefined;
+      mine.files = [...value.files];
+      draw();
+      setTimeout(settle);
+      return { ...value, files: [] };
+    });
+    settle();
+  };
+  // Puts the message into the composer, before what was written there meanwhile.
+  const takeBack = () => {
+    if (!queued) return;
+    const { text, files } = queued;
+    [queued, isSending] = [undefined, false];
+    draw();
+    if (text.trim()) write(box(), joined(text, box().value));
+    if (files?.length) window.composer.change((value) => ({ ...value, files: [...files, ...value.files] }));
+  };
+  back.addEventListener("click", () => {
+    takeBack();
+    box().focus();
+  });
+  const send = () => {
+    isSending = true;
+    draw();
+    $("#send-queued").click();
+  };
+  // Decides what becomes of the message as soon as the answer has ended and the page shows its end.
+  const settle = () => {
+    draw();
+    if (!queued?.files || isSending || running || stop() || !$("#composer .submit-button")) return;
+    if ($("#chat[data-running]") || $("#sending p")) return;
+    if (complete && !$("#offline")?.textContent) return send();
+    takeBack();
+    hint(said.queue_unsent);
+  };
+
+  document.addEventListener("chat-view", ({ detail }) => {
+    if (queued && !isSending && detail.conversation !== queued.chat) takeBack(); // a copy of the chat, or none
+    [running, complete] = [Boolean(detail.live), detail.complete];
+    setTimeout(settle); // the composer gets its buttons at the same time
+  });
+  when("#composer .input-row", (row) => new MutationObserver(settle).observe(row, { childList: true }));
+  when("#sending", (panel) => new MutationObserver(settle).observe(panel, { childList: true, subtree: true }));
+  when("#chat", (chat) => new MutationObserver(settle).observe(chat, { attributeFilter: ["data-running"] }));
+  addEventListener("pagehide", takeBack); // before chats.js keeps the draft
+
+  window.queue = {
+    add,
+    // Whether a message waits, so that a later one must not overtake it.
+    waits: () => Boolean(queued),
+    // Gets the values that an event sends, and returns them with the queued message in place of the composer's.
+    sending: (values) =>
+      values.map((value) => (Array.isArray(value?.files) ? { text: queued?.text ?? "", files: queued?.files ?? [] } : value)),
+    // `isNew`: the server has stored it.
+    sent: (isNew) => {
+      if (!isSending) return;
+      if (!isNew) return takeBack();
+      [queued, isSending] = [undefined, false];
+      draw();
+    },
+    // Gets the composer's value when another chat is opened, and returns the draft of the chat that is left.
+    keep: (value) => {
+      if (!queued || isSending) return value;
+      const { text, files } = queued;
+      queued = undefined;
+      draw();
+      return { ...value, text: joined(text, value?.text ?? ""), files: [...(files ?? []), ...(value?.files ?? [])] };
+    },
+  };
+}

@@ -1,0 +1,228 @@
+"""The next message can wait for the end of the answer. It is sent once, or it goes back into the composer."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Route, expect
+
+from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.peers.axe import grave
+from tests.support.scripted_server import Running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+LONG = "!tokens 4000 @100"
+ASKING = CONFIG.replace('"tests.support.slow_tools:nap"', '"tests.support.asking_tools:send"')
+
+
+def queued(visitor: Visitor) -> Locator:
+    return visitor.page.locator("section#queued")
+
+
+def requests(server: Running, text: str) -> int:
+    """Return how many requests had this text as their last message."""
+    return sum(text in str(one["body"]["messages"][-1]["content"]) for one in server.journal() if "body" in one)
+
+
+EVENTS = "**/runs/*/events*"
+
+
+def hold_back_answer(visitor: Visitor) -> None:
+    """Keep the page from getting anything of the next answer, so that for it the answer goes on until `let_end`."""
+    visitor.page.route(EVENTS, lambda route: route.abort())
+
+
+def let_end(visitor: Visitor) -> None:
+    """Let the page get the whole answer."""
+    visitor.page.unroute(EVENTS)
+
+
+def answering(visitor: Visitor, script: str = LONG) -> None:
+    """Send a message, and wait until its answer is being written."""
+    visitor.say(script)
+    expect(visitor.stop).to_be_visible()
+    expect(visitor.chat).to_contain_text("word9")
+
+
+def test_queued_message_is_sent_at_the_end(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    hold_back_answer(visitor)
+    visitor.say("!text First answer.")
+    expect(visitor.stop).to_be_visible()
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
+    )
+    expect(visitor.page.locator("#composer .open-text")).to_have_count(1)
+    visitor.say("!text Second answer.")
+    expect(visitor.page.get_by_role("region", name="Queued")).to_contain_text("!text Second answer.")
+    expect(queued(visitor)).to_contain_text("notes.txt")
+    expect(visitor.box).to_have_value("")
+    expect(visitor.box).to_be_focused()
+    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(0)
+    visitor.say("a third one")
+    expect(visitor.page.locator("#hint")).to_contain_text("One message is queued already")
+    queued(visitor).get_by_role("button", name="Take it back").click(trial=True)  # the hint does not cover it
+    expect(visitor.box).to_have_value("a third one")
+    let_end(visitor)
+    expect(visitor.bubbles.filter(has_text="Second answer.")).to_be_visible()
+    visitor.idle()
+    expect(visitor.mine).to_have_count(3)  # the text and its file each have a bubble
+    expect(queued(visitor)).to_be_hidden()
+    expect(visitor.box).to_have_value("a third one")
+    content = model_server.journal()[-1]["body"]["messages"][-1]["content"]
+    assert "!text Second answer." in str(content)
+    assert "sea and sand" in str(content)
+    assert requests(model_server, "!text Second answer.") == 1
+    visitor.reload()
+    expect(visitor.mine).to_have_count(3)
+
+
+def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    answering(visitor)
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
+    )
+    expect(visitor.page.locator("#composer .open-text")).to_have_count(1)
+    visitor.say("my second thought")
+    expect(queued(visitor)).to_contain_text("notes.txt")
+    visitor.box.press_sequentially("and a third")
+    queued(visitor).get_by_role("button", name="Take it back").click()
+    expect(queued(visitor)).to_be_hidden()
+    expect(visitor.box).to_have_value("my second thought\n\nand a third")
+    expect(visitor.box).to_be_focused()
+    expect(visitor.page.locator("#composer .open-text")).to_have_text(["notes.txt"])
+    visitor.stop.click()
+    visitor.idle()
+    expect(visitor.mine).to_have_count(1)
+    assert requests(model_server, "my second thought") == 0
+
+
+def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    hold_back_answer(visitor)
+    visitor.say("!status 401")
+    expect(visitor.stop).to_be_visible()
+    visitor.say("after a failure")
+    expect(queued(visitor)).to_be_visible()
+    let_end(visitor)
+    expect(visitor.box).to_have_value("after a failure")
+    expect(queued(visitor)).to_be_hidden()
+    expect(visitor.page.locator("#hint")).to_contain_text("not sent")
+    visitor.idle()
+    expect(visitor.mine).to_have_count(1)
+    assert requests(model_server, "after a failure") == 0
+
+
+@pytest.fixture(scope="module")
+def asking(start_app: Callable[..., App]) -> App:
+    return start_app(ASKING)
+
+
+def test_tool_that_asks_puts_the_message_back(asking: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(asking.url)
+    visitor.allow_tools()
+    hold_back_answer(visitor)
+    visitor.say('!tool send {"to": "Ann", "text": "Hi!"} !text Done.')
+    expect(visitor.stop).to_be_visible()
+    visitor.say("not an approval")
+    expect(queued(visitor)).to_be_visible()
+    let_end(visitor)
+    expect(visitor.chat.locator(".asking")).to_be_visible()
+    expect(visitor.box).to_have_value("not an approval")
+    expect(queued(visitor)).to_be_hidden()
+    visitor.chat.get_by_role("button", name="Refuse", exact=True).click()
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
+    assert requests(model_server, "not an approval") == 0
+
+
+def test_reload_keeps_the_queued_text(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    answering(visitor)
+    visitor.say("my second thought")
+    expect(queued(visitor)).to_be_visible()
+    visitor.box.press_sequentially("and a third")
+    visitor.page.reload()
+    expect(visitor.box).to_have_value("my second thought\n\nand a third")
+    expect(visitor.stop).to_be_visible()
+    expect(queued(visitor)).to_be_hidden()
+    visitor.stop.click()
+    visitor.idle()
+    expect(visitor.mine).to_have_count(1)
+
+
+def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    answering(visitor)
+    page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
+    )
+    expect(page.locator("#composer .open-text")).to_have_count(1)
+    visitor.say("only for the first chat")
+    expect(queued(visitor)).to_contain_text("notes.txt")
+    first = page.url
+    page.locator("#new").click()
+    expect(visitor.chat.locator(".example")).to_have_count(4)
+    expect(queued(visitor)).to_be_hidden()
+    expect(visitor.box).to_have_value("")
+    expect(page.locator("#composer .thumbnail-item")).to_have_count(0)
+    visitor.ask("!text Elsewhere.")
+    expect(visitor.mine).to_have_count(1)
+    page.locator(f"#chats a[href='{first.removeprefix(app.url)}']").click()
+    expect(visitor.box).to_have_value("only for the first chat")
+    expect(page.locator("#composer .open-text")).to_have_text(["notes.txt"])
+    expect(visitor.stop).to_be_visible()
+    visitor.stop.click()
+    visitor.idle()
+    assert requests(model_server, "only for the first chat") == 0
+
+
+def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server: Running) -> None:
+    """Another page of the visitor is faster."""
+    first = visit(app.url)
+    first.ask("!text One.")
+    second = visit(app.url, like=first)
+    hold_back_answer(first)
+    first.say("!text Two.")
+    expect(first.stop).to_be_visible()
+    first.say("!text Mine.")
+    expect(queued(first)).to_be_visible()
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if "!text Mine." in (route.request.post_data or "") and not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    first.page.route("**/queue/join*", hold)
+    let_end(first)
+    becomes(True, lambda: first.page.evaluate("true") and bool(held))
+    expect(queued(first)).to_contain_text("Sending")
+    second.reload()
+    answering(second)
+    held[0].continue_()
+    expect(first.toast).to_contain_text("still being written")
+    expect(first.box).to_have_value("!text Mine.")
+    expect(queued(first)).to_be_hidden()
+    second.stop.click()
+    first.idle()
+    assert requests(model_server, "!text Mine.") == 0
+
+
+@pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)], ids=["desktop, light", "phone, dark"])
+def test_axe_finds_nothing_in_the_queue(app: App, visit: Visit, phone: bool, dark: bool) -> None:
+    visitor = visit(app.url, phone=phone, dark=dark)
+    visitor.ask("!text One.")
+    answering(visitor)
+    visitor.say("A question that is longer than one line of the page, and another one. " * 8)
+    expect(queued(visitor)).to_be_visible()
+    visitor.shot(f"queued-{'phone-dark' if phone else 'desktop-light'}")
+    assert not grave(visitor.page)
+    size = queued(visitor).bounding_box()
+    assert size is not None
+    assert size["height"] < 140
+    visitor.stop.click()
+    becomes(True, lambda: visitor.box.input_value().startswith("A question"))

@@ -1,0 +1,178 @@
+"""Attached texts: a long pasted text becomes a file, which can be edited or put back into the message."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import App, Visitor
+from tests.peers.axe import grave
+from tests.support.scripted_server import Running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+SHORT = "s" * 4000
+LONG = "\n".join(f"line {number} of the log" for number in range(400))
+SHOWN = "!text Read."
+
+
+def paste(visitor: Visitor, text: str) -> None:
+    """Paste a text into the composer as the keyboard does."""
+    visitor.page.evaluate("(text) => navigator.clipboard.writeText(text)", text)
+    visitor.box.press("ControlOrMeta+v")
+
+
+def chips(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#composer .open-text")
+
+
+def dialog(visitor: Visitor) -> Locator:
+    return visitor.page.locator("dialog#text-file")
+
+
+def sent(server: Running) -> str:
+    """Return the last message that the model server got, as text."""
+    content = server.journal()[-1]["body"]["messages"][-1]["content"]
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def test_long_pasted_text_becomes_a_file(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.box.focus()
+    paste(visitor, SHORT)
+    expect(visitor.box).to_have_value(SHORT)
+    expect(chips(visitor)).to_have_count(0)
+    visitor.box.fill(SHOWN)
+    paste(visitor, LONG)
+    expect(chips(visitor)).to_have_text(["Pasted text 1.txt"])
+    paste(visitor, LONG.upper())
+    expect(chips(visitor)).to_have_text(["Pasted text 1.txt", "Pasted text 2.txt"])
+    expect(visitor.box).to_have_value(SHOWN)
+    visitor.box.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Read.")).to_be_visible()
+    visitor.idle()
+    for name, text in (("Pasted text 1.txt", LONG), ("Pasted text 2.txt", LONG.upper())):
+        assert f"{name}:\n" in sent(model_server)
+        assert text in sent(model_server)
+    expect(chips(visitor)).to_have_count(0)
+    paste(visitor, LONG)
+    expect(chips(visitor)).to_have_text(["Pasted text 1.txt"])
+
+
+def test_pasted_text_has_a_name_in_german(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, locale="de-DE")
+    visitor.box.focus()
+    paste(visitor, LONG)
+    expect(chips(visitor)).to_have_text(["Eingefügter Text 1.txt"])
+    chips(visitor).click()
+    expect(dialog(visitor).get_by_role("textbox")).to_have_value(LONG)
+
+
+def test_edited_text_is_sent(app: App, visit: Visit, model_server: Running) -> None:
+    """With the keyboard alone."""
+    visitor = visit(app.url)
+    page = visitor.page
+    visitor.box.fill(SHOWN)
+    paste(visitor, LONG)
+    paste(visitor, LONG.upper())
+    expect(chips(visitor)).to_have_count(2)
+    chips(visitor).first.focus()
+    page.keyboard.press("Enter")
+    area = dialog(visitor).get_by_role("textbox", name="Pasted text 1.txt")
+    expect(area).to_be_focused()
+    expect(area).to_have_value(LONG)
+    page.keyboard.type("The beginning is new. ")
+    page.keyboard.press("Control+Enter")
+    expect(dialog(visitor)).to_be_hidden()
+    expect(visitor.box).to_be_focused()
+    chips(visitor).first.click()
+    expect(area).to_have_value("The beginning is new. " + LONG)
+    page.keyboard.type("Never saved. ")
+    page.keyboard.press("Escape")
+    expect(dialog(visitor)).to_be_hidden()
+    expect(chips(visitor)).to_have_text(["Pasted text 1.txt", "Pasted text 2.txt"])
+    visitor.box.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Read.")).to_be_visible()
+    visitor.idle()
+    assert "The beginning is new. line 0" in sent(model_server)
+    assert "Never saved." not in sent(model_server)
+    assert sent(model_server).count("line 7 of the log") == 1
+    assert LONG.upper() in sent(model_server)
+
+
+def test_attached_text_is_put_back(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.box.fill("See this:")
+    paste(visitor, LONG)
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "notes.md", "mimeType": "text/markdown", "buffer": "# Grüße".encode()}]
+    )
+    expect(chips(visitor)).to_have_text(["Pasted text 1.txt", "notes.md"])
+    chips(visitor).last.click()
+    expect(dialog(visitor).get_by_role("textbox")).to_have_value("# Grüße")
+    dialog(visitor).get_by_role("button", name="Cancel").click()
+    chips(visitor).first.click()
+    dialog(visitor).get_by_role("button", name="Put into the message").click()
+    expect(visitor.box).to_have_value(f"See this:\n\n{LONG}")
+    expect(visitor.box).to_be_focused()
+    expect(chips(visitor)).to_have_text(["notes.md"])
+    expect(visitor.page.locator("#attached li")).to_have_text(["notes.md: sent as text"])
+
+
+def test_broken_upload_keeps_the_edited_text(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.box.focus()
+    paste(visitor, LONG)
+    chips(visitor).click()
+    area = dialog(visitor).get_by_role("textbox")
+    area.fill("short now")
+    visitor.page.route("**/upload?*", lambda route: route.abort())
+    save = dialog(visitor).get_by_role("button", name="Save")
+    save.click()
+    expect(dialog(visitor).get_by_role("status")).to_contain_text("not saved")
+    expect(area).to_have_value("short now")
+    visitor.page.unroute("**/upload?*")
+    save.click()
+    expect(dialog(visitor)).to_be_hidden()
+    chips(visitor).click()
+    expect(area).to_have_value("short now")
+    area.fill("")
+    save.click()
+    expect(chips(visitor)).to_have_count(0)
+
+
+def test_file_that_is_no_text_stays_attached(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "latin.txt", "mimeType": "text/plain", "buffer": "Grüße".encode("latin-1")}]
+    )
+    chips(visitor).click()
+    expect(visitor.page.locator("#hint")).to_contain_text("latin.txt can't be shown as text")
+    expect(dialog(visitor)).to_be_hidden()
+    expect(chips(visitor)).to_have_count(1)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+def test_axe_finds_nothing_in_the_dialog(app: App, visit: Visit, phone: bool, dark: bool) -> None:
+    visitor = visit(app.url, phone=phone, dark=dark)
+    visitor.box.focus()
+    paste(visitor, LONG)
+    paste(visitor, LONG)
+    expect(chips(visitor)).to_have_count(2)
+    expect(visitor.page.locator("#attached li")).to_have_count(2)
+    look = f"{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}"
+    visitor.shot(f"pasted-{look}")
+    assert not grave(visitor.page)
+    chips(visitor).first.click()
+    expect(dialog(visitor)).to_be_visible()
+    visitor.shot(f"pasted-open-{look}")
+    assert not grave(visitor.page)
+    box = dialog(visitor).bounding_box()
+    width = visitor.page.evaluate("innerWidth")
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    expect(dialog(visitor)).to_have_css("overflow-x", re.compile("auto|visible|hidden"))
