@@ -26,6 +26,8 @@ MODULES = (
     "agent.suspension.ledgers",
     "agent.suspension.ledgers.files",
     "agent.suspension.ledgers.sqlite",
+    "agent.suspension.ledgers.postgres",
+    "agent.suspension.ledgers.redis",
     "agent.tracing.recorder",
     "agent.tracing.replay",
     "agent.history",

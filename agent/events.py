@@ -88,11 +88,32 @@ class ToolCallEnded:
     result: ToolReturnPart
 
 
-@dataclass(frozen=True, slots=True)
 class StateSnapshot:
-    """The conversation has grown to this `context`, from which another run can continue."""
+    """The conversation has grown to this `context`, from which another run can continue.
 
-    context: Context
+    The context is made when it is first read, because most observers do not read it and a copy for each message would
+    cost a long conversation much. It is that of the event even if the conversation has grown since.
+    """
+
+    __match_args__ = ("context",)
+    __slots__ = ("_make",)
+
+    def __init__(self, context: Context | Callable[[], Context]) -> None:
+        self._make = context
+
+    @property
+    def context(self) -> Context:
+        """The conversation at the time of the event."""
+        made = self._make
+        if not isinstance(made, Context):
+            made = self._make = made()
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StateSnapshot) and self.context == other.context
+
+    def __repr__(self) -> str:
+        return f"StateSnapshot(context={self.context!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,4 +188,4 @@ class AgentLoop:
     async def _store(self, message: ModelMessage) -> None:
         await self.messages.append(message, self.results.note())
         if observers := self._stream.observers:
-            observers(StateSnapshot(self.messages.context))
+            observers(StateSnapshot(self.messages.lazy_context()))

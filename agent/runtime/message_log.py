@@ -1,6 +1,6 @@
 """The messages of a run. A message counts only once the journal has taken it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic_ai.messages import ModelMessage
 
@@ -32,6 +32,11 @@ class MessageLog:
     def context(self) -> Context:
         """The conversation so far. A new run can continue from it at any moment."""
         return self.with_last()
+
+    def lazy_context(self) -> Callable[[], Context]:
+        """Return a function that makes the conversation as it is now, also if it has grown meanwhile."""
+        length = len(self.messages)
+        return lambda: Context(session_id=self.session_id, messages=tuple(repair(self.messages[:length])))
 
     def with_last(self, *messages: ModelMessage) -> Context:
         """Return the conversation as it will be after these messages are written."""

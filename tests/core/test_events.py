@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Sequence
 
 import pytest
+from pydantic_ai.messages import ModelMessage
 
 from agent import (
     Agent,
@@ -17,8 +18,10 @@ from agent import (
     ask_user,
     tool,
 )
-from agent.events import ResponseEmitted, RunStarted
+from agent.events import Observer, ResponseEmitted, RunStarted
+from agent.messages.repair import repair
 from agent.run import Run
+from agent.runtime import message_log
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 
 ANSWER = Step([Words("reasoning", ["Hm."]), Words("output_text", ["One", " two."])])
@@ -60,6 +63,56 @@ async def test_snapshots_grow_to_the_result() -> None:
     # In the second one, the open call has a result that says so, because a new run can continue from it.
     assert [len(context.messages) for context in contexts] == [1, 3, 3, 4]
     assert contexts[-1] == (await run.finished()).context
+
+
+class TypesOnly:
+    """An observer of all events that reads no conversation."""
+
+    def __init__(self) -> None:
+        self.seen: list[type[Event]] = []
+
+    def on_event(self, event: Event) -> None:
+        self.seen.append(type(event))
+
+
+class SnapshotReader:
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, StateSnapshot):
+            assert event.context is event.context, "a snapshot is made once"
+
+
+async def copies_with(*observers: Observer, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how often a run with these observers copies its conversation."""
+    copies: list[int] = []
+
+    def counted(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        copies.append(len(messages))
+        return repair(messages)
+
+    monkeypatch.setattr(message_log, "repair", counted)
+    run = made(CALLING, CALLING, ANSWER)
+    for observer in observers:
+        run._stream.observers.add(observer)
+    await run
+    return len(copies)
+
+
+async def test_unread_snapshots_copy_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    watching = TypesOnly()
+    unobserved = await copies_with(monkeypatch=monkeypatch)
+    assert await copies_with(watching, monkeypatch=monkeypatch) == unobserved
+    messages = watching.seen.count(StateSnapshot) - 1
+    assert messages == 5, "the last snapshot has the context of the result"
+    reading = await copies_with(SnapshotReader(), SnapshotReader(), monkeypatch=monkeypatch)
+    assert reading == unobserved + messages
+
+
+async def test_late_read_snapshot_has_its_own_moment() -> None:
+    run = made(CALLING, ANSWER)
+    early = [event.context async for event in run.events() if isinstance(event, StateSnapshot)]
+    late = [event for event in await listed(made(CALLING, ANSWER)) if isinstance(event, StateSnapshot)]
+    assert [len(one.context.messages) for one in late] == [len(context.messages) for context in early]
+    assert late[0] == StateSnapshot(late[0].context) != late[1]
 
 
 async def test_run_can_continue_from_a_snapshot() -> None:

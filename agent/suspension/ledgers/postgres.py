@@ -14,6 +14,7 @@ from agent.history.postgres_address import PostgresAddress
 from agent.suspension.ledgers.sentences import unreachable, unusable
 
 USE_SECONDS = 20.0
+"""Seconds until a server that does not answer counts as away."""
 _LOCK = "SELECT pg_advisory_xact_lock(1937203564)"  # two uses at once would both make the table, and one would fail
 _IS_MISSING = "SELECT to_regclass('used_suspensions') IS NULL"
 _TABLE = "CREATE TABLE used_suspensions (id TEXT PRIMARY KEY, expires_at DOUBLE PRECISION)"

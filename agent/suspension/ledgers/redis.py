@@ -16,6 +16,7 @@ from agent.history.redis_server import PREFIX, address_of, refusal_of
 from agent.suspension.ledgers.sentences import unreachable, unusable
 
 ANSWER_SECONDS = 10.0
+"""Seconds until a server that does not answer counts as away."""
 CLOCK_SECONDS = 3600.0
 """An id is kept that much longer than it must be, in case that the clocks of two machines differ."""
 
