@@ -110,7 +110,8 @@ class RetentionStore(Protocol):
     async def erase(self, record: Record) -> bool:
         """Remove a conversation with all its entries, expired or not, and return whether it was removed.
 
-        It returns False if the conversation is gone, belongs to another owner, or was saved after `record` was loaded.
+        It returns False if the conversation is gone, belongs to another owner, expires at another time than `record`,
+        or was saved after that was loaded.
         """
         ...
 

@@ -131,6 +131,7 @@ def _texts(folder: JsonFolder, state: State) -> list[str]:
 
 def _erase(folder: JsonFolder, record: Record) -> bool:
     found = _same(folder, record)
-    if found is not None:
-        folder.remove(found[0])
-    return found is not None
+    if found is None or found[0].expires_at != (record.expires_at.timestamp() if record.expires_at else None):
+        return False
+    folder.remove(found[0])
+    return True

@@ -280,9 +280,10 @@ class MemoryRetention:
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
         kept = self._data.same(record)
-        if kept is not None:
-            self._data.delete(record.id)
-        return kept is not None
+        if kept is None or kept.record.expires_at != record.expires_at:
+            return False
+        self._data.delete(record.id)
+        return True
 
     def _records(self, owners: str) -> Iterator[Record]:
         return (one.record for one in self._data.conversations.values() if one.record.owner.startswith(owners))

@@ -46,7 +46,10 @@ SELECT conversation_id, entries.id, entry FROM conversations JOIN entries ON con
 WHERE owner = %(owner)s {after} ORDER BY conversation_id, entries.id LIMIT %(limit)s
 """
 _AFTER = "AND (conversation_id, entries.id) > (%(conversation)s, %(entry)s)"
-_ERASE = "DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND revision = %(revision)s RETURNING 1"
+_ERASE = """
+DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND revision = %(revision)s
+    AND expires_at IS NOT DISTINCT FROM %(ends)s::float8 RETURNING 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class PostgresRetention:
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
         values = {"id": escape(record.id), "owner": escape(record.owner)}
-        return bool(await self._database.change(_ERASE, **values, revision=record.revision))
+        ends = record.expires_at.timestamp() if record.expires_at else None
+        return bool(await self._database.change(_ERASE, **values, revision=record.revision, ends=ends))
 
     async def _put(self, records: Sequence[Record], only: str = "") -> int:
         """Store the expiry of each record that was not saved in the meantime; return their number."""

@@ -71,7 +71,8 @@ class RedisRetention:
 
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
-        return bool(await self._server.run(DELETE, record.id, record.owner, record.revision, again=False))
+        ends = record.expires_at.timestamp() if record.expires_at else ""
+        return bool(await self._server.run(DELETE, record.id, record.owner, record.revision, ends, again=False))
 
     async def _set_expiry(self, record: Record, expires_at: datetime | None, *, only_missing: bool = False) -> bool:
         ends = expires_at.timestamp() if expires_at else ""

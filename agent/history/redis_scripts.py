@@ -302,7 +302,8 @@ local id, owner, revision = take(), take(), take()
 local conversation = key('conversation', id)
 local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'size')
 if old[1] ~= owner then return 0 end
-if revision == '' and not live(old[2]) or revision ~= '' and revision ~= old[3] then return 0 end
+if revision == '' and not live(old[2]) then return 0 end
+if revision ~= '' and (revision ~= old[3] or take() ~= old[2]) then return 0 end
 for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
 for _, digest in ipairs(call('HKEYS', key('shared', id))) do forget_link(id, digest) end
 call('UNLINK', conversation, key('entries', id), key('links', id), key('texts', id), key('order', id), key('runs', id))

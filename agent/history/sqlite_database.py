@@ -67,7 +67,7 @@ class SqliteDatabase:
         """Run `work` in its turn, in a task that survives the caller's cancellation."""
         return await self._writes.run(self._in_turn(work))
 
-    async def erase(self, sql: str, **values: str | float) -> int:
+    async def erase(self, sql: str, **values: str | float | None) -> int:
         """Delete rows, wipe their text from the file, and return their number. `:now` is the current time."""
         return await self.write(partial(_erase, sql, {"now": self.clock().timestamp(), **values}))
 

@@ -41,7 +41,9 @@ _TEXTS = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner
 """
-_ERASE = "DELETE FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision"
+_ERASE = """
+DELETE FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS :ends
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,9 @@ class SqliteRetention:
 
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`. The text is also wiped from the file."""
+        ends = record.expires_at.timestamp() if record.expires_at else None
         values = {"id": record.id, "owner": record.owner, "revision": record.revision}
-        return bool(await self._database.erase(_ERASE, **values))
+        return bool(await self._database.erase(_ERASE, **values, ends=ends))
 
     async def _put(self, sql: str, records: Sequence[Record]) -> int:
         return await self._database.write(partial(_put_expiry, sql, records))

@@ -124,6 +124,14 @@ class RaisesRevisionWithExpiry(MemoryRetention):
         return done
 
 
+class ErasesWhatWasKept(MemoryRetention):
+    """Erases a conversation whatever expiry it was given since."""
+
+    async def erase(self, record: Record) -> bool:
+        kept = self._data.same(record)
+        return bool(kept) and await super().erase(kept.record)
+
+
 class AddsExpiryToAll(MemoryRetention):
     async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
         return await super().add_expiry(until)
@@ -187,6 +195,7 @@ FAULTS_OF_RUNS: Faults = {
 }
 FAULTS_OF_RETENTION: Faults = {
     RaisesRevisionWithExpiry: ("expiry_is_set_and_taken_back",),
+    ErasesWhatWasKept: ("erasing_spares_newer_and_foreign_records",),
     AddsExpiryToAll: ("missing_expiry_is_added",),
     SortsSizesByName: ("sizes_begin_with_the_first_to_expire",),
     ReadsTextsByPrefix: ("texts_are_those_of_the_owner",),

@@ -60,12 +60,18 @@ async def earliest_expires_first(trial: Trial) -> None:
 
 @law("retention")
 async def erasing_spares_newer_and_foreign_records(trial: Trial) -> None:
-    """`erase` removes nothing that was saved since, and nothing of other owners."""
+    """`erase` removes nothing that was saved since or has another expiry now, and nothing of other owners."""
     store = trial.store
     record, entries = await started(store)
     newer = await grown(store, record, chain(prompt("2"), after=entries[-1].id))
     holds(not await store.retention.erase(record), "erase removed a conversation that was saved since")
     holds(not await store.retention.erase(replace(newer, owner=MALLORY)), "erase removed another owner's conversation")
+    end = now() + timedelta(hours=1)
+    holds(await store.retention.set_expiry(newer, end), "set_expiry returned False")
+    holds(not await store.retention.erase(newer), "erase removed a conversation that was given an expiry since")
+    await store.retention.set_expiry(newer, None)
+    late = replace(newer, expires_at=end)
+    holds(not await store.retention.erase(late), "erase removed a conversation whose expiry was taken back")
     same(prompts(await store.history(newer)), ["Hello", "2"], "the history")
 
 

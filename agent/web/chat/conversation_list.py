@@ -1,7 +1,8 @@
 """The list of a visitor's conversations: pages, search, titles, pins, and a deletion that can be undone.
 
 A deletion expires the conversation at once, so that a crash cannot bring it back, and erases it when it can no longer
-be undone. After a restart, housekeeping erases it.
+be undone. After a restart, housekeeping erases it. Any replica of a shared store can undo it, also one that has just
+started: a conversation that has just expired although its retention period goes on was deleted.
 """
 
 import asyncio
@@ -9,16 +10,26 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Literal
 
 from agent.errors import Conflict, HistoryError, InputError, NotFound
-from agent.history import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, HistoryStore, Record, SearchHit, now
+from agent.history import (
+    CHANGED_ELSEWHERE,
+    NO_CONVERSATION,
+    NO_ENTRY,
+    Entry,
+    HistoryStore,
+    Record,
+    SearchHit,
+    now,
+    replicas_of,
+)
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
-from agent.web.chat.expiry import UNDO_SECONDS, delete_conversation
+from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.transcript import has_visible, is_prompt
@@ -72,9 +83,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
-    """A conversation that is hidden. `record` has the expiry that it had, and `timer` will erase it."""
+    """A conversation that is hidden since `at`. `record` has the expiry that it had, and `timer` will erase it."""
 
     record: Record
+    at: datetime
     timer: asyncio.TimerHandle
 
 
@@ -88,8 +100,9 @@ class ConversationList:
         running: RunningAnswers,
         replies: Replies,
         is_naming: Callable[[str], bool] = lambda _: False,
+        periods: RetentionPeriods = FOR_EVER,
     ) -> None:
-        self._is_naming = is_naming
+        self._is_naming, self._periods = is_naming, periods
         self._store, self._media, self._running, self._replies = store, media, running, replies
         self._deleted = dict[str, _Deleted]()
         self._erasing = set[asyncio.Task[None]]()
@@ -172,9 +185,12 @@ class ConversationList:
     async def restore(self, owner: str, conversation: str) -> Row:
         """Undo a deletion. Raises `NotFound` if it can no longer be undone."""
         deleted = self._deleted.get(conversation)
-        if deleted is None or deleted.record.owner != owner:
+        if deleted is not None and deleted.record.owner == owner:
+            await run_to_completion(self._show_again(deleted))
+        elif replicas_of(self._store) is not None:
+            await run_to_completion(self._show_again_elsewhere(owner, conversation))
+        else:
             raise NotFound(NO_CONVERSATION)
-        await run_to_completion(self._show_again(deleted))
         return await self.row(owner, conversation)
 
     def forget(self, conversation: str) -> None:
@@ -205,11 +221,14 @@ class ConversationList:
 
     async def _hide(self, record: Record) -> None:
         """Expire the conversation, unless it was saved meanwhile."""
+        self._take(record.id)  # a deletion that another replica has undone
         timer = asyncio.get_running_loop().call_later(UNDO_SECONDS, self._begin_to_erase, record.id, context=Context())
-        self._deleted[record.id] = _Deleted(record, timer)  # first, so that no housekeeping erases it in between
+        self._deleted[record.id] = _Deleted(
+            record, at := now(), timer
+        )  # first, so that no housekeeping erases it in between
         hidden = False
         try:
-            hidden = await self._store.retention.set_expiry(record, now())
+            hidden = await self._store.retention.set_expiry(record, at)
         finally:
             if not hidden:
                 self._take(record.id)
@@ -221,13 +240,28 @@ class ConversationList:
         finally:
             self._take(deleted.record.id)
 
+    async def _show_again_elsewhere(self, owner: str, conversation: str) -> None:
+        """Undo a deletion at another replica. Its timer erases only a conversation that still has that expiry."""
+        at, skip = now(), set[str]()
+        while found := await self._store.retention.expiring(at, owners=owner, skip=skip):
+            skip.update(record.id for record in found)
+            for record in found:
+                if (record.id, record.owner) == (conversation, owner) and record.expires_at:
+                    kept_until = self._periods.until(owner, running=False, at=record.updated_at)
+                    is_deleted = kept_until is None or kept_until > at
+                    if is_deleted and at - record.expires_at < timedelta(seconds=UNDO_SECONDS):
+                        await self._store.retention.set_expiry(record, kept_until)
+                        return
+        raise NotFound(NO_CONVERSATION)
+
     def _take(self, conversation: str) -> None:
         if deleted := self._deleted.pop(conversation, None):
             deleted.timer.cancel()
 
     def _begin_to_erase(self, conversation: str) -> None:
-        record = self._deleted.pop(conversation).record
-        task = asyncio.create_task(self._erase(record), context=Context())
+        deleted = self._deleted.pop(conversation)
+        hidden = replace(deleted.record, expires_at=deleted.at)
+        task = asyncio.create_task(self._erase(hidden), context=Context())
         self._erasing.add(task)
         task.add_done_callback(self._erasing.discard)
 

@@ -84,10 +84,11 @@ class Conversations:
         self.remembered, self.replies = RememberedSettings(), Replies()
         self._titles = Titles(settings, store, self.models)
         self.running = RunningAnswers(store, self.live_runs)
-        self.list = ConversationList(store, media, self.running, self.replies, self._titles.is_pending)
+        periods = RetentionPeriods.of(settings)
+        self.list = ConversationList(store, media, self.running, self.replies, self._titles.is_pending, periods)
         self.views = ChatViews(store, self.running, self.replies)
         self.temporary = TemporaryChats(temporary or TemporaryMemory(), self.live_runs, self._forget_conversation)
-        periods, in_use = RetentionPeriods.of(settings), self.list.is_in_use
+        in_use = self.list.is_in_use
         self.branches = Branches(store, media, self._quota, periods, in_use, self.running.is_busy, self.temporary)
         self.runs = AnswerRuns(
             settings,
