@@ -1,10 +1,9 @@
-"""The JavaScript of the page, with its texts in every language."""
+"""The JavaScript of the page, with its texts in one language."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from agent.i18n.translator import LANGUAGES
 from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
 
@@ -30,12 +29,11 @@ SCRIPTS = (
 )
 
 
-def script(*, links: bool = True) -> str:
-    """Return the page's script with its texts. `links`: chats can have read-only links."""
-    words: dict[str, dict[str, Any]] = {
-        one: translated(TEXTS, one) | {"labels": translated(LABELS, one)} for one in LANGUAGES
-    }
-    begin = f"const shared = (\n{read('shared.js')}\n)({json.dumps(words, ensure_ascii=False)});"
+def script(language: str, *, links: bool = True) -> str:
+    """Return a function that runs the page's script. `links`: chats can have read-only links."""
+    said: dict[str, Any] = translated(TEXTS, language) | {"labels": translated(LABELS, language)}
+    given = ", ".join(json.dumps(one, ensure_ascii=False) for one in (said, language))
+    begin = f"const shared = (\n{read('shared.js')}\n)({given});"
     begin += f"shared.links = {json.dumps(links)};"
     helpers = "".join(f"shared.{name} = (\n{read(f'{name}.js')}\n)(shared);" for name in HELPERS)
     # A failing script must not prevent the others from running.
@@ -46,5 +44,6 @@ def script(*, links: bool = True) -> str:
 
 
 def read(name: str) -> str:
-    """Return one of the scripts beside this module."""
-    return (HERE / name).read_text(encoding="utf-8").strip()
+    """Return one of the scripts beside this module, without the lines that are comments."""
+    lines = (HERE / name).read_text(encoding="utf-8").strip().splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
