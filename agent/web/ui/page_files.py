@@ -8,7 +8,7 @@ from hashlib import sha256
 from html import escape
 
 from agent.i18n.translator import LANGUAGES
-from agent.web.ui.page_script import script
+from agent.web.ui.page_script import script, viewer_script
 from agent.web.ui.theme import style
 
 START = "() => window.startPage()"
@@ -39,11 +39,14 @@ class PageFiles:
 
 def page_files(*, links: bool = True) -> PageFiles:
     """Build the files. `links`: chats can have read-only links."""
-    scripts = {one: f"window.startPage = {script(one, links=links)};".encode() for one in LANGUAGES}
+    viewer = viewer_script().encode()
+    viewing = _name("viewer", viewer, "js")
+    scripts = {one: f"window.startPage = {script(one, viewer=viewing, links=links)};".encode() for one in LANGUAGES}
     rules = style().encode()
     names = {one: _name(f"page-{one}", content, "js") for one, content in scripts.items()}
-    contents = {names[one]: content for one, content in scripts.items()}
-    return PageFiles(contents | {(css := _name("page", rules, "css")): rules}, names, css)
+    css = _name("page", rules, "css")
+    contents = {names[one]: content for one, content in scripts.items()} | {css: rules, viewing: viewer}
+    return PageFiles(contents, names, css)
 
 
 def _name(name: str, content: bytes, kind: str) -> str:
