@@ -42,8 +42,9 @@ from agent.web.chat.temporary_store import TemporaryStore
 from agent.web.chat.transcript import to_turns
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, RequestLimit
-from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, root_url, without_applications
+from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
+from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.health import Health
 from agent.web.housekeeping import run_housekeeping
 from agent.web.link_page_routes import LinkPageRoutes
@@ -65,11 +66,12 @@ from agent.web.temporary_route import add_temporary_route
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
+from agent.web.ui.page_changes import PageChanges
+from agent.web.ui.page_files import START, PageFiles, page_files
 from agent.web.ui.page_frames import AnswerFrames
-from agent.web.ui.page_head import ICONS, with_our_head
-from agent.web.ui.page_script import script
+from agent.web.ui.page_head import ICONS
 from agent.web.ui.render import render_turn
-from agent.web.ui.theme import head, theme
+from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
 
 EVENTS_KEPT = timedelta(hours=1)
@@ -108,9 +110,11 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         page = _build_page(settings, conversations, services.visitors)
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
+    links = ChatLinks(services.store, settings)
+    files = page_files(links=links.is_on)
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.canary),
-        middleware=_middleware(services, page, queue, origins),
+        middleware=_middleware(services, page, queue, origins, files),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -139,7 +143,6 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     OwnDataRoutes(own_data, services.unsent_files, _owner_of(services.visitors), limit).add_to(app)
     add_temporary_route(app, conversations.temporary, _owner_of(services.visitors))
     ConversationRoutes(conversations.list, _owner_of(services.visitors), limit).add_to(app)
-    links = ChatLinks(services.store, settings)
     LinkRoutes(links, _owner_of(services.visitors), limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, limit).add_to(app)
@@ -149,8 +152,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         root_path=settings.root_path,
         max_file_size=settings.max_upload_bytes,
         theme=theme(),
-        head=head(),
-        js=script(links=links.is_on),
+        head=files.gradio_head(),
+        js=START,
         i18n=i18n(),
     )
     return app
@@ -271,14 +274,13 @@ async def _preload_models() -> None:
     await asyncio.to_thread(preload, "chat")
 
 
-def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origins: Origins) -> list[Middleware]:
+def _middleware(
+    services: _Services, page: gr.Blocks, queue: BoundedQueue, origins: Origins, files: PageFiles
+) -> list[Middleware]:
     """Return the middleware in front of the page, the outermost first."""
     settings = services.settings
 
-    def rewrite(request: Request, html: str) -> str:
-        translator = negotiate(request.headers.get("accept-language", ""))
-        return with_our_head(html, settings.title, root_url(request, settings.root_path), translator)
-
+    changes = PageChanges(settings.title, settings.root_path, files, has_login=_may_log_in(settings))
     isolation = Middleware(
         IsolationMiddleware,
         visitors=services.visitors,
@@ -302,8 +304,8 @@ def _middleware(services: _Services, page: gr.Blocks, queue: BoundedQueue, origi
         isolation,
         uploads,
         Middleware(EventStreamMiddleware, has_session=queue.has_session),
-        Middleware(StaticFilesMiddleware, folder=STATIC_FILES),
-        Middleware(PageRewriteMiddleware, change=rewrite),
+        Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents | player_stand_in(STATIC_FILES)),
+        Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]
 
 

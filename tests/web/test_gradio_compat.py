@@ -30,9 +30,17 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from agent.history import Entry, Note
 from agent.web.chat.chat_view import ChatView
 from agent.web.chat.transcript import to_turns
-from agent.web.gradio_compat.application import end_heartbeats, mount, prepare_queue, without_applications
+from agent.web.gradio_compat.application import (
+    PAGE_QUERY,
+    STATIC_FILES,
+    end_heartbeats,
+    mount,
+    prepare_queue,
+    without_applications,
+)
 from agent.web.gradio_compat.event_cost import INSPECT
 from agent.web.gradio_compat.login import log_in_visitors, take_load_event
+from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.middleware.event_stream import CLOSING
 from agent.web.ui.view import render_view
 
@@ -207,6 +215,32 @@ async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:
     assert not stop.is_set()
     end_heartbeats(page)
     assert stop.is_set()
+
+
+def test_players_of_streams_import_three_names() -> None:
+    """`player_stand_in` replaces them. It has to go, or change, if Gradio loads or calls its player in another way."""
+    (name,) = player_stand_in(STATIC_FILES) or pytest.fail("hls-*.js of Gradio has gone, or exports something else")
+    imports = rb'import\{([^}]*)\}from"\./' + name.encode()
+    used = {
+        imported.split(b" as ")[0].decode()
+        for path in STATIC_FILES.glob("*.js")
+        for names in re.findall(imports, path.read_bytes())
+        for imported in names.split(b",")
+    }
+    assert used == {"n", "r", "t"}, "Gradio imports its player in another way, or only when it plays"
+
+
+async def test_page_depends_on_two_fields_of_its_query(page: gr.Blocks) -> None:
+    """`PAGE_QUERY` has the fields for which no kept page is sent."""
+    page.queue()
+    mount(FastAPI(), page, root_path="", max_file_size=1000)
+    fields = [
+        field.name
+        for route in cast(Any, page).app.routes
+        if getattr(route, "path", None) == "/"
+        for field in cast(Any, route).dependant.query_params
+    ]
+    assert set(fields) == set(PAGE_QUERY)
 
 
 def test_ended_tunnel_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Route, expect
 
 from agent.i18n.translator import Translator
+from agent.web.ui.page_files import page_files
 from agent.web.ui.page_head import with_our_head
 from tests.conftest import CONFIG, App, Visitor
 
@@ -96,7 +97,8 @@ def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: 
 def test_page_without_metas_keeps_its_scripts() -> None:
     """Only the head of Gradio's template changes, even if a new version changes the template."""
     script = '<script>let a = \'<meta property="og:title" content="x">\';</script>'
-    page = with_our_head(f"<html><head><meta charset='utf-8'>{script}</head></html>", "T", "http://h", Translator())
+    html = f"<html><head><meta charset='utf-8'>{script}</head></html>"
+    page = with_our_head(html, "T", "http://h", Translator(), page_files())
     assert script in page
     assert page.count("<title>T</title>") == 1
 

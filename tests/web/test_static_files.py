@@ -10,11 +10,27 @@ import pytest
 from playwright.sync_api import Response, expect
 from starlette.types import Message, Receive, Scope, Send
 
+from agent.web.gradio_compat.application import STATIC_FILES
+from agent.web.gradio_compat.video_streams import WHOLE, player_stand_in
 from agent.web.middleware.static_files import CACHE_FOREVER, StaticFilesMiddleware
 from tests.conftest import App, Visitor
 
 NAME = "index-Bx_1-aZ9.js"
+OURS = {"page-en-12345678.js": b"ours", "both-12345678.js": b"ours"}
 SCRIPT = "let it = 'as long as it takes to be worth it';\n" * 50
+
+
+PLAY = """
+async (address) => {
+  const player = await import(address), video = document.createElement("video");
+  const playing = player.t(video, "/none.m3u8", () => {});
+  const real = await playing.loaded;
+  await player.r(playing);
+  playing.destroy();
+  return [typeof player.n(), typeof playing.destroy, typeof real.loadSource, real.media === null];
+}
+"""
+"""Plays a stream that does not exist, as Gradio's players do, and ends it."""
 
 
 class Gradio:
@@ -50,7 +66,7 @@ def ask(folder: Path, *asked: tuple[str, str], method: str = "GET") -> tuple[lis
     gradio = Gradio()
 
     async def all_of_them() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(Marking(StaticFilesMiddleware(gradio, folder)))
+        transport = httpx.ASGITransport(Marking(StaticFilesMiddleware(gradio, folder, OURS)))
         async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as client:
             answers = list[httpx.Response]()
             for path, taken in asked:
@@ -84,6 +100,14 @@ def test_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Path, "read_bytes", noting)
     ask(tmp_path, *[(f"/assets/{NAME}", "gzip")] * 3)
     assert read == [tmp_path / NAME]
+
+
+def test_own_file_hides_one_of_folder_without_query(tmp_path: Path) -> None:
+    (tmp_path / "both-12345678.js").write_text("Gradio's")
+    paths = ["page-en-12345678.js", "both-12345678.js", "both-12345678.js?whole", "both-12345678.js"]
+    answers, asked = ask(tmp_path, *((f"/assets/{path}", taken) for path in paths for taken in ("", "gzip")))
+    assert asked == []
+    assert [answer.text for answer in answers] == ["ours"] * 4 + ["Gradio's"] * 2 + ["ours"] * 2
 
 
 @pytest.mark.parametrize(
@@ -126,6 +150,28 @@ def test_page_is_compressed(app: App) -> None:
     assert answer.headers["cache-control"] == "no-store"
     assert "set-cookie" in answer.headers
     assert "content-encoding" not in httpx.get(app.url, headers={"accept-encoding": "identity"}).headers
+
+
+def test_visit_is_light(app: App, visit: Callable[..., Visitor]) -> None:
+    """Counts what the page loads. The limits are a tenth above that, so that what becomes heavier is noticed."""
+    visitor = visit(app.url, fresh=True)
+    sizes: dict[str, int] = visitor.page.evaluate(
+        "Object.fromEntries(['navigation', 'resource'].flatMap((kind) => performance.getEntriesByType(kind))"
+        ".map((one) => [one.name.split('/').at(-1), one.encodedBodySize]))"
+    )
+    assert sizes[""] < 20_000, "the page itself: scripts and styles of ours belong in files"
+    assert sum(sizes.values()) < 540_000, sizes
+    assert len(sizes) < 102, sorted(sizes)
+    assert max(size for name, size in sizes.items() if name.startswith("hls-")) < 2_000, "the player of video streams"
+
+
+def test_player_of_streams_is_loaded_to_play(app: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(app.url, fresh=True)
+    (player,) = player_stand_in(STATIC_FILES)
+    with visitor.page.expect_response(f"**/{player}?{WHOLE}") as loaded:
+        kinds = visitor.page.evaluate(PLAY, f"{app.url}/assets/{player}")
+    assert loaded.value.ok
+    assert kinds == ["boolean", "function", "function", True]
 
 
 def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:

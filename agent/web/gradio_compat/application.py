@@ -18,6 +18,8 @@ from agent.web.gradio_compat.memory import release_memory
 
 STATIC_FILES = Path(BUILD_PATH_LIB)
 """The folder of the page's own scripts and styles."""
+PAGE_QUERY = ("page", "deep_link")
+"""The fields of a query on which Gradio's page depends."""
 
 
 def root_url(request: Request, root_path: str) -> str:

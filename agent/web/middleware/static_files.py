@@ -1,17 +1,16 @@
 """Serves the page's scripts and styles, about eighty per visit. They are read once and cached for good.
 
 Gradio looks up and compresses each of them again for every visit, in the event loop that also streams answers. Each
-file has a hash of its content in its name, so it never changes. The page itself does change, and Gradio sends it
-uncompressed; compressed it is a sixth of that. Knows HTTP, and the place of these files in Gradio.
+file has a hash of its content in its name, so it never changes. Knows HTTP, and the place of these files in Gradio.
 """
 
 import asyncio
 import gzip
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.datastructures import Headers
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -21,34 +20,36 @@ CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary":
 
 
 class StaticFilesMiddleware:
-    """Middleware behind the isolation middleware. Owns at most two cached contents per file of `folder`."""
+    """Middleware behind the isolation middleware. Owns at most two cached contents per file.
 
-    def __init__(self, app: ASGIApp, folder: Path) -> None:
-        self._app, self._folder = app, folder
-        self._page = GZipMiddleware(app, compresslevel=5)
-        self._cache: dict[tuple[str, bool], bytes] = {}
+    The files are those of `folder`, and `ours` by name. If both have a file, a request with a query gets that of the
+    folder.
+    """
+
+    def __init__(self, app: ASGIApp, folder: Path, ours: Mapping[str, bytes]) -> None:
+        self._app, self._folder, self._ours = app, folder, ours
+        self._cache: dict[tuple[str, bool, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer requests for existing files. Pass everything else on, and compress the page itself."""
+        """Answer requests for existing files. Pass everything else on."""
         answer = await self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
         await (answer or self._app)(scope, receive, send)
 
     async def _answer(self, scope: Scope) -> ASGIApp | None:
-        if scope["path"] == "/":
-            return self._page
         match = HASHED.fullmatch(scope["path"])
         if not match:
             return None
         name, kind = match.groups()
+        is_ours = name in self._ours and not scope["query_string"]
         compressed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
-        if (name, compressed) not in self._cache:
+        if (key := (name, is_ours, compressed)) not in self._cache:
             try:
-                self._cache[name, compressed] = await asyncio.to_thread(_content, self._folder / name, compressed)
+                self._cache[key] = await asyncio.to_thread(self._content, name, is_ours, compressed)
             except OSError:
                 return None
         headers = CACHE_FOREVER | ({"content-encoding": "gzip"} if compressed else {})
-        return Response(self._cache[name, compressed], headers=headers, media_type=TYPES[kind])
+        return Response(self._cache[key], headers=headers, media_type=TYPES[kind])
 
-
-def _content(path: Path, compressed: bool) -> bytes:
-    return gzip.compress(path.read_bytes(), mtime=0) if compressed else path.read_bytes()
+    def _content(self, name: str, is_ours: bool, compressed: bool) -> bytes:
+        content = self._ours[name] if is_ours else (self._folder / name).read_bytes()
+        return gzip.compress(content, mtime=0) if compressed else content

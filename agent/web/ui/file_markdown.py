@@ -42,12 +42,17 @@ def shown_file(url: str, translator: Translator, name: str = "") -> str:
     match SHOWN_AS.get(url.rpartition(".")[2]):
         case "image":
             label = translator(_("attached picture"))
-            return f"![{label}]({url})"
+            return f"![{label}]({url}{_query(name)})"
         case "audio":
             return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
         case _ if name:
             label = translator(_("Save {name}", name=name))
-            return f"[{label}]({url}?{urlencode({'name': name})})"
+            return f"[{label}]({url}{_query(name)})"
         case _:
             label = translator(_("Save the file"))
             return f"[{label}]({url})"
+
+
+def _query(name: str) -> str:
+    """Return the part of a file's URL that says under which name it is saved."""
+    return f"?{urlencode({'name': name})}" if name else ""

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
+from agent.web.ui.page_files import PageFiles
 from agent.web.ui.theme import COLOURS
 
 STATIC = Path(__file__).parent / "static"
@@ -29,7 +30,7 @@ _BASE = re.compile(r'<base\s+href="[^"]*"\s*/?>')
 _CHARSET = re.compile(r"<meta\s+charset[^>]*>")
 
 
-def with_our_head(page: str, title: str, root: str, translator: Translator) -> str:
+def with_our_head(page: str, title: str, root: str, translator: Translator, files: PageFiles) -> str:
     """Return Gradio's page with the app's own head in place of Gradio's.
 
     `root` is the page's absolute URL without a trailing slash.
@@ -39,7 +40,7 @@ def with_our_head(page: str, title: str, root: str, translator: Translator) -> s
     before = _TITLE.sub("", _METAS.sub("", before))
     # The page is also at /c/<id>, from where Gradio's relative addresses would lead elsewhere.
     before = _BASE.sub(f'<base href="{html.escape(urlsplit(root).path)}/" />', before, count=1)
-    ours = _head(title, root, translator)
+    ours = _head(title, root, translator) + "\n" + files.tags(urlsplit(root).path, translator.language)
     before = _CHARSET.sub(lambda charset: charset[0] + ours, before, count=1)
     return before + script + _LINK.sub("", after, count=1)
 

@@ -1,6 +1,5 @@
-// Helpers of all scripts of the page. `words` are the texts of page_text.py, by language.
-(words) => {
-  const language = (navigator.language || "en").slice(0, 2).toLowerCase();
+// Helpers of all scripts of the page. `said` are the texts of page_text.py in the language of the page.
+(said, language) => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const when = (selector, then) => {
     const found = $(selector);
@@ -28,6 +27,5 @@
     area.value = text;
     area.dispatchEvent(new Event("input", { bubbles: true }));
   };
-  const known = language in words ? language : "en";
-  return { said: words[known], language: known, $, box: () => $("#composer textarea"), when, hint, frame, write, root };
+  return { said, language, $, box: () => $("#composer textarea"), when, hint, frame, write, root };
 }

@@ -117,7 +117,7 @@ def theme() -> Base:
     return base.set(block_border_width="0px", checkbox_border_width="1.5px", input_border_width="1px", **clear, **ours)
 
 
-def head() -> str:
+def style() -> str:
     """Return the page's style: the variables, and the rules of `STYLES` that use them.
 
     Not passed to Gradio as `css`, because Gradio rewrites rules, leaves some out and applies them late.
@@ -128,8 +128,8 @@ def head() -> str:
     printed = {name: light[name] for name in dark} | PRINTED | {"serif": ", ".join(SERIF)}
     both = "--color-accent: var(--accent);"  # Gradio sets it once for light and dark
     return (
-        f"<style>:root {{ {_declarations(light)} {both} }}\n.dark {{ {_declarations(dark)} {both} }}\n"
-        f"@media print {{ :root, .dark {{ color-scheme: light; {_declarations(printed)} }} }}\n{rules}</style>"
+        f":root {{ {_declarations(light)} {both} }}\n.dark {{ {_declarations(dark)} {both} }}\n"
+        f"@media print {{ :root, .dark {{ color-scheme: light; {_declarations(printed)} }} }}\n{rules}"
     )
 
 
