@@ -33,11 +33,15 @@ LABELS = {PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The text of a document by page, slide, sheet or section. `title` is "" if it has none."""
+    """The text of a document by page, slide, sheet or section. `title` is "" if it has none.
+
+    `is_ocr`: the text was read from pictures of the pages, and can have mistakes.
+    """
 
     media_type: str
     title: str
     pages: tuple[str, ...]
+    is_ocr: bool = False
 
     @property
     def unit(self) -> Unit:

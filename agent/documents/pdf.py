@@ -5,11 +5,14 @@
 # pyright: reportMissingTypeStubs=false
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 from agent.documents.refusals import MAX_PAGES, checked_pages, clean
 from agent.media.sentences import refused
 
+SIDE = 1_600
+"""Pixels of the longer side of a rendered page: as many as the detector of text lines uses."""
 _HYPHENS = ("\ufffe", "\x02")
 """The characters with which PDFium marks a hyphen at the end of a line."""
 
@@ -23,6 +26,16 @@ def read_pdf(data: bytes) -> tuple[str, list[str]]:
     if title.lower() == "untitled":  # several programs write this instead of none
         title = ""
     return title, checked_pages(_pages(document), empty="scanned_document")
+
+
+def render_page(data: bytes, number: int) -> bytes:
+    """Return a picture of a page as PNG, whose longer side has `SIDE` pixels. Raises `InputError`."""
+    document = open_pdf(data)
+    page = document[number]
+    longer = max(1.0, *page.get_size())
+    out = BytesIO()
+    page.render(scale=SIDE / longer).to_pil().convert("RGB").save(out, "PNG")
+    return out.getvalue()
 
 
 def open_pdf(data: bytes) -> Any:

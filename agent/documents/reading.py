@@ -11,9 +11,10 @@ from hashlib import sha256
 from typing import Any, cast
 
 from agent.documents import worker
-from agent.documents.kinds import LABELS, Document
+from agent.documents.kinds import LABELS, PDF, Document
 from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
 from agent.errors import InputError
+from agent.media.mime import detect_mime
 from agent.media.sandbox import SandboxJob, SandboxProgram, parse_sentence
 from agent.media.sentences import refused
 from agent.providers import RequestQueue
@@ -56,8 +57,27 @@ async def read_document(data: bytes, media_type: str) -> Document:
 
 def read_in_sandbox(data: bytes, media_type: str, on_start: Callable[[SandboxJob], None] = lambda _: None) -> Document:
     """Return the text of a document, read in another process. Raises `InputError`. Blocks."""
+    return _parse(_run(data, media_type, on_start=on_start), media_type, LABELS.get(media_type, media_type))
+
+
+async def render_page(data: bytes, number: int) -> bytes:
+    """Return a picture of a page of a PDF, counted from 0, as PNG. Raises `InputError`."""
+    jobs: list[SandboxJob] = []
+    try:
+        picture = await asyncio.to_thread(_run, data, PDF, str(number), on_start=jobs.append)
+    except asyncio.CancelledError:
+        for job in jobs:
+            job.kill()
+        raise
+    if detect_mime(picture) != "image/png":
+        raise refused("broken_document", kind="PDF")
+    return picture
+
+
+def _run(data: bytes, media_type: str, *more: str, on_start: Callable[[SandboxJob], None]) -> bytes:
+    """Return the output of the worker. Raises `InputError` if it refuses the document or fails."""
     kind = LABELS.get(media_type, media_type)
-    job = SandboxJob(READING, media_type)
+    job = SandboxJob(READING, media_type, *more)
     on_start(job)
     try:
         status, out = job.run(data)
@@ -69,7 +89,7 @@ def read_in_sandbox(data: bytes, media_type: str, on_start: Callable[[SandboxJob
         raise refused("slow_document")
     if status:
         raise refused("broken_document", kind=kind)
-    return _parse(out, media_type, kind)
+    return out
 
 
 def _sentence(out: bytes, kind: str) -> Any:

@@ -27,7 +27,7 @@ def checked_pages(pages: Iterable[str], *, empty: str = "empty_document") -> lis
         if total > MAX_CHARACTERS:
             raise refused("long_document", most=MAX_CHARACTERS)
     if not total:
-        raise refused(empty)
+        raise refused(empty, count=len(out))
     return out
 
 

@@ -1,6 +1,7 @@
 """A program that runs in the sandbox (`agent.media.sandbox`) and reads a document.
 
-    MEDIA_TYPE      the input as JSON: {"title": TEXT, "pages": [TEXT, ...]}
+    MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...]}
+    MEDIA_TYPE NUMBER    a picture of this page of a PDF, counted from 0, as PNG
 
 To refuse a document, it exits with status `REFUSED` and writes JSON: the key of a sentence and its values. Any other
 status except 0 means a damaged document.
@@ -14,7 +15,7 @@ from typing import cast
 from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX
 from agent.documents.mail import read_eml, read_html
 from agent.documents.office import read_docx, read_pptx, read_xlsx
-from agent.documents.pdf import read_pdf
+from agent.documents.pdf import read_pdf, render_page
 from agent.errors import InputError
 from agent.i18n import LocalizedText
 from agent.media.sentences import sentence
@@ -33,8 +34,11 @@ MAX_TITLE = 200
 
 def main(arguments: list[str]) -> int:
     """Read the document on the input and write its text."""
-    [media_type] = arguments
+    media_type, *numbers = arguments
     try:
+        if numbers:
+            sys.stdout.buffer.write(render_page(sys.stdin.buffer.read(), int(numbers[0])))
+            return 0
         title, pages = READERS[media_type](sys.stdin.buffer.read())
     except InputError as error:
         return _refuse(cast(LocalizedText, error.text))  # all of them are made by `refused`

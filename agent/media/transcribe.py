@@ -136,6 +136,19 @@ class Transcriber:
         Raises `InputError` if nothing was found, if it took too much time or memory, or if the model is not available.
         Cancelling it ends the worker process.
         """
+        text = await self.text_or_nothing(name, converted, report)
+        if not text:
+            if converted.media_type.startswith("image/"):
+                raise InputError(
+                    _("No text was found in {name}. Remove it, or choose a model that can see it.", name=name)
+                )
+            raise InputError(
+                _("No speech was found in {name}. Remove it, or choose a model that can hear it.", name=name)
+            )
+        return text
+
+    async def text_or_nothing(self, name: str, converted: ConvertedMedia, report: ReportProgress) -> str:
+        """Return the text like `text`, or "" if nothing was found. A page of a scanned document can be empty."""
         kind: Kind = "image" if converted.media_type.startswith("image/") else "audio"
         model = TRANSCRIPTION_MODELS[kind]
         async with self._queue.slot(
@@ -146,14 +159,6 @@ class Transcriber:
             files = await self._fetch_files(model, report)
             report(_activity(_("Extracting the text of {name} …", name=name)))
             text = (await _run_worker(model, name, converted.data, files)).strip()
-        if not text:
-            if kind == "image":
-                raise InputError(
-                    _("No text was found in {name}. Remove it, or choose a model that can see it.", name=name)
-                )
-            raise InputError(
-                _("No speech was found in {name}. Remove it, or choose a model that can hear it.", name=name)
-            )
         return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + " …"
 
     async def _fetch_files(self, model: TranscriptionModel, report: ReportProgress) -> list[Path]:

@@ -127,6 +127,8 @@ def document_text(name: str, document: Document, found: Excerpt) -> TextContent:
     kind, count = LABELS.get(document.media_type, "text"), len(document.pages)
     title = f', titled "{document.title}"' if document.title else ""
     head = f"Text of the document{' ' * bool(name)}{name} ({kind}, {count} {document.unit}{'s' * (count != 1)}{title})"
+    if document.is_ocr:
+        head += ", read by OCR; it may have mistakes"
     if not found.is_whole:
         head += f"; only passages that suit the question, from {document.unit}{'s' * (len(found.pages) != 1)} "
         head += found.ranges

@@ -10,12 +10,14 @@ from pydantic_ai.messages import BinaryContent, UserContent
 from agent.documents.for_model import document_room, fit_documents, is_document, takes_document
 from agent.documents.kinds import HTML, Document, count_of
 from agent.documents.passages import excerpts, sections_of_text
-from agent.documents.reading import read_document
+from agent.documents.reading import read_document, render_page
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
 from agent.i18n import N_, LocalizedText, _, joined
+from agent.media.mime import ConvertedMedia
 from agent.media.sentences import SENTENCES
 from agent.media.store import id_of
+from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.parts import document_text, extracted_text_of
 from agent.models.catalog import ModelSpec
 
@@ -28,12 +30,13 @@ _UNUSABLE = (SENTENCES["locked_document"], SENTENCES["broken_document"])
 class AttachedDocument:
     """A document of a message. `data` is None for a text file, which is only sent as text.
 
-    `document` is None if only the model can read the file.
+    `document` is None if only the model can read the file, or if the text of its `scanned` pages is to be extracted.
     """
 
     data: bytes | None
     media_type: str
     document: Document | None
+    scanned: int = 0
 
 
 async def read_attached(data: bytes, media_type: str, spec: ModelSpec) -> AttachedDocument:
@@ -49,6 +52,28 @@ async def read_attached(data: bytes, media_type: str, spec: ModelSpec) -> Attach
             raise
         document = None
     return AttachedDocument(data=data, media_type=media_type, document=document)
+
+
+def scanned_pages(error: InputError) -> int:
+    """Return the number of pages of a document that was refused because it is scanned, or else 0."""
+    text = error.text
+    is_scanned = isinstance(text, LocalizedText) and text.message == SENTENCES["scanned_document"]
+    return int(text.values.get("count", 0)) if is_scanned and isinstance(text, LocalizedText) else 0
+
+
+async def read_scan(
+    name: str, attached: AttachedDocument, transcriber: Transcriber, report: ReportProgress
+) -> AttachedDocument:
+    """Return the scanned PDF with the text that OCR finds on its pages. Raises `InputError` if there is none."""
+    assert attached.data is not None
+    pages: list[str] = []
+    for number in range(attached.scanned):
+        picture = ConvertedMedia(data=await render_page(attached.data, number), media_type="image/png")
+        title = _("{name}, page {number} of {count}", name=name, number=number + 1, count=attached.scanned)
+        pages.append(await transcriber.text_or_nothing(title, picture, report))
+    if not any(pages):
+        raise InputError(_("No text was found in {name}. Remove it, or choose a model that can see it.", name=name))
+    return replace(attached, document=Document(attached.media_type, "", tuple(pages), is_ocr=True))
 
 
 async def read_long_text(text: str, suffix: str) -> AttachedDocument:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, UserContent
 
@@ -12,13 +12,12 @@ from agent.documents.kinds import PDF, document_type
 from agent.documents.kinds import SUFFIXES as DOCUMENT_SUFFIXES
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
-from agent.i18n import N_, LocalizedText, _, joined, listed
+from agent.i18n import LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
-from agent.media.sentences import SENTENCES
 from agent.media.store import id_of
-from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
+from agent.media.transcribe import Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import extracted_text, quoted_file
 from agent.models.catalog import ModelSpec
@@ -32,9 +31,12 @@ from agent.web.chat.attached_documents import (
     is_too_long,
     read_attached,
     read_long_text,
+    read_scan,
+    scanned_pages,
 )
 from agent.web.chat.message_files import MAX_FILES, check_files, decode_text, is_text, read_file
 from agent.web.chat.storage_quota import Reserve, size_of
+from agent.web.chat.transcription_text import CANNOT_TAKE, scan_text, transcription_text
 
 WRITE_FIRST = _("Write something first.")
 MAX_TEXT = 200_000
@@ -143,9 +145,12 @@ async def message_parts(
                 for number, plan in enumerate(planned):
                     if transcriber and plan.outcome == "extracted" and isinstance(plan.sent, ConvertedMedia):
                         texts[number] = await transcriber.text(plan.name, plan.sent, report or (lambda _: None))
+                    elif transcriber and isinstance(plan.sent, AttachedDocument) and plan.sent.scanned:
+                        scan = await read_scan(plan.name, plan.sent, transcriber, report or (lambda _: None))
+                        planned[number] = replace(plan, sent=scan)
     except TimeoutError as error:
         raise InputError(_("Reading the files of this message took too long. Send fewer or smaller files.")) from error
-    if texts and report:
+    if report and any(plan.outcome == "extracted" for plan in planned):
         report(None)
     attached = [(plan.name, plan.sent) for plan in planned if isinstance(plan.sent, AttachedDocument)]
     read = iter(await document_parts(attached, text, spec, owner))
@@ -194,14 +199,14 @@ async def _plan(
         if path.suffix.lower() in TEXT_SUFFIXES and (not kind or is_text(data)):
             return await _plan_text(path, data, spec)
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
-            return await _plan_document(name, data, media_type, spec, menu)
+            return await _plan_document(name, data, media_type, spec, menu, transcriber)
         if kind not in ("image", "audio"):
             raise InputError(_("{name} can't be opened. It may be damaged, or not supported.", name=name))
     except InputError as error:
         return AttachmentPlan(name=name, outcome="refused", text=error.text)
     is_accepted = _accepts(spec, kind)
     if not is_accepted and transcriber is None:
-        text = LocalizedText(_CANNOT_TAKE[kind], {"model": spec.label, "name": name})
+        text = LocalizedText(CANNOT_TAKE[kind], {"model": spec.label, "name": name})
         others = tuple(one for one in menu if _accepts(one, kind))
         return AttachmentPlan(name=name, outcome="refused", text=text, others=others)
     try:
@@ -210,7 +215,7 @@ async def _plan(
         return AttachmentPlan(name=name, outcome="refused", text=_("{name} {reason}.", name=name, reason=error.text))
     if not is_accepted and transcriber is not None:
         try:
-            text = await _transcription_text(kind, converted, transcriber)
+            text = await transcription_text(kind, converted, transcriber)
         except InputError as error:
             why = _("{name}: {reason}.", name=name, reason=error.text)
             return AttachmentPlan(name=name, outcome="refused", text=why)
@@ -242,49 +247,46 @@ async def _plan_text(path: Path, data: bytes, spec: ModelSpec) -> AttachmentPlan
 
 
 async def _plan_document(
-    name: str, data: bytes, media_type: str, spec: ModelSpec, menu: Sequence[ModelSpec]
+    name: str,
+    data: bytes,
+    media_type: str,
+    spec: ModelSpec,
+    menu: Sequence[ModelSpec],
+    transcriber: Transcriber | None,
 ) -> AttachmentPlan:
     try:
         attached = await read_attached(data, media_type, spec)
     except InputError as error:
-        others = can_read_instead(menu, media_type) if error.text == SENTENCES["scanned_document"] else ()
+        pages = scanned_pages(error)
+        if pages and transcriber is not None:
+            return await _plan_scan(name, data, pages, transcriber)
+        others = can_read_instead(menu, media_type) if pages else ()
         text = _("{name} {reason}.", name=name, reason=error.text)
         return AttachmentPlan(name=name, outcome="refused", text=text, others=others)
     outcome = "as it is" if media_type == PDF and attached.document is None else "converted"
     return AttachmentPlan(name=name, outcome=outcome, text="", sent=attached)
 
 
+async def _plan_scan(name: str, data: bytes, pages: int, transcriber: Transcriber) -> AttachmentPlan:
+    """Plan a scanned PDF whose text is extracted."""
+    try:
+        text = await scan_text(pages, transcriber)
+    except InputError as error:
+        why = _("{name}: {reason}.", name=name, reason=error.text)
+        return AttachmentPlan(name=name, outcome="refused", text=why)
+    scan = AttachedDocument(data=data, media_type=PDF, document=None, scanned=pages)
+    return AttachmentPlan(name=name, outcome="extracted", text=text, sent=scan)
+
+
 async def _with_handling(plans: Sequence[AttachmentPlan], spec: ModelSpec) -> list[AttachmentPlan]:
     """Return the plans with the messages for documents, which share the room that the model has for them."""
-    texts = iter(await handling([plan.sent for plan in plans if isinstance(plan.sent, AttachedDocument)], spec))
-    return [replace(plan, text=next(texts)) if isinstance(plan.sent, AttachedDocument) else plan for plan in plans]
+    texts = iter(await handling([plan.sent for plan in plans if _is_read(plan.sent)], spec))
+    return [replace(plan, text=next(texts)) if _is_read(plan.sent) else plan for plan in plans]
 
 
-_CANNOT_TAKE = {
-    "image": N_(
-        "{model} cannot see pictures. Remove {name}, choose a model that can, or turn on "
-        '"Extract text from images and audio" in the settings.'
-    ),
-    "audio": N_(
-        "{model} cannot hear sound. Remove {name}, choose a model that can, or turn on "
-        '"Extract text from images and audio" in the settings.'
-    ),
-}
-
-
-async def _transcription_text(kind: Kind, converted: ConvertedMedia, transcriber: Transcriber) -> LocalizedText:
-    """Return the message for an image or audio file that is to be transcribed."""
-    reader, missing = TRANSCRIPTION_MODELS[kind], await transcriber.to_fetch(kind)
-    by = {"reader": reader.label, "licence": reader.licence}
-    if kind == "image":
-        text = _("the text in it is extracted on this server by {reader} ({licence}) and sent instead", **by)
-    else:
-        text = _(
-            "the speech in it ({seconds:.0f} s) is transcribed on this server by {reader} ({licence}) and sent instead",
-            seconds=converted.seconds,
-            **by,
-        )
-    return _("{done}; one-time {size:.0f} MB download", done=text, size=missing / 1e6) if missing else text
+def _is_read(sent: object) -> TypeGuard[AttachedDocument]:
+    """Return True for a document that is not a scan, of which the plan says already how it is handled."""
+    return isinstance(sent, AttachedDocument) and not sent.scanned
 
 
 def _with_note(text: str, converted: ConvertedMedia) -> str:
@@ -297,6 +299,17 @@ def _refuse_excess(
     plan: AttachmentPlan, spec: ModelSpec, remaining: dict[str, int], attachment_limits: AttachmentLimits
 ) -> AttachmentPlan:
     """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once."""
+    if isinstance(plan.sent, AttachedDocument) and plan.sent.scanned:
+        remaining["extracted"] -= plan.sent.scanned
+        if remaining["extracted"] >= 0:
+            return plan
+        text = _(
+            "{name} has {count} scanned pages. Text is extracted from at most {most} pages and files of a message.",
+            name=plan.name,
+            count=plan.sent.scanned,
+            most=attachment_limits.transcribed,
+        )
+        return AttachmentPlan(name=plan.name, outcome="refused", text=text)
     if not isinstance(plan.sent, ConvertedMedia):
         return plan
     if plan.outcome == "extracted":
