@@ -187,12 +187,12 @@ def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server:
     hold_back_answer(first)
     first.say("!text Two.")
     expect(first.stop).to_be_visible()
-    first.say("!text Mine.")
+    first.say("!text Too late.")
     expect(queued(first)).to_be_visible()
     held: list[Route] = []
 
     def hold(route: Route) -> None:
-        if "!text Mine." in (route.request.post_data or "") and not held:
+        if "!text Too late." in (route.request.post_data or "") and not held:
             held.append(route)
         else:
             route.continue_()
@@ -205,11 +205,11 @@ def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server:
     answering(second)
     held[0].continue_()
     expect(first.toast).to_contain_text("still being written")
-    expect(first.box).to_have_value("!text Mine.")
+    expect(first.box).to_have_value("!text Too late.")
     expect(queued(first)).to_be_hidden()
     second.stop.click()
     first.idle()
-    assert requests(model_server, "!text Mine.") == 0
+    assert requests(model_server, "!text Too late.") == 0
 
 
 @pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)], ids=["desktop, light", "phone, dark"])

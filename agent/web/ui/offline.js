@@ -1,5 +1,5 @@
-// Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. It is
-// the first script, so that no other one sends the message.
+// Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. It comes
+// before all scripts that send the message.
 ({ said, box, when, root }) => {
   const note = document.createElement("p");
   note.id = "offline";

@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 HELPERS = ("pieces", "division", "stream", "unchanged", "handover", "files")
 """The scripts whose result other scripts use, by this name."""
 SCRIPTS = (
+    "prompts",
     "offline",
     "temporary",
     "queue",

@@ -105,8 +105,8 @@ SCRIPTS = {
     "own_download": N_("Download everything"),
     "own_delete": N_("Delete everything"),
     "own_ask": N_(
-        "This deletes all your conversations, files and drafts, and the keys and settings that the server remembers. "
-        "Answers that are being written stop. It cannot be undone."
+        "This deletes all your conversations, files, drafts and saved prompts, and the keys and settings that the "
+        "server remembers. Answers that are being written stop. It cannot be undone."
     ),
     "link_ask": N_("Fetch the picture from {host} and attach it?"),
     "link_attach": N_("Attach the picture"),
@@ -124,6 +124,15 @@ SCRIPTS = {
     ),
     "camera_none": N_("No camera was found. Connect one, or attach a file."),
     "camera_trouble": N_("The camera gives no picture; another program may be using it."),
+    "prompts": N_("Saved prompts"),
+    "prompt_name": N_("Name"),
+    "prompt_save": N_("Save the text in the box"),
+    "prompt_saved": N_("Saved. Type / in the empty box to use it."),
+    "prompt_deleted": N_("Prompt deleted."),
+    "prompt_taken": N_("This name is taken. Choose another one."),
+    "prompt_long": N_("A prompt can have at most 20,000 characters."),
+    "prompt_full": N_("At most 100 prompts can be saved. Delete one first."),
+    "prompt_no_room": N_("The browser has no room for this prompt. Delete another one first."),
     "queued": N_("Queued: sent when the answer has ended"),
     "queue_sending": N_("Sending…"),
     "queue_back": N_("Take it back"),

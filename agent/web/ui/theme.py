@@ -58,6 +58,7 @@ STYLES = (
     "offline.css",
     "text_files.css",
     "queue.css",
+    "prompts.css",
     "blocks.css",
     "print.css",
 )
