@@ -106,7 +106,9 @@ HAS_RULES = """() => {
       if (cssRules) walk(href, cssRules);
     }
   };
-  for (const { href, cssRules } of document.styleSheets) if (href?.startsWith(location.origin)) walk(href, cssRules);
+  for (const { href, cssRules } of document.styleSheets) {
+    if (href?.startsWith(location.origin) && !href.includes("/assets/page-")) walk(href, cssRules); // that one is ours
+  }
   return found;
 }"""
 """The selectors of Gradio with `:has()`, and their sheets."""

@@ -312,6 +312,10 @@ class Conversations:
         run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
         live = self.runs.begin(run, setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
-        await run_to_completion(setup.journal.wait_for_first_write(run))
+        try:
+            await run_to_completion(setup.journal.wait_for_first_write(run))
+        except Exception:
+            await live.wait_for_end()  # so that the next message is not told that an answer is being written
+            raise
         self.replies.forget(record.id)
         return live
