@@ -168,6 +168,7 @@ def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server
     expect(queued(visitor)).to_be_hidden()
     expect(visitor.box).to_have_value("")
     expect(page.locator("#composer .thumbnail-item")).to_have_count(0)
+    visitor.idle()
     visitor.ask("!text Elsewhere.")
     expect(visitor.mine).to_have_count(1)
     page.locator(f"#chats a[href='{first.removeprefix(app.url)}']").click()

@@ -67,7 +67,7 @@
   const show = (index) => {
     at = index;
     zoom = 1;
-    x = y = 0;
+    x = y = tapped = 0; // a tap on the picture before is not the first of two
     image.alt = all[at].alt || said.viewer;
     image.src = all[at].currentSrc || all[at].src;
     const several = all.length > 1;
