@@ -28,7 +28,7 @@ VISITS, SETTLE_MS = 5, 2500
 ABOVE = 1.1
 """The most that a row may be, as a multiple of its start."""
 START = {"loaded": 652.0, "unpacked": 1829.0, "requests": 91.0}
-"""What a visit loaded at commit 10c2a00 of 23 November 2026. Other rows of that commit depend on the machine."""
+"""The load of a visit at commit 10c2a00 of 23 November 2026. Other rows of that commit depend on the machine."""
 ROWS = {
     "loaded": "page weight, KB",
     "unpacked": "the same unpacked, KB",
@@ -45,7 +45,7 @@ Visit = dict[str, float]
 
 @dataclass(slots=True)
 class _Loaded:
-    """What a page has loaded since it was opened."""
+    """The load of a page since it was opened."""
 
     requests: int = 0
     bytes: int = 0

@@ -1,13 +1,6 @@
 // What the server keeps of the visitor, in the settings: a summary, the download of it, and its deletion.
-({ said, language, $, when, root }) => {
+({ said, language, $, when, root, make, button }) => {
   let guest = "";
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  };
-  const button = (name, text) => make("button", { type: "button", class: name }, text);
   const ask = async (method) => {
     const address = new URL(`${root}/own-data`, location);
     if (guest) address.searchParams.set("guest", guest);

@@ -1,6 +1,6 @@
 // Saved prompts, in the storage of the browser: a list that opens at "/" in an empty composer, and a dialog that saves,
 // renames and deletes them. Without a storage nothing of it is offered.
-({ said, language, $, box, when, write }) => {
+({ said, language, $, box, when, write, make, button }) => {
   const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, KEY = "prompts";
   const storage = (() => {
     try {
@@ -27,13 +27,6 @@
       return false;
     }
   };
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  };
-  const button = (name, text) => make("button", { type: "button", class: name }, text);
   const lines = ({ name, text }) =>
     [make("b", { dir: "auto" }, name), make("span", { dir: "auto" }, text.slice(0, 200).replace(/\s+/g, " "))];
   const use = ({ text }) => {

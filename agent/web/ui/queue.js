@@ -1,18 +1,12 @@
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
-({ said, $, box, when, hint, write }) => {
+({ said, $, box, when, hint, write, make }) => {
   const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
   const stop = () => $("#composer .input-row > .stop-button");
   let queued; // { text, files, chat }; its files are undefined until the composer has given them
   let isSending = false;
   let running = false, complete = false; // of the answer in the chat that is shown
 
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  };
   const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
   const files = make("p", { class: "files", dir: "auto" });
   const back = make("button", { type: "button" }, said.queue_back);

@@ -1,16 +1,9 @@
 // The read-only links to a chat: a dialog that makes, lists and revokes them. chats.js has its entry in the menu.
-({ said, language, $, root }) => {
+({ said, language, $, root, make, button }) => {
   const DAYS = [1, 7, 30, 90];
   let guest = "", chat; // a guest's token, and the id of the chat that the dialog is about
   document.addEventListener("chat-view", ({ detail }) => (guest = detail.guest || guest));
 
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  };
-  const button = (name, text) => make("button", { type: "button", class: name }, text);
   const ask = async (path = "", { method = "GET", body } = {}) => {
     const address = new URL(`${root}/conversations/${chat}/links${path}`, location);
     if (guest) address.searchParams.set("guest", guest);

@@ -22,10 +22,18 @@
     requestAnimationFrame(() => (clearTimeout(hidden), done()));
   });
   const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
+  // Makes an element with attributes and children, and a button with a text.
+  const make = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  };
+  const button = (name, text) => make("button", { type: "button", class: name }, text);
   // Writes into a text box as the keyboard does, so that Gradio learns of it.
   const write = (area, text) => {
     area.value = text;
     area.dispatchEvent(new Event("input", { bubbles: true }));
   };
-  return { said, language, $, box: () => $("#composer textarea"), when, hint, frame, write, root };
+  return { said, language, $, box: () => $("#composer textarea"), when, hint, frame, make, button, write, root };
 }

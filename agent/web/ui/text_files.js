@@ -1,5 +1,5 @@
 // Attached texts: a long text that is pasted becomes a file, and a click on a text file opens it to be edited.
-({ said, $, box, when, hint, write, files: { attach, upload } }) => {
+({ said, $, box, when, hint, write, files: { attach, upload }, make, button }) => {
   const LONGEST = 4000; // characters of a pasted text that stays in the box; max_plain_text_length in layout.py
   const LARGEST = 2_000_000; // bytes of a file that a text box can show
   const IS_TEXT = /\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i;
@@ -70,13 +70,6 @@
   document.addEventListener("files-changed", look);
 
   // The dialog
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  };
-  const button = (name, text) => make("button", { type: "button", class: name }, text);
   const title = make("h2", { id: "text-file-title", dir: "auto" });
   const area = make("textarea", { "aria-labelledby": "text-file-title", dir: "auto", spellcheck: "false" });
   const state = make("p", { role: "status" });

@@ -1,14 +1,8 @@
 // Export and import in the list of chats. chats.js has the entries in the menu of a chat.
-({ said, language, when, root }) => {
+({ said, language, when, root, make }) => {
   let guest = "";
   document.addEventListener("chat-view", ({ detail }) => (guest = detail.guest || guest));
 
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  };
   // The browser saves the answer while it comes, and shows the progress itself.
   const save = (path, form) => {
     const address = new URL(`${root}/export${path}`, location);

@@ -1,13 +1,7 @@
 // Shows a picture of the chat in a dialog: whole or larger, moved by dragging, the next and the previous one, and a button
 // that saves it. Loaded when the first picture is opened; pictures.js opens it.
-({ said, $, language, hint }) => {
+({ said, $, language, hint, make }) => {
   const MOST = 8, STEP = 1.25;
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  };
   const button = (name, act) => {
     const label = said[`viewer_${name}`] ?? said[name];
     const made = make("button", { type: "button", class: name, title: label, "aria-label": label });
