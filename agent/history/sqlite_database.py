@@ -4,9 +4,10 @@ A reader sees only committed data and never half a save. A search of one visitor
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextvars import Context
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 FREED_PAGES = 10_000
 """The most pages that one deletion gives back to the disk. The next deletion, or new entries, use the others."""
+WIPE_SECONDS = 1.0, 60.0
+"""Seconds until the next attempt to wipe deleted text from the file: first and most. They double."""
+
+log = logging.getLogger(__name__)
 
 
 class SqliteDatabase:
@@ -33,6 +38,7 @@ class SqliteDatabase:
         self._writer, self._reader, self._searcher = connections
         self._lock = asyncio.Lock()  # One connection holds one transaction at a time.
         self._writes = UninterruptedWork()
+        self._wiping: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, path: Path, busy_timeout: float, clock: Callable[[], datetime]) -> "SqliteDatabase":
@@ -44,6 +50,7 @@ class SqliteDatabase:
                 connections.append(await connect(path, busy_timeout))
                 await enable_wal(connections[0], busy_timeout)
                 await migrate(connections[0], path)
+                await _wipe(connections[0])  # A killed process can have deleted without wiping.
                 connections += [await connect(path, busy_timeout) for _ in range(2)]
             except BaseException:
                 for connection in connections:
@@ -68,8 +75,11 @@ class SqliteDatabase:
         return await self._writes.run(self._in_turn(work))
 
     async def erase(self, sql: str, **values: str | float | None) -> int:
-        """Delete rows, wipe their text from the file, and return their number. `:now` is the current time."""
-        return await self.write(partial(_erase, sql, {"now": self.clock().timestamp(), **values}))
+        """Delete rows, wipe their text from the file, and return their number. `:now` is the current time.
+
+        If another process reads for longer than the busy timeout, the text is wiped as soon as it has read.
+        """
+        return await self.write(partial(self._erase, sql, {"now": self.clock().timestamp(), **values}))
 
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
         """Return what `load` makes of stored texts. An error names the file."""
@@ -80,6 +90,9 @@ class SqliteDatabase:
 
     async def aclose(self) -> None:
         """Close the connections. Writes in progress are finished first."""
+        if self._wiping is not None:
+            self._wiping.cancel()
+            await asyncio.wait([self._wiping])
         await self._writes.finish()
         for connection in (self._searcher, self._reader, self._writer):
             await connection.close()
@@ -99,17 +112,39 @@ class SqliteDatabase:
             with naming_errors(self.path, HistoryError):
                 return await work(self._writer)
 
+    async def _erase(self, sql: str, values: dict[str, Any], connection: aiosqlite.Connection) -> int:
+        try:
+            async with transaction(connection), connection.execute(sql, values) as cursor:
+                erased = cursor.rowcount
+        except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
+            return 0
+        if erased and not await _wipe(connection) and (self._wiping is None or self._wiping.done()):
+            self._wiping = asyncio.create_task(self._wipe_later(), context=Context())
+        return erased
 
-async def _erase(sql: str, values: dict[str, Any], connection: aiosqlite.Connection) -> int:
+    async def _wipe_later(self) -> None:
+        """Wipe deleted text as soon as no reader prevents it."""
+        pause, most = WIPE_SECONDS
+        wiped = False
+        while not wiped:
+            log.warning("deleted text is still in %s; it is wiped again in %d s", self.path, pause)
+            await asyncio.sleep(pause)
+            wiped, pause = await self.write(_wipe), min(2 * pause, most)
+
+
+async def _wipe(connection: aiosqlite.Connection) -> bool:
+    """Give free pages back to the disk, and empty the log, which holds deleted text. Return False if that failed.
+
+    The main file holds it too, until the log is copied into it. A reader of an older state prevents both.
+    """
     try:
-        async with transaction(connection), connection.execute(sql, values) as cursor:
-            erased = cursor.rowcount
-    except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
-        return 0
-    if erased:
-        # The log still holds the old pages. If a reader blocks the checkpoint, a later one does this.
-        with suppress(sqlite3.OperationalError):
-            # `execute` would free only one page: this statement has one step for each page, and no row to fetch.
-            await connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
-            await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-    return erased
+        # `execute` would free only one page: this statement has one step for each page, and no row to fetch.
+        await connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
+    except sqlite3.OperationalError:  # only the size of the file depends on it
+        log.warning("free pages could not be given back to the disk", exc_info=True)
+    try:
+        ((busy, _frames, _copied),) = await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError:
+        log.warning("the log of the history file could not be emptied", exc_info=True)
+        return False
+    return not busy

@@ -48,7 +48,12 @@ async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
     thread: Thread | None = vars(connection).get("_thread")
     if thread is not None:
         thread.daemon = True
-    await connection
+    try:
+        await connection
+    except BaseException:
+        if thread is not None:  # aiosqlite stops it, but the loop can be closed before it has ended.
+            await asyncio.to_thread(thread.join)
+        raise
     try:
         # In WAL mode, NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
         # A file with tables keeps its vacuum mode: a file of an older version only reuses its free pages.

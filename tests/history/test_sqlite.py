@@ -5,7 +5,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from agent.history import HistoryStore
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_schema import MIGRATIONS
 from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, started, titled
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +32,52 @@ async def test_new_file_of_another_process_is_awaited(tmp_path: Path) -> None:
         other.execute("COMMIT")
     async with aclosing(await opening) as store:
         await started(store)
+
+
+def _holding(folder: Path, text: str) -> list[str]:
+    """Return the names of the files that contain the text."""
+    return [path.name for path in folder.iterdir() if text.encode() in path.read_bytes()]
+
+
+@asynccontextmanager
+async def _deleted_while_read(path: Path) -> AsyncGenerator[SqliteStore, None]:
+    """Yield a store that deleted the text `hunter2` while another connection read it, from before to this moment."""
+    async with aclosing(await SqliteStore.open(path, busy_timeout=0.05)) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            record = await titled(store, "hunter2")
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+            await store.delete(record.id, owner=ALICE)
+            assert _holding(path.parent, "hunter2")
+        yield store
+
+
+async def test_deleted_text_is_wiped_after_a_long_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with _deleted_while_read(tmp_path / "history.db"):
+        assert "deleted text is still in" in caplog.text
+        await until(lambda: not _holding(tmp_path, "hunter2"))
+
+
+async def test_close_ends_the_wait_for_a_long_read(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "history.db", isolation_level=None)) as reader:
+        async with _deleted_while_read(tmp_path / "history.db"):
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM entries").fetchone()
+        assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_open_wipes_what_a_killed_process_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await titled(store, "hunter2")
+    with closing(sqlite3.connect(path, isolation_level=None)) as killed:
+        killed.execute("PRAGMA secure_delete = ON")
+        for table in ("entry_texts", "conversations"):
+            killed.execute("PRAGMA foreign_keys = ON")
+            killed.execute(f"DELETE FROM {table}")
+        assert _holding(tmp_path, "hunter2")
+        async with aclosing(await SqliteStore.open(path)):
+            assert not _holding(tmp_path, "hunter2")
 
 
 async def test_close_waits_for_save(tmp_path: Path) -> None:
