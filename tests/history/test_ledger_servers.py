@@ -17,10 +17,10 @@ from agent.suspension.ledgers.postgres import PostgresLedger
 from agent.suspension.ledgers.redis import RedisLedger
 from agent.suspension.seals import Seals, ledger_of
 from tests.support import postgres_server, redis_servers
+from tests.support.history_stores import SERVERS
 
 ROOT = Path(__file__).parents[2]
 KEYS = {"k1": "a secret that all processes have"}
-URLS = {"postgres": postgres_server.url_of, "redis": redis_servers.shared_url}
 
 RESUMER = """
 import asyncio, sys
@@ -44,9 +44,9 @@ asyncio.run(main(sys.argv[1]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", URLS)
+@pytest.mark.parametrize("kind", SERVERS)
 def test_one_of_two_processes_resumes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUSPENSION_LEDGER", URLS[kind](tmp_path))
+    monkeypatch.setenv("SUSPENSION_LEDGER", SERVERS[kind](tmp_path))
     sealed = Seals(keys=KEYS).seal(Suspension(session_id="s", messages=(), pending=()))
     command = [sys.executable, "-c", RESUMER, sealed]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}

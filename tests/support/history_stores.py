@@ -73,8 +73,8 @@ STORES: dict[str, Opener] = {
     "redis": redis_servers.redis,
 }
 
-SERVERS = ("postgres", "redis")
-"""The stores whose tests start a server."""
+SERVERS: dict[str, Callable[[Path], str]] = {"postgres": postgres_server.url_of, "redis": redis_servers.shared_url}
+"""The stores whose tests start a server: a function of an empty folder that returns the URL of an empty store."""
 STORE_PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SERVERS else ()) for name in STORES]
 """The names of the stores, as parameters of a fixture."""
 

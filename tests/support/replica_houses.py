@@ -17,7 +17,8 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.replica import Replica
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.view import PageView
-from tests.support.history_stores import STORES, Clock
+from tests.conftest import App
+from tests.support.history_stores import SERVERS, STORES, Clock
 from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.script_language import token
 from tests.support.scripted_server import Running
@@ -122,6 +123,17 @@ async def replicas_on(name: str, folder: Path, server: Running) -> AsyncGenerato
             await house.halt()
             await house.page.aclose()
             await house.store.aclose()
+
+
+def two_processes(start_app: Callable[..., App], name: str, folder: Path, server: Running) -> tuple[App, App]:
+    """Start two processes of the page that share the server of the store with this name."""
+    settings = {
+        "VLLM_BASE_URL": server.base_url,
+        "SWITCHBOARD_STORE": SERVERS[name](folder),
+        "SWITCHBOARD_MEDIA": f"file:{folder / 'media'}",
+        "SWITCHBOARD_SECRET": "a secret that both processes share",
+    }
+    return start_app(**settings), start_app(**settings)
 
 
 async def begin(house: House, text: str) -> tuple[str, str]:

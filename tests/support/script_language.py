@@ -33,8 +33,9 @@ script says after that text is sent then. A command that ends after N tokens goe
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, assert_never
 
 from tests.support.markdown_tokens import markdown_tokens
@@ -118,8 +119,13 @@ class Scene:
     begun: str = ""
 
 
-def plan(body: Json, *, attempt: int = 1, rate: float = 100.0) -> list[Action]:
-    """Decide the whole answer to a chat request. `attempt` counts requests with the same messages from 1."""
+def plan(
+    body: Json, *, attempt: int = 1, rate: float = 100.0, scripts: Mapping[str, str] = MappingProxyType({})
+) -> list[Action]:
+    """Decide the whole answer to a chat request. `attempt` counts requests with the same messages from 1.
+
+    A message with a key of `scripts` as its text plays that script.
+    """
     messages: list[Json] = body.get("messages") or []
     begun = ""
     if body.get("continue_final_message"):
@@ -127,6 +133,9 @@ def plan(body: Json, *, attempt: int = 1, rate: float = 100.0) -> list[Action]:
             return [Refuse(400, error_body(_BOTH, "BadRequestError", 400))]
         *messages, last = messages
         begun = message_text(last)
+    at = _last_prompt(messages)
+    if at >= 0 and (script := scripts.get(message_text(messages[at]))):
+        messages = [*messages[:at], {**messages[at], "content": script}, *messages[at + 1 :]]
     return _rest(_plan(body, messages, begun, attempt, rate), begun)
 
 

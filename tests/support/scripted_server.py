@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -50,7 +50,8 @@ def _moment() -> Json:
 class Config:
     """The server's configuration. `rate`, in tokens a second, applies to scripts that set none.
 
-    `owned_by` in the list of models is how servers of the same API tell who they are.
+    `owned_by` in the list of models is how servers of the same API tell who they are. `scripts` are played when a
+    message has their key as its text, so that the message can be one of a person.
     """
 
     models: Sequence[str] = ("Qwen/Qwen3-8B",)
@@ -58,6 +59,7 @@ class Config:
     api_key: str | None = None
     rate: float = 100.0
     owned_by: str = "vllm"
+    scripts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +132,7 @@ class Server:
         key = json.dumps(body.get("messages"))
         self.attempts[key] += 1
         try:
-            return plan(body, attempt=self.attempts[key], rate=self.config.rate)
+            return plan(body, attempt=self.attempts[key], rate=self.config.rate, scripts=self.config.scripts)
         except (ValueError, TypeError, KeyError) as error:
             return [Refuse(400, error_body(f"That script does not work: {error}", "BadRequestError", 400))]
 

@@ -14,16 +14,13 @@ import pytest
 
 from agent.history import HistoryStore, replicas_of
 from tests.conftest import App, becomes
-from tests.support import postgres_server, redis_servers
-from tests.support.history_stores import SERVERS, STORES, Clock
+from tests.support.history_stores import STORES, Clock
 from tests.support.http_client import HttpVisitor, owner_in
-from tests.support.replica_houses import words
+from tests.support.replica_houses import two_processes, words
 from tests.support.scripted_server import Running
 from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
-
-URLS: dict[str, Callable[[Path], str]] = {"postgres": postgres_server.url_of, "redis": redis_servers.shared_url}
 
 
 class Watched:
@@ -48,19 +45,10 @@ class Watched:
         return False
 
 
-@pytest.mark.parametrize("name", SERVERS)
 async def test_killed_process_is_replaced(
     name: str, start_app: Callable[..., App], server: Running, tmp_path: Path
 ) -> None:
-    killed, living = (
-        start_app(
-            VLLM_BASE_URL=server.base_url,
-            SWITCHBOARD_STORE=URLS[name](tmp_path),
-            SWITCHBOARD_MEDIA=f"file:{tmp_path / 'media'}",
-            SWITCHBOARD_SECRET="a secret that both processes share",
-        )
-        for _ in range(2)
-    )
+    killed, living = two_processes(start_app, name, tmp_path, server)
     visitor = HttpVisitor(killed.url)
     elsewhere = HttpVisitor(living.url, visitor.cookie)
     store = await STORES[name](tmp_path, Clock())

@@ -1,7 +1,7 @@
 """Takeovers under adverse conditions: stops, late writers, several losses, and a store that was away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,24 +15,12 @@ from agent.web.chat.recovery import mark_taken
 from agent.web.chat.takeovers import MAX_TAKEOVERS
 from tests.support import postgres_server, redis_servers
 from tests.support.aged_replicas import last_seen
-from tests.support.history_stores import SERVERS, started
+from tests.support.history_stores import started
 from tests.support.models import QWEN3
-from tests.support.replica_houses import Build, House, begin, calls, replicas_on, text_of, words
-from tests.support.scripted_server import Running
+from tests.support.replica_houses import Build, House, begin, calls, text_of, words
 from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=SERVERS)
-def name(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-async def build(name: str, tmp_path: Path, server: Running) -> AsyncIterator[Build]:
-    async with replicas_on(name, tmp_path, server) as make:
-        yield make
 
 
 async def lost_run(house: House, run: str) -> UnfinishedRun:

@@ -1,7 +1,7 @@
 """A deletion can be undone at any replica, with one PostgreSQL or Redis."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,27 +14,13 @@ from agent.media.store import MediaStore
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import UNDO_SECONDS, RetentionPeriods
 from tests.conftest import App
-from tests.support import postgres_server, redis_servers
-from tests.support.history_stores import SERVERS
 from tests.support.http_client import HttpVisitor
-from tests.support.replica_houses import Build, House, replicas_on
+from tests.support.replica_houses import Build, House, two_processes
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.slow
 
-URLS: dict[str, Callable[[Path], str]] = {"postgres": postgres_server.url_of, "redis": redis_servers.shared_url}
 DAYS = RetentionPeriods(visitor=timedelta(days=3))
-
-
-@pytest.fixture(params=SERVERS)
-def name(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-async def build(name: str, tmp_path: Path, server: Running) -> AsyncIterator[Build]:
-    async with replicas_on(name, tmp_path, server) as make:
-        yield make
 
 
 def with_periods(house: House, folder: Path) -> ConversationList:
@@ -46,15 +32,7 @@ def with_periods(house: House, folder: Path) -> ConversationList:
 def test_deletion_is_undone_by_another_process(
     name: str, start_app: Callable[..., App], server: Running, tmp_path: Path
 ) -> None:
-    one, other = (
-        start_app(
-            VLLM_BASE_URL=server.base_url,
-            SWITCHBOARD_STORE=URLS[name](tmp_path),
-            SWITCHBOARD_MEDIA=f"file:{tmp_path / 'media'}",
-            SWITCHBOARD_SECRET="a secret that both processes share",
-        )
-        for _ in range(2)
-    )
+    one, other = two_processes(start_app, name, tmp_path, server)
     visitor = HttpVisitor(one.url)
     visitor.say("!text Yes. First thing")
     elsewhere, stranger = HttpVisitor(other.url, visitor.cookie), HttpVisitor(other.url)

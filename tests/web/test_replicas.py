@@ -4,7 +4,6 @@ A replica that leaves while its run goes on is the hardest case: its run is lost
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
@@ -25,20 +24,13 @@ from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.takeovers import MAX_TAKEOVERS
 from agent.web.chat.visitor import Visitor
 from agent.web.run_event_routes import RunFrames, stream
-from tests.support.history_stores import SERVERS
 from tests.support.models import QWEN3
-from tests.support.replica_houses import ANN, Build, House, begin, calls, replicas_on, text_of, words
+from tests.support.replica_houses import ANN, Build, House, begin, calls, text_of, words
 from tests.support.scripted_server import Running
 from tests.support.views import view_of, watch
 from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=SERVERS)
-async def build(request: pytest.FixtureRequest, tmp_path: Path, server: Running) -> AsyncIterator[Build]:
-    async with replicas_on(request.param, tmp_path, server) as make:
-        yield make
 
 
 async def test_any_replica_shows_and_stops_an_answer(build: Build) -> None:

@@ -1,0 +1,23 @@
+"""Fixtures for replicas of the page, on each store that needs a server."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.history_stores import SERVERS
+from tests.support.replica_houses import Build, replicas_on
+from tests.support.scripted_server import Running
+
+
+@pytest.fixture(params=SERVERS)
+def name(request: pytest.FixtureRequest) -> str:
+    """Return the name of a store."""
+    return request.param
+
+
+@pytest.fixture
+async def build(name: str, tmp_path: Path, server: Running) -> AsyncIterator[Build]:
+    """Give a function that starts one more replica of this store."""
+    async with replicas_on(name, tmp_path, server) as make:
+        yield make
