@@ -115,6 +115,10 @@ class RetentionStore(Protocol):
         """
         ...
 
+    async def wipe(self) -> None:
+        """Remove what deletions have left in the storage, now. A store does this by itself, soon after them."""
+        ...
+
 
 class HistoryStore(Protocol):
     """The calls that all stores answer alike.

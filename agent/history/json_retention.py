@@ -61,6 +61,9 @@ class JsonRetention:
         """Implement `RetentionStore.erase`."""
         return await self._folder.write(partial(_erase, self._folder, record))
 
+    async def wipe(self) -> None:
+        """Implement `RetentionStore.wipe`. A deleted file leaves nothing that can be read."""
+
 
 def _expiring(folder: JsonFolder, by: float, owners: str, limit: int, skip: Collection[str]) -> list[Record]:
     found = [

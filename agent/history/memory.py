@@ -285,6 +285,9 @@ class MemoryRetention:
         self._data.delete(record.id)
         return True
 
+    async def wipe(self) -> None:
+        """Implement `RetentionStore.wipe`. Nothing is left."""
+
     def _records(self, owners: str) -> Iterator[Record]:
         return (one.record for one in self._data.conversations.values() if one.record.owner.startswith(owners))
 

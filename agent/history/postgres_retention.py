@@ -112,6 +112,9 @@ class PostgresRetention:
         ends = record.expires_at.timestamp() if record.expires_at else None
         return bool(await self._database.change(_ERASE, **values, revision=record.revision, ends=ends))
 
+    async def wipe(self) -> None:
+        """Implement `RetentionStore.wipe`. The server's autovacuum removes deleted rows."""
+
     async def _put(self, records: Sequence[Record], only: str = "") -> int:
         """Store the expiry of each record that was not saved in the meantime; return their number."""
         texts = [dump_record(record) for record in records]

@@ -74,6 +74,9 @@ class RedisRetention:
         ends = record.expires_at.timestamp() if record.expires_at else ""
         return bool(await self._server.run(DELETE, record.id, record.owner, record.revision, ends, again=False))
 
+    async def wipe(self) -> None:
+        """Implement `RetentionStore.wipe`. Nothing is left."""
+
     async def _set_expiry(self, record: Record, expires_at: datetime | None, *, only_missing: bool = False) -> bool:
         ends = expires_at.timestamp() if expires_at else ""
         text = dump_record(replace(record, expires_at=expires_at))

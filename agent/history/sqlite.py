@@ -167,7 +167,7 @@ class SqliteStore:
         return await self.get(conversation_id, owner=owner)
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """Implement `HistoryStore.delete`. The text is also wiped from the file."""
+        """Implement `HistoryStore.delete`. The text is overwritten in the file."""
         if not await self._database.erase(_DELETE, id=conversation_id, owner=owner):
             raise NotFound(NO_CONVERSATION)
 

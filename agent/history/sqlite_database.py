@@ -6,7 +6,9 @@ A reader sees only committed data and never half a save. A search of one visitor
 import asyncio
 import logging
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from datetime import datetime
 from functools import partial
@@ -22,10 +24,8 @@ from agent.history.uninterrupted import UninterruptedWork
 
 T = TypeVar("T")
 
-FREED_PAGES = 10_000
-"""The most pages that one deletion gives back to the disk. The next deletion, or new entries, use the others."""
-WIPE_SECONDS = 1.0, 60.0
-"""Seconds until the next attempt to wipe deleted text from the file: first and most. They double."""
+WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
+"""Seconds until the file is rewritten after a deletion, and the most of the time that this takes, as a fraction."""
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class SqliteDatabase:
         self._writer, self._reader, self._searcher = connections
         self._lock = asyncio.Lock()  # One connection holds one transaction at a time.
         self._writes = UninterruptedWork()
+        self._has_left_text, self._seconds_to_wipe = False, 0.0
         self._wiping: asyncio.Task[None] | None = None
 
     @classmethod
@@ -50,13 +51,17 @@ class SqliteDatabase:
                 connections.append(await connect(path, busy_timeout))
                 await enable_wal(connections[0], busy_timeout)
                 await migrate(connections[0], path)
-                await _wipe(connections[0])  # A killed process can have deleted without wiping.
+                await _empty_log(connections[0])
                 connections += [await connect(path, busy_timeout) for _ in range(2)]
             except BaseException:
                 for connection in connections:
                     await connection.close()
                 raise
-        return cls(path, connections, clock)
+        database = cls(path, connections, clock)
+        ((free,),) = await connections[0].execute_fetchall("PRAGMA freelist_count")
+        if free:  # A killed process has deleted and not wiped.
+            database._wipe_soon()
+        return database
 
     async def rows(self, sql: str, **values: str | float | None) -> Sequence[sqlite3.Row]:
         """Return the rows of a query. `:now` is the current time."""
@@ -75,11 +80,15 @@ class SqliteDatabase:
         return await self._writes.run(self._in_turn(work))
 
     async def erase(self, sql: str, **values: str | float | None) -> int:
-        """Delete rows, wipe their text from the file, and return their number. `:now` is the current time.
+        """Delete rows, and return their number. `:now` is the current time.
 
-        If another process reads for longer than the busy timeout, the text is wiped as soon as it has read.
+        Their text is overwritten in the file. Copies of it can be left in the unused parts of pages, until `wipe`.
         """
         return await self.write(partial(self._erase, sql, {"now": self.clock().timestamp(), **values}))
+
+    async def wipe(self) -> None:
+        """Rewrite the file without what deletions have left. This also happens by itself, soon after them."""
+        await self.write(self._wipe)
 
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
         """Return what `load` makes of stored texts. An error names the file."""
@@ -94,6 +103,8 @@ class SqliteDatabase:
             self._wiping.cancel()
             await asyncio.wait([self._wiping])
         await self._writes.finish()
+        if self._has_left_text:
+            await self._in_turn(self._wipe)
         for connection in (self._searcher, self._reader, self._writer):
             await connection.close()
 
@@ -118,33 +129,40 @@ class SqliteDatabase:
                 erased = cursor.rowcount
         except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
             return 0
-        if erased and not await _wipe(connection) and (self._wiping is None or self._wiping.done()):
-            self._wiping = asyncio.create_task(self._wipe_later(), context=Context())
+        if erased:
+            with suppress(sqlite3.OperationalError):  # `_wipe` tries again.
+                await _empty_log(connection)
+            self._wipe_soon()
         return erased
 
+    def _wipe_soon(self) -> None:
+        self._has_left_text = True
+        if self._wiping is None or self._wiping.done():
+            self._wiping = asyncio.create_task(self._wipe_later(), context=Context())
+
     async def _wipe_later(self) -> None:
-        """Wipe deleted text as soon as no reader prevents it."""
-        pause, most = WIPE_SECONDS
-        wiped = False
-        while not wiped:
-            log.warning("deleted text is still in %s; it is wiped again in %d s", self.path, pause)
-            await asyncio.sleep(pause)
-            wiped, pause = await self.write(_wipe), min(2 * pause, most)
+        while self._has_left_text:
+            await asyncio.sleep(max(WIPE_SECONDS, self._seconds_to_wipe / WIPE_SHARE))
+            await self.wipe()
+
+    async def _wipe(self, connection: aiosqlite.Connection) -> None:
+        """Copy the file without unused space. It is tried again if the disk is full or another process reads the log.
+
+        `secure_delete` overwrites a row where it lies. When SQLite has balanced a tree, older copies of the row lie in
+        the unused parts of pages, and nothing but copying the whole file removes them.
+        """
+        if not self._has_left_text:
+            return
+        began = time.monotonic()
+        try:
+            await connection.execute_fetchall("VACUUM")
+            self._has_left_text = not await _empty_log(connection)
+        except sqlite3.Error:
+            log.warning("deleted text could not be wiped from %s; this is tried again", self.path, exc_info=True)
+        self._seconds_to_wipe = time.monotonic() - began
 
 
-async def _wipe(connection: aiosqlite.Connection) -> bool:
-    """Give free pages back to the disk, and empty the log, which holds deleted text. Return False if that failed.
-
-    The main file holds it too, until the log is copied into it. A reader of an older state prevents both.
-    """
-    try:
-        # `execute` would free only one page: this statement has one step for each page, and no row to fetch.
-        await connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
-    except sqlite3.OperationalError:  # only the size of the file depends on it
-        log.warning("free pages could not be given back to the disk", exc_info=True)
-    try:
-        ((busy, _frames, _copied),) = await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.OperationalError:
-        log.warning("the log of the history file could not be emptied", exc_info=True)
-        return False
+async def _empty_log(connection: aiosqlite.Connection) -> bool:
+    """Copy the log into the file and empty it. Return False if another process reads an older state in it."""
+    ((busy, _frames, _copied),) = await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
     return not busy

@@ -42,7 +42,7 @@ def create_private(path: Path) -> None:
 
 
 async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
-    """Open a connection. It overwrites deleted data; in a new file, it can give freed pages back to the disk."""
+    """Open a connection. It overwrites deleted rows."""
     connection = aiosqlite.connect(path, timeout=busy_timeout, isolation_level=None)
     # Without this, aiosqlite's thread would keep a script alive for ever if it forgets `aclose`.
     thread: Thread | None = vars(connection).get("_thread")
@@ -56,8 +56,7 @@ async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
         raise
     try:
         # In WAL mode, NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
-        # A file with tables keeps its vacuum mode: a file of an older version only reuses its free pages.
-        for pragma in ("auto_vacuum = INCREMENTAL", "foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
+        for pragma in ("foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
             await connection.execute_fetchall(f"PRAGMA {pragma}")
     except BaseException:
         await connection.close()

@@ -66,7 +66,7 @@ class SqliteLinks:
         return live_links(self._load([row[0] for row in rows if row[0] is not None]), self._database.clock())
 
     async def remove(self, digest: str, *, owner: str) -> None:
-        """Implement `LinkStore.remove`. The digest is also wiped from the file."""
+        """Implement `LinkStore.remove`. The digest is overwritten in the file."""
         if not await self._database.erase(_REMOVE, digest=digest, owner=owner):
             raise NotFound(NO_LINK)
 

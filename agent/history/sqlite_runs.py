@@ -59,7 +59,7 @@ class SqliteRuns:
         return [_unfinished(row) for row in await self._database.rows(_UNFINISHED, limit=max(limit, 0))]
 
     async def remove(self, before: datetime) -> int:
-        """Implement `RunStore.remove`. The text is also wiped from the file."""
+        """Implement `RunStore.remove`. The text is overwritten in the file."""
         return await self._database.erase(_REMOVE, before=before.timestamp())
 
 

@@ -242,6 +242,15 @@ async def _queries_for_each_event(folder: Path, clock: Callable[[], datetime]) -
     return store
 
 
+async def _never_wiped(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
+    store = await SqliteStore.open(folder / "history.db", clock=clock)
+
+    async def wipe(_connection: object) -> None: ...
+
+    vars(store._database)["_wipe"] = wipe
+    return store
+
+
 _MEMORIES: dict[Path, Any] = {}
 Open = Callable[[Path, Callable[[], datetime]], Awaitable[HistoryStore]]
 FORGETFUL = Subject(open=_forgetful, processes=True, ledger=lambda _: MemoryLedger())
@@ -249,6 +258,7 @@ FORGETFUL = Subject(open=_forgetful, processes=True, ledger=lambda _: MemoryLedg
 UNCHECKED = Subject(open=_unchecked, processes=True)
 LAST_WINS = Subject(open=_last_wins, processes=True)
 QUERIES = Subject(open=_queries_for_each_event, queries=MORE["sqlite"]["queries"])
+UNWIPED = Subject(open=_never_wiped, raw=MORE["sqlite"]["raw"])
 FAULTS_OF_OTHERS = {
     "FORGETFUL": (
         "reopened_store_shows_the_same",
@@ -259,5 +269,6 @@ FAULTS_OF_OTHERS = {
     "UNCHECKED": ("two_writers_cannot_both_append",),
     "LAST_WINS": ("processes_lose_nothing",),
     "QUERIES": ("queries_of_runs_do_not_grow",),
+    "UNWIPED": ("deleted_text_among_others_is_nowhere",),
 }
 """Laws that other stores break, by the store's name."""

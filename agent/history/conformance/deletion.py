@@ -1,6 +1,7 @@
 """Laws of deletion: nothing remains, neither for a caller nor in what is stored."""
 
 from dataclasses import replace
+from random import Random
 
 from agent.errors import HistoryError, NotFound
 from agent.history.conformance.laws import holds, law, refused, same
@@ -97,6 +98,31 @@ async def text_of_removed_runs_is_nowhere(trial: Trial) -> None:
     trial.clock.go_forward(hours=2)
     same(await store.runs.remove(trial.clock.before(hours=1)), 1, "the number of removed runs")
     holds(SECRET.encode() not in await trial.raw(), "remove leaves the text of events in the store")
+
+
+@law("raw", "retention")
+async def deleted_text_among_others_is_nowhere(trial: Trial) -> None:
+    """After `wipe`, nothing is left of conversations that were deleted while others grew, shrank and came.
+
+    A store that keeps rows in pages has moved them by then, and can have left copies behind.
+    """
+    store, dice = trial.store, Random(5)  # seeds with which a SQLite file keeps copies without `wipe`
+    live: dict[str, Record] = {}
+    deleted: list[str] = []
+    for number in range(150):
+        word = f"{SECRET}-{number}-"
+        live[word] = await titled(store, word, word * dice.choice((1, 30, 150)))
+        for _ in range(2):
+            word = dice.choice([*live])
+            entries = chain(prompt(word * dice.choice((1, 30, 150))), after=live[word].head_id)
+            live[word] = await grown(store, live[word], entries)
+        if number % 2:
+            deleted.append(dice.choice([*live]))
+            holds(await store.retention.erase(live.pop(deleted[-1])), "erase returned False")
+    await store.retention.wipe()
+    raw = await trial.raw()
+    same([word for word in deleted if word.encode() in raw], [], "the deleted texts in the store")
+    same([word for word in live if word.encode() not in raw], [], "the kept texts that are missing in the store")
 
 
 @law("raw")

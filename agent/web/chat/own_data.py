@@ -58,7 +58,7 @@ class OwnData:
         )
 
     async def delete_all(self, owner: str) -> OwnDataSummary:
-        """Stop the owner's answers and import, and delete everything. Return what is stored afterwards.
+        """Stop the owner's answers and import, delete everything, and wipe it. Return what is stored afterwards.
 
         Temporary chats end, too. A conversation that is begun meanwhile stays, and is in the result.
         Raises `HistoryError`.
@@ -78,6 +78,7 @@ class OwnData:
             records = [record for record in await self._records(owner) if record.id in deleted]
         self._conversations.forget(owner, deleted.difference(record.id for record in records))
         await self._remove_files(owner, began)
+        await self._store.retention.wipe()
         return await self.summary(owner)
 
     async def _remove_files(self, owner: str, before: float) -> None:

@@ -207,5 +207,9 @@ class _Retention:
             return await self._of(record).erase(record)
         return False
 
+    async def wipe(self) -> None:
+        """Implement `RetentionStore.wipe`."""
+        await self._kept.wipe()
+
     def _of(self, record: Record) -> RetentionStore:
         return self._memory.get(record.id, record.owner).store.retention if is_temporary(record.id) else self._kept
