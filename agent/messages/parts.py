@@ -34,6 +34,9 @@ _UNCHANGED_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Picture types that Pillow reads only with plugins. They are not converted."""
 
+PAGE_BREAK = "\f"
+"""Stands between the pages of a whole text. No text of a page has it."""
+
 _BACKTICKS = re.compile("`+")
 _SUFFIX = re.compile(r"\.\w{1,10}$")
 _QUOTED_FILE = re.compile(r"(?P<name>[^\n]*):\n(`{3,})\n.*\n\2", re.DOTALL)
@@ -119,10 +122,11 @@ def extracted_text(read: str, name: str, kind: str) -> TextContent:
     return TextContent(text, metadata={"read": read, "name": name, "kind": kind})
 
 
-def document_text(name: str, document: Document, found: Excerpt) -> TextContent:
+def document_text(name: str, document: Document, found: Excerpt, *, is_earlier: bool = False) -> TextContent:
     """Return a text part for what was read of a document. A part with the file itself can stand before it.
 
-    The text tells the model which pages it has. The page and `agent.messages.adapt` use its metadata.
+    The text tells the model which pages it has. The page and `agent.messages.adapt` use its metadata. `is_earlier`: the
+    file is in an earlier message.
     """
     kind, count = LABELS.get(document.media_type, "text"), len(document.pages)
     title = f', titled "{document.title}"' if document.title else ""
@@ -141,6 +145,10 @@ def document_text(name: str, document: Document, found: Excerpt) -> TextContent:
         "count": str(count),
         "pages": "" if found.is_whole else found.ranges,
     }
+    if is_earlier:
+        metadata["earlier"] = "yes"
+    elif document.is_ocr and not found.is_whole:
+        metadata["whole"] = PAGE_BREAK.join(document.pages)  # because OCR takes seconds for each page
     return TextContent(f"{head}:\n{fence(found.text)}", metadata=metadata)
 
 

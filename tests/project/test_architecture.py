@@ -70,6 +70,8 @@ LAYERS = (
         "agent.tracing.redaction",
     ),
     ("agent.limits", "agent.local", "agent.media.convert"),
+    ("agent.documents.tools",),
+    ("agent.documents.long_documents",),
     ("agent.documents.for_model",),
     ("agent.documents.reading",),
     ("agent.providers", "agent.tools"),

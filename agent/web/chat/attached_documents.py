@@ -5,10 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pydantic_ai.messages import BinaryContent, UserContent
+from pydantic_ai.messages import (
+    BinaryContent,
+    DocumentUrl,
+    ModelMessage,
+    ModelRequest,
+    UserContent,
+    UserPromptPart,
+)
 
 from agent.documents.for_model import document_room, fit_documents, is_document, takes_document
 from agent.documents.kinds import HTML, Document, count_of
+from agent.documents.long_documents import LongDocument, long_documents, stored_document
 from agent.documents.passages import excerpts, sections_of_text
 from agent.documents.reading import read_document, render_page
 from agent.documents.refusals import MAX_CHARACTERS
@@ -16,7 +24,7 @@ from agent.errors import InputError
 from agent.i18n import N_, LocalizedText, _, joined
 from agent.media.mime import ConvertedMedia
 from agent.media.sentences import SENTENCES
-from agent.media.store import id_of
+from agent.media.store import ROUTE, MediaStore, id_of
 from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.parts import document_text, extracted_text_of
 from agent.models.catalog import ModelSpec
@@ -145,6 +153,23 @@ async def document_parts(
     return out
 
 
+async def documents_of(
+    owner: str, messages: Sequence[ModelMessage], new_parts: Sequence[UserContent], spec: ModelSpec, media: MediaStore
+) -> list[LongDocument]:
+    """Return the documents of a conversation that are too long for the model, also those of the new message.
+
+    Only the owner's own files are found. They are read when a tool or a new question needs them.
+    """
+
+    async def load(file: BinaryContent | DocumentUrl) -> bytes:
+        if isinstance(file, BinaryContent):
+            return file.data
+        return (await media.read(owner, file.url.removeprefix(ROUTE))).data
+
+    new = ModelRequest(parts=[UserPromptPart(list(new_parts))])
+    return await long_documents([*messages, new], spec, load)
+
+
 async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> list[UserContent]:
     """Return the parts of a stored message with what suits its question now, which can be another one.
 
@@ -157,7 +182,7 @@ async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> li
         read = extracted_text_of(text)
         if read and read["kind"] == "document" and isinstance(file, BinaryContent) and is_document(file):
             try:
-                documents.append(await read_document(file.data, file.media_type))
+                documents.append(stored_document(read) or await read_document(file.data, file.media_type))
                 numbers.append(number)
             except InputError:
                 continue
