@@ -4,7 +4,8 @@ A model with tools reads them with `agent.documents.tools`. Any other model gets
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import PurePath
@@ -26,7 +27,7 @@ from agent.documents.reading import read_document
 from agent.errors import AgentError, InputError
 from agent.media.mime import SUFFIXES
 from agent.media.store import ROUTE, is_id
-from agent.messages.parts import PAGE_BREAK, document_text, extracted_text_of, has_suffix
+from agent.messages.parts import document_text, extracted_text_of, has_suffix
 from agent.models.catalog import ModelSpec
 
 File = BinaryContent | DocumentUrl
@@ -136,7 +137,7 @@ async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
         if read and read["kind"] == "document":
             if read.get("pages"):
                 unit, count = UNITS.get(item.media_type, "section"), int(read["count"])
-                found.append((item, LongDocument(read["name"], unit, count, _stored_reader(item, read, load))))
+                found.append((item, LongDocument(read["name"], unit, count, _reader(item, read, load))))
         elif isinstance(item, BinaryContent):
             try:
                 unread.append((item, await read_document(item.data, item.media_type)))
@@ -147,33 +148,32 @@ async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
     for (item, document), is_whole in zip(unread, whole, strict=True):
         if not is_whole:
             name = item.identifier if has_suffix(item.identifier) else f"document.{SUFFIXES[item.media_type]}"
-            reader = _file_reader(item, load)
+            reader = _reader(item, {}, load)
             found.append((item, LongDocument(name, document.unit, len(document.pages), reader)))
     return found
 
 
-def _file_reader(item: File, load: LoadFile) -> Callable[[], Awaitable[Document]]:
-    async def read() -> Document:
-        return await read_document(await load(item), item.media_type)
+def _reader(item: File, read: Mapping[str, str], load: LoadFile) -> Callable[[], Awaitable[Document]]:
+    async def text() -> Document:
+        return await read_again(lambda: load(item), item.media_type, read)
 
-    return read
+    return text
 
 
-def _stored_reader(item: File, read: dict[str, str], load: LoadFile) -> Callable[[], Awaitable[Document]]:
-    if (document := stored_document(read)) is None:
-        return _file_reader(item, load)
+async def read_again(load: Callable[[], Awaitable[bytes]], media_type: str, read: Mapping[str, str]) -> Document:
+    """Return the text of a document, with what OCR has read of it: that is stored with the message, in `read`.
 
-    async def stored() -> Document:
+    Raises an `AgentError`. A file of which OCR has read all pages is not loaded.
+    """
+    scans = {int(page): str(text) for page, text in json.loads(read.get("ocr") or "{}").items()}
+    if scans and len(scans) == int(read["count"]):
+        pages = tuple(scans[page] for page in sorted(scans))
+        return Document(media_type, "", pages, is_ocr=True, scans=tuple(sorted(scans)))
+    document = await read_document(await load(), media_type)
+    if not scans:
         return document
-
-    return stored
-
-
-def stored_document(read: dict[str, str]) -> Document | None:
-    """Return the document whose whole text is stored with a message, because nobody can read it again quickly."""
-    if not (text := read.get("whole")):
-        return None
-    return Document(read["media_type"], "", tuple(text.split(PAGE_BREAK)), is_ocr=True)
+    pages = tuple(scans.get(number) or page for number, page in enumerate(document.pages, 1))
+    return replace(document, pages=pages, is_ocr=True)
 
 
 def _is_document(item: object) -> bool:

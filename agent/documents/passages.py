@@ -25,14 +25,19 @@ class Excerpt:
     @property
     def ranges(self) -> str:
         """The numbers of the pages: "3-5, 9"."""
-        ranges: list[list[int]] = []
-        for page in self.pages:
-            if ranges and page == ranges[-1][1] + 1:
-                ranges[-1][1] = page
-            else:
-                ranges.append([page, page])
-        texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MAX_RANGES]]
-        return ", ".join(texts) + (" …" if len(ranges) > MAX_RANGES else "")
+        return ranges_of(self.pages)
+
+
+def ranges_of(pages: Iterable[int]) -> str:
+    """Return the numbers of pages as ranges: "3-5, 9"."""
+    ranges: list[list[int]] = []
+    for page in pages:
+        if ranges and page == ranges[-1][1] + 1:
+            ranges[-1][1] = page
+        else:
+            ranges.append([page, page])
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MAX_RANGES]]
+    return ", ".join(texts) + (" …" if len(ranges) > MAX_RANGES else "")
 
 
 def sections_of_text(text: str, media_type: str = "text/plain", most: int = 4_000) -> Document:
