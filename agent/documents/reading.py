@@ -109,7 +109,8 @@ def _parse(out: bytes, media_type: str, kind: str) -> Document:
     is_valid = isinstance(title, str) and isinstance(pages, list)
     if not is_valid or not all(isinstance(page, str) for page in cast(list[object], pages)):
         raise refused("broken_document", kind=kind)
-    document = Document(media_type, title, tuple(cast(list[str], pages)), scans=_numbers(scans, len(pages)))
+    texts = tuple(cast(list[str], pages))
+    document = Document(media_type, title, texts, scans=_numbers(scans, len(texts)))
     if len(document.pages) > MAX_PAGES or _size(document) > MAX_CHARACTERS + 1_000:
         raise refused("broken_document", kind=kind)
     return document

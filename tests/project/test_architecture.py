@@ -45,7 +45,7 @@ LAYERS = (
     ("agent.web.middleware.isolation", "agent.web.unsent_files"),
     ("agent.web",),
     ("agent.cli.chat",),
-    ("agent", "agent.chat", "agent.chat_runs", "agent.cli", "agent.display"),
+    ("agent", "agent.chat", "agent.chat_files", "agent.chat_runs", "agent.cli", "agent.display"),
     ("agent.agent",),
     ("agent.run", "agent.local.connect_by_name"),
     ("agent.runtime.agent_loop",),
