@@ -130,7 +130,7 @@ async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
     """Return the long documents of one message. Files without stored text are read here, as `for_model` does."""
     found: list[tuple[File, LongDocument]] = []
     unread: list[tuple[BinaryContent, Document]] = []
-    for item, after in zip(items, [*items[1:], None], strict=True):
+    for item, after in zip(items, [*items, None][1:], strict=True):
         if not isinstance(item, File) or not _is_document(item) or takes_document(spec, item.media_type):
             continue
         read = extracted_text_of(after)
