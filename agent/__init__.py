@@ -5,6 +5,7 @@ from pydantic_ai.messages import ModelMessage as Message
 
 from agent.agent import Agent
 from agent.chat import Chat
+from agent.chat_files import ChatFile, SearchHit, SearchResult
 from agent.context import Context
 from agent.display import display, stream_to_display
 from agent.errors import (
@@ -51,6 +52,7 @@ __all__ = [
     "BinaryContent",
     "Busy",
     "Chat",
+    "ChatFile",
     "ConfigError",
     "Connection",
     "Context",
@@ -81,6 +83,8 @@ __all__ = [
     "RunOptions",
     "RunResult",
     "Seals",
+    "SearchHit",
+    "SearchResult",
     "SingleRun",
     "StateSnapshot",
     "Suspension",

@@ -20,6 +20,7 @@ from agent.arguments import (
     read_tools,
 )
 from agent.context import Context
+from agent.documents.long_documents import LongDocument
 from agent.errors import InputError
 from agent.events import Observer, Observers
 from agent.fetch import GUARD, Guard
@@ -80,8 +81,10 @@ class Agent:
         found, self.toolsets = read_tools(tools)
         self.tools = tools_by_name(found)
         self.limits = read_limits(limits)
+        self.documents: Sequence[LongDocument] | None = None
         if isinstance(connection, RunSource):
             self.tools, self.toolsets, self.limits = dict(connection.tools), (), connection.limits
+            self.documents = ()  # a record has the results of the tools that read them
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
         if self.limits.dollars is not None and self.connection.spec.price is None:
@@ -173,6 +176,12 @@ class Agent:
         other.tools, other.toolsets = tools_by_name([*self.tools.values(), *tools]), ()
         return other
 
+    def with_documents(self, *documents: LongDocument) -> "Agent":
+        """Return a copy that knows the long documents of its conversation, and does not look for them in messages."""
+        other = copy(self)
+        other.documents = documents
+        return other
+
     def _observers(self, record: str | Path | None) -> Observers:
         observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
         return Observers([*observers, Recorder(record)] if record is not None else observers)
@@ -194,6 +203,7 @@ class Agent:
             options=checked_options(given, base, self.connection.spec),
             seals=self.seals,
             prepare=partial(fetch_urls, guard=self.guard),
+            documents=self.documents,
         )
 
     async def aclose(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Self, Unpack, cast
 
 from agent.agent import Agent
 from agent.arguments import read_context, read_history
+from agent.chat_files import ChatFile, SearchResult, files_in, search_files
 from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
 from agent.errors import AgentError, Busy, InputError, SingleRun
@@ -108,6 +109,15 @@ class Chat:
     def messages(self) -> list[dict[str, Any]]:
         """A copy of the conversation so far in OpenAI's format, with the system message first."""
         return to_openai(self.context.messages, self.agent.system_message)
+
+    @property
+    def files(self) -> dict[str, ChatFile]:
+        """The files of the conversation by name: of prompts, of tools and of the model. `clear` removes them."""
+        return files_in(self.context.messages)
+
+    def search(self, query: str, *, limit: int = 10) -> SearchResult:
+        """Return the best passages of the documents and texts among `files`, by keywords. Raises `InputError`."""
+        return self._ensure_thread().wait(search_files(self.files.values(), query, limit=limit))
 
     def clear(self) -> None:
         """Remove all messages except the system message, also from the store. Raises `Busy` during a run."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args, runt
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
 
 from agent.context import Context
+from agent.documents.long_documents import LongDocument
 from agent.errors import AgentError, InputError
 from agent.history import Note
 from agent.i18n import _, joined
@@ -173,7 +174,8 @@ class RunPlan:
     """The immutable configuration of a run. A run opens the `toolsets` and uses their tools in addition to `tools`.
 
     `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
-    `InputError`, the run leaves no trace.
+    `InputError`, the run leaves no trace. `documents` are those that are too long for the model; None: look for them in
+    the messages.
     """
 
     connection: Connection
@@ -184,6 +186,7 @@ class RunPlan:
     options: Options
     seals: Seals
     prepare: Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]] | None = None
+    documents: Sequence[LongDocument] | None = None
 
     @property
     def effort(self) -> Reasoning | None:

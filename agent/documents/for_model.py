@@ -1,7 +1,10 @@
 """Decides what a model gets of the documents in a message: the file itself, its text, or passages of the text."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from hashlib import sha256
 from typing import Any
 
 from pydantic_ai.messages import BinaryContent, TextContent
@@ -25,13 +28,28 @@ RESERVED_TOKENS = 512
 """Tokens that are kept for the system prompt and the marks of pages."""
 UNREAD = "[A file was here ({kind}), which this model cannot read: it {why}.]"
 
+MAX_KEPT = 32
+"""Messages whose excerpts are kept in memory."""
+
+_kept: dict[bytes, list[Excerpt]] = {}
 _READ_TYPES = tuple(SUFFIXES.values())
 """The documents that no model gets as plain text. HTML goes as its source."""
 
 
 def is_document(item: object) -> bool:
     """Return True for a part of a message that is a document whose text can be read."""
-    return isinstance(item, BinaryContent) and item.media_type in _READ_TYPES
+    return isinstance(item, BinaryContent) and is_read_type(item.media_type)
+
+
+def is_read_type(media_type: str) -> bool:
+    """Return True for the type of a document whose text can be read."""
+    return media_type in _READ_TYPES
+
+
+def question_of(items: Iterable[object]) -> str:
+    """Return the texts of a message together: they decide which passages of its documents suit it."""
+    typed = [item.content if isinstance(item, TextContent) else item for item in items]
+    return "\n".join(item for item in typed if isinstance(item, str))
 
 
 def takes_document(spec: ModelSpec, media_type: str) -> bool:
@@ -48,8 +66,19 @@ def document_room(spec: ModelSpec, text: str = "") -> int:
 
 async def fit_documents(documents: Sequence[Document], question: str, spec: ModelSpec) -> list[Excerpt]:
     """Return what the model gets of each document together with the question."""
+    room = document_room(spec, question)
     # The ranking of a long text takes a second.
-    return await asyncio.to_thread(excerpts, documents, question, document_room(spec, question))
+    return await asyncio.to_thread(_fitted, tuple(documents), question, room)
+
+
+def _fitted(documents: tuple[Document, ...], question: str, room: int) -> list[Excerpt]:
+    """Return `excerpts`. Those of earlier messages, which each request contains again, are kept in memory."""
+    digest = sha256(json.dumps([question, room, *map(astuple, documents)]).encode()).digest()
+    if (known := _kept.get(digest)) is None:
+        known = _kept[digest] = excerpts(documents, question, room)
+        while len(_kept) > MAX_KEPT:
+            _kept.pop(next(iter(_kept)), None)
+    return known
 
 
 async def with_document_texts(items: Sequence[Any], spec: ModelSpec, *, refuse: bool) -> list[Any]:
@@ -68,9 +97,7 @@ async def with_document_texts(items: Sequence[Any], spec: ModelSpec, *, refuse: 
             if refuse:
                 raise refused("unread_document", model=spec.label, kind=item.media_type, reason=error.text) from error
             out[number] = UNREAD.format(kind=item.media_type, why=error)
-    typed = [item.content if isinstance(item, TextContent) else item for item in items]
-    question = "\n".join(item for item in typed if isinstance(item, str))
-    fitted = await fit_documents(list(read.values()), question, spec) if read else []
+    fitted = await fit_documents(list(read.values()), question_of(items), spec) if read else []
     for (number, document), found in zip(read.items(), fitted, strict=True):
         name = items[number].identifier
         out[number] = document_text(name if has_suffix(name) else "", document, found).content

@@ -35,13 +35,14 @@ LABELS = {PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML
 class Document:
     """The text of a document by page, slide, sheet or section. `title` is "" if it has none.
 
-    `is_ocr`: the text was read from pictures of the pages, and can have mistakes.
+    `scans` are the numbers of pages that show only pictures. `is_ocr`: their text is from OCR; it can have mistakes.
     """
 
     media_type: str
     title: str
     pages: tuple[str, ...]
     is_ocr: bool = False
+    scans: tuple[int, ...] = ()
 
     @property
     def unit(self) -> Unit:

@@ -4,7 +4,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportMissingTypeStubs=false
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -26,6 +26,15 @@ def read_pdf(data: bytes) -> tuple[str, list[str]]:
     if title.lower() == "untitled":  # several programs write this instead of none
         title = ""
     return title, checked_pages(_pages(document), empty="scanned_document")
+
+
+def picture_pages(data: bytes, numbers: Sequence[int]) -> list[int]:
+    """Return those of these pages, counted from 1, that show a picture, such as a scan. An empty page shows none."""
+    import pypdfium2.raw as pdfium
+
+    document = open_pdf(data) if numbers else None
+    kinds = [pdfium.FPDF_PAGEOBJ_IMAGE]
+    return [one for one in numbers if document and next(document[one - 1].get_objects(filter=kinds), None) is not None]
 
 
 def render_page(data: bytes, number: int) -> bytes:

@@ -103,16 +103,23 @@ def _parse(out: bytes, media_type: str, kind: str) -> Document:
     """Check what the worker wrote: a document can have taken it over."""
     try:
         found = json.loads(out)
-        title, pages = found["title"], found["pages"]
+        title, pages, scans = found["title"], found["pages"], found["scans"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise refused("broken_document", kind=kind) from error
     is_valid = isinstance(title, str) and isinstance(pages, list)
     if not is_valid or not all(isinstance(page, str) for page in cast(list[object], pages)):
         raise refused("broken_document", kind=kind)
-    document = Document(media_type, title, tuple(cast(list[str], pages)))
+    texts = tuple(cast(list[str], pages))
+    document = Document(media_type, title, texts, scans=_numbers(scans, len(texts)))
     if len(document.pages) > MAX_PAGES or _size(document) > MAX_CHARACTERS + 1_000:
         raise refused("broken_document", kind=kind)
     return document
+
+
+def _numbers(found: Any, most: int) -> tuple[int, ...]:
+    """Return the numbers of pages that are valid."""
+    given = cast(list[object], found) if isinstance(found, list) else []
+    return tuple(one for one in given if type(one) is int and 1 <= one <= most)
 
 
 def _size(document: Document) -> int:

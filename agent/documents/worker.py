@@ -1,6 +1,6 @@
 """A program that runs in the sandbox (`agent.media.sandbox`) and reads a document.
 
-    MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...]}
+    MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...], "scans": [NUMBER, ...]}
     MEDIA_TYPE NUMBER    a picture of this page of a PDF, counted from 0, as PNG
 
 To refuse a document, it exits with status `REFUSED` and writes JSON: the key of a sentence and its values. Any other
@@ -15,7 +15,7 @@ from typing import cast
 from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX
 from agent.documents.mail import read_eml, read_html
 from agent.documents.office import read_docx, read_pptx, read_xlsx
-from agent.documents.pdf import read_pdf, render_page
+from agent.documents.pdf import picture_pages, read_pdf, render_page
 from agent.errors import InputError
 from agent.i18n import LocalizedText
 from agent.media.sentences import sentence
@@ -39,14 +39,17 @@ def main(arguments: list[str]) -> int:
         if numbers:
             sys.stdout.buffer.write(render_page(sys.stdin.buffer.read(), int(numbers[0])))
             return 0
-        title, pages = READERS[media_type](sys.stdin.buffer.read())
+        data = sys.stdin.buffer.read()
+        title, pages = READERS[media_type](data)
+        empty = [number for number, page in enumerate(pages, 1) if not page]
+        scans = picture_pages(data, empty) if media_type == PDF else []
     except InputError as error:
         return _refuse(cast(LocalizedText, error.text))  # all of them are made by `refused`
     except ImportError:
         return _refuse(sentence("no_reader"))
     except (MemoryError, RecursionError):
         return _refuse(sentence("slow_document"))
-    text = json.dumps({"title": title[:MAX_TITLE], "pages": pages}, ensure_ascii=False)
+    text = json.dumps({"title": title[:MAX_TITLE], "pages": pages, "scans": scans}, ensure_ascii=False)
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     return 0
 

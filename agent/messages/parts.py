@@ -6,6 +6,7 @@ from a file name or a header.
 
 import base64
 import binascii
+import json
 import re
 import sys
 from os import PathLike
@@ -16,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
 from agent.documents.kinds import LABELS, Document, document_type
-from agent.documents.passages import Excerpt
+from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
 from agent.media.images import as_png
 from agent.media.mime import SUFFIXES, detect_mime
@@ -119,16 +120,20 @@ def extracted_text(read: str, name: str, kind: str) -> TextContent:
     return TextContent(text, metadata={"read": read, "name": name, "kind": kind})
 
 
-def document_text(name: str, document: Document, found: Excerpt) -> TextContent:
+def document_text(name: str, document: Document, found: Excerpt, *, is_earlier: bool = False) -> TextContent:
     """Return a text part for what was read of a document. A part with the file itself can stand before it.
 
-    The text tells the model which pages it has. The page and `agent.messages.adapt` use its metadata.
+    The text tells the model which pages it has. The page and `agent.messages.adapt` use its metadata. `is_earlier`: the
+    file is in an earlier message.
     """
     kind, count = LABELS.get(document.media_type, "text"), len(document.pages)
     title = f', titled "{document.title}"' if document.title else ""
     head = f"Text of the document{' ' * bool(name)}{name} ({kind}, {count} {document.unit}{'s' * (count != 1)}{title})"
-    if document.is_ocr:
+    if document.is_ocr and len(document.scans) == count:
         head += ", read by OCR; it may have mistakes"
+    elif document.is_ocr:
+        pages = f"page{'s' * (len(document.scans) != 1)} {ranges_of(document.scans)}"
+        head += f", with {pages} read by OCR; it may have mistakes"
     if not found.is_whole:
         head += f"; only passages that suit the question, from {document.unit}{'s' * (len(found.pages) != 1)} "
         head += found.ranges
@@ -141,6 +146,10 @@ def document_text(name: str, document: Document, found: Excerpt) -> TextContent:
         "count": str(count),
         "pages": "" if found.is_whole else found.ranges,
     }
+    if is_earlier:
+        metadata["earlier"] = "yes"
+    elif document.is_ocr:  # OCR takes seconds for each page
+        metadata["ocr"] = json.dumps({str(page): document.pages[page - 1] for page in document.scans})
     return TextContent(f"{head}:\n{fence(found.text)}", metadata=metadata)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from agent.context import Context
+from agent.documents.long_documents import LongDocument, long_documents, prompt_with_passages
+from agent.documents.tools import with_document_tools
 from agent.events import StateSnapshot
 from agent.limits import Limit
 from agent.messages.repair import repair
@@ -96,11 +98,12 @@ class AgentLoop:
 
     async def _steps(self, prompt: list[ModelMessage]) -> Outcome:
         if self._resumed is None:
-            prompt = await self._plan.prepare(prompt) if self._plan.prepare else prompt
+            prompt = await self._prepare(prompt)
             for message in prompt:
                 await self._store(message)
             self.messages.begun = True  # without a prompt, the run continues the last answer
         await self.calls.open()
+        self.calls.tools = with_document_tools(self.calls.tools, await self._documents(), self._plan.connection.spec)
         if self._resumed is not None and (outcome := await self._resume(self._resumed)):
             return outcome
         while (limit := self._budget.start_step(self.meter.timings(), self.results.cost())) is None:
@@ -176,6 +179,20 @@ class AgentLoop:
         return None
 
     # Helpers
+
+    async def _prepare(self, prompt: list[ModelMessage]) -> list[ModelMessage]:
+        """Return the prompt to store: a model without tools gets passages of earlier documents for a new question."""
+        prompt = await self._plan.prepare(prompt) if self._plan.prepare else prompt
+        spec = self._plan.connection.spec
+        if self._plan.documents is None and spec.tools == "none":
+            return await prompt_with_passages(prompt, await self._documents(), spec)
+        return prompt
+
+    async def _documents(self) -> Sequence[LongDocument]:
+        """Return the documents of the conversation that are too long for the model."""
+        if self._plan.documents is not None:
+            return self._plan.documents
+        return await long_documents(self.messages.messages, self._plan.connection.spec)
 
     def _limit_reached(self, limit: Limit) -> Outcome:
         """Return the outcome of a limit: the end, or a suspension if somebody can be asked whether to continue."""

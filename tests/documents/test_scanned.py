@@ -14,8 +14,9 @@ from agent.media.transcribe import Transcriber
 from agent.messages.parts import extracted_text_of
 from agent.providers import Status
 from agent.settings import load_settings as settings
+from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PUBLIC_LIMITS, message_parts, plan_attachments
-from tests.support.documents import pdf, scanned_pdf
+from tests.support.documents import joined_pdf, pdf, scanned_pdf
 from tests.support.known_texts import INVOICE, picture_of_text
 
 pytestmark = pytest.mark.slow
@@ -69,6 +70,48 @@ async def test_scan_without_letters_is_refused(here: Transcriber, tmp_path: Path
     value = {"text": "What is it?", "files": [str(path)]}
     with pytest.raises(InputError, match=r"No text was found in blank\.pdf"):
         await message_parts(value, spec=SMALL, owner="ann", max_bytes=10**7, transcriber=here)
+
+
+def mixed_pdf(*, scans: int = 1) -> bytes:
+    """Return a PDF whose first page has text, whose second page is empty, and whose other pages are scans."""
+    return joined_pdf(pdf(["The rent is 812 euros.", ""]), scanned_pdf(*[picture_of_text(*INVOICE)] * scans))
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(400)
+async def test_scans_among_pages_with_text_are_read(here: Transcriber, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.pdf"
+    path.write_bytes(mixed_pdf())
+    [plan] = await plan_attachments([path], SMALL, max_bytes=10**7, transcriber=here)
+    assert plan.text.startswith("the text of its scanned pages (1) is extracted on this server by PP-OCRv6")
+    value = {"text": "What is the total?", "files": [str(path)]}
+    parts = await message_parts(value, spec=SMALL, owner="ann", max_bytes=10**7, transcriber=here)
+    read = extracted_text_of(parts[-1])
+    assert read is not None
+    assert read["read"] == "[Page 1]\nThe rent is 812 euros.\n\n[Page 2]\n\n[Page 3]\n" + "\n".join(INVOICE)
+    assert "with page 3 read by OCR; it may have mistakes" in parts[-1].content  # type: ignore[union-attr]
+    again = await with_new_passages([*parts], SMALL)
+    assert again[-1].content == parts[-1].content, "OCR's text is kept, not read again"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("scans", "ocr"), [(1, False), (5, True)], ids=["OCR is off", "too many"])
+async def test_unread_scans_among_pages_are_named(here: Transcriber, tmp_path: Path, scans: int, ocr: bool) -> None:
+    path = tmp_path / "mixed.pdf"
+    path.write_bytes(mixed_pdf(scans=scans))
+    transcriber = here if ocr else None
+    [plan] = await plan_attachments([path], SMALL, max_bytes=10**7, transcriber=transcriber, limits=PUBLIC_LIMITS)
+    pages = "3" if scans == 1 else "3-7"
+    assert plan.outcome == "converted"
+    assert plan.text == (f"read as text: {scans + 2} pages. Pages that are only pictures, without text: {pages}")
+    parts = await message_parts(
+        {"text": "What?", "files": [str(path)]},
+        spec=SMALL,
+        owner="ann",
+        max_bytes=10**7,
+        transcriber=transcriber,
+        limits=PUBLIC_LIMITS,
+    )
+    assert "812 euros" in parts[-1].content  # type: ignore[union-attr]
 
 
 async def test_scan_of_many_pages_is_refused(here: Transcriber, tmp_path: Path) -> None:

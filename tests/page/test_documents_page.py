@@ -60,3 +60,36 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
     visitor.shot("document-read")
     visitor.open(own.url)
     shown()
+
+
+def long_report(path: Path) -> Path:
+    facts = {7: "The rent of the hall is 812 euros.", 30: "Boat bought for 95 crowns."}
+    path.write_bytes(pdf([f"{FILLER}\n{facts.get(n, '')}" for n in range(1, 42)]))
+    return path
+
+
+def test_next_question_gets_other_pages(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    visitor.page.locator("#composer input[type=file]").set_input_files(long_report(tmp_path / "report.pdf"))
+    expect(visitor.page.locator("#attached li")).to_contain_text("read as text: 41 pages. Too long for")
+    visitor.ask("!text A. What is the rent of the hall?")
+    visitor.ask("!text B. What did the boat cost?")
+    assert "Boat bought for 95 crowns." in json.dumps(server.journal()[-1]["body"]["messages"][-1]["content"])
+    caption = visitor.chat.locator(".caption")
+    expect(caption.last).to_contain_text(re.compile(r"Read of report\.pdf: pages? [\d, -]*\b30\b[\d, -]* of 41"))
+    visitor.open(own.url)
+    expect(caption.last).to_contain_text(re.compile(r"Read of report\.pdf: pages? [\d, -]*\b30\b[\d, -]* of 41"))
+    expect(visitor.mine.last.locator("details.extracted summary")).to_contain_text("Read of report.pdf: page")
+
+
+def test_tools_read_a_long_document(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    visitor.page.locator("#composer input[type=file]").set_input_files(long_report(tmp_path / "report.pdf"))
+    expect(visitor.page.locator("#attached li")).to_contain_text("read as text: 41 pages. Too long for")
+    visitor.ask('!tool search_files {"query": "boat"} !text Found.')
+    contents = server.journal()[-1]["body"]["messages"]
+    assert "Boat bought for 95 crowns." in json.dumps(contents[-1]["content"])
+    visitor.ask('!tool read_pages {"file": "report.pdf", "from": 99, "to": 100} !text Wrong.')
+    failed = visitor.chat.locator(".thought-group > .title:visible").last
+    expect(failed).to_contain_text("failed: report.pdf has no pages 99 to 100: the files are report.pdf")

@@ -10,6 +10,7 @@ from typing import Any
 import docx
 import openpyxl
 import pptx
+import pypdfium2
 from PIL import Image
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.lib.utils import ImageReader
@@ -43,6 +44,14 @@ def scanned_pdf(*pictures: bytes) -> bytes:
         canvas.showPage()
     canvas.save()
     return out.getvalue()
+
+
+def joined_pdf(*documents: bytes) -> bytes:
+    """Return one PDF with the pages of these."""
+    joined: Any = pypdfium2.PdfDocument.new()
+    for document in documents:
+        joined.import_pages(pypdfium2.PdfDocument(document))
+    return _saved(joined)
 
 
 def word(*sections: tuple[str, str], table: Sequence[Sequence[str]] = (), title: str = "") -> bytes:

@@ -3,20 +3,29 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
-from pydantic_ai.messages import BinaryContent, UserContent
+from pydantic_ai.messages import (
+    BinaryContent,
+    DocumentUrl,
+    ModelMessage,
+    ModelRequest,
+    UserContent,
+    UserPromptPart,
+)
 
 from agent.documents.for_model import document_room, fit_documents, is_document, takes_document
 from agent.documents.kinds import HTML, Document, count_of
-from agent.documents.passages import excerpts, sections_of_text
+from agent.documents.long_documents import LongDocument, bytes_of, long_documents, read_again
+from agent.documents.passages import excerpts, ranges_of, sections_of_text
 from agent.documents.reading import read_document, render_page
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
 from agent.i18n import N_, LocalizedText, _, joined
 from agent.media.mime import ConvertedMedia
 from agent.media.sentences import SENTENCES
-from agent.media.store import id_of
+from agent.media.store import ROUTE, MediaStore, id_of
 from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.parts import document_text, extracted_text_of
 from agent.models.catalog import ModelSpec
@@ -30,7 +39,8 @@ _UNUSABLE = (SENTENCES["locked_document"], SENTENCES["broken_document"])
 class AttachedDocument:
     """A document of a message. `data` is None for a text file, which is only sent as text.
 
-    `document` is None if only the model can read the file, or if the text of its `scanned` pages is to be extracted.
+    `document` is None if only the model can read the file, or if all pages are scanned. The text of `scanned` pages is
+    to be extracted.
     """
 
     data: bytes | None
@@ -64,24 +74,40 @@ def scanned_pages(error: InputError) -> int:
 async def read_scan(
     name: str, attached: AttachedDocument, transcriber: Transcriber, report: ReportProgress
 ) -> AttachedDocument:
-    """Return the scanned PDF with the text that OCR finds on its pages. Raises `InputError` if there is none."""
+    """Return the PDF with the text that OCR finds on its scanned pages. Raises `InputError` if it has no text then."""
     assert attached.data is not None
-    pages: list[str] = []
-    for number in range(attached.scanned):
-        picture = ConvertedMedia(data=await render_page(attached.data, number), media_type="image/png")
-        title = _("{name}, page {number} of {count}", name=name, number=number + 1, count=attached.scanned)
-        pages.append(await transcriber.text_or_nothing(title, picture, report))
+    document = attached.document or Document(
+        attached.media_type, "", ("",) * attached.scanned, scans=tuple(range(1, attached.scanned + 1))
+    )
+    pages = list(document.pages)
+    for number in document.scans:
+        picture = ConvertedMedia(data=await render_page(attached.data, number - 1), media_type="image/png")
+        title = _("{name}, page {number} of {count}", name=name, number=number, count=len(pages))
+        pages[number - 1] = await transcriber.text_or_nothing(title, picture, report)
     if not any(pages):
         raise InputError(_("No text was found in {name}. Remove it, or choose a model that can see it.", name=name))
-    return replace(attached, document=Document(attached.media_type, "", tuple(pages), is_ocr=True))
+    return replace(attached, document=replace(document, pages=tuple(pages), is_ocr=True))
 
 
-async def read_long_text(text: str, suffix: str) -> AttachedDocument:
-    """Return a text file that is too long for the model as sections. The tags of an HTML file are left out."""
-    if suffix in (".html", ".htm"):
+def with_scans(attached: AttachedDocument, spec: ModelSpec) -> AttachedDocument:
+    """Return the document with its number of scanned pages to extract: none if the model reads the file itself."""
+    if attached.document is None or takes_document(spec, attached.media_type):
+        return attached
+    return replace(attached, scanned=len(attached.document.scans))
+
+
+async def read_long_text(name: str, text: str) -> AttachedDocument:
+    """Return a text file that is too long for the model as sections. The tags of an HTML file are left out.
+
+    Raises `InputError` with a sentence if it is too long for that, too.
+    """
+    if len(text) > MAX_CHARACTERS:
+        values = {"name": name, "count": len(text), "most": MAX_CHARACTERS}
+        raise InputError(_("{name} has {count:,} characters; {most:,} is the most.", **values))
+    if name.lower().endswith((".html", ".htm")):
         document = await read_document(text.encode(), HTML)
     else:
-        document = await asyncio.to_thread(sections_of_text, text[:MAX_CHARACTERS])
+        document = await asyncio.to_thread(sections_of_text, text)
     return AttachedDocument(data=None, media_type=document.media_type, document=document)
 
 
@@ -118,13 +144,18 @@ def _handling(one: AttachedDocument, spec: ModelSpec, *, is_whole: bool) -> Loca
     count = count_of(one.document.unit, len(one.document.pages))
     if takes_document(spec, one.media_type):
         return _("sent as PDF: {count}", count=count)
-    if is_whole:
-        return _("read as text: {count}", count=count)
-    return _(
-        "read as text: {count}. Too long for {model}, which gets the passages that suit the question",
-        count=count,
-        model=spec.label,
+    text = (
+        _("read as text: {count}", count=count)
+        if is_whole
+        else _(
+            "read as text: {count}. Too long for {model}, which gets the passages that suit the question",
+            count=count,
+            model=spec.label,
+        )
     )
+    if (scans := one.document.scans) and not one.document.is_ocr:
+        return _("{done}. Pages that are only pictures, without text: {pages}", done=text, pages=ranges_of(scans))
+    return text
 
 
 async def document_parts(
@@ -145,6 +176,23 @@ async def document_parts(
     return out
 
 
+async def documents_of(
+    owner: str, messages: Sequence[ModelMessage], new_parts: Sequence[UserContent], spec: ModelSpec, media: MediaStore
+) -> list[LongDocument]:
+    """Return the documents of a conversation that are too long for the model, also those of the new message.
+
+    Only the owner's own files are found. They are read when a tool or a new question needs them.
+    """
+
+    async def load(file: BinaryContent | DocumentUrl) -> bytes:
+        if isinstance(file, BinaryContent):
+            return file.data
+        return (await media.read(owner, file.url.removeprefix(ROUTE))).data
+
+    new = ModelRequest(parts=[UserPromptPart(list(new_parts))])
+    return await long_documents([*messages, new], spec, load)
+
+
 async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> list[UserContent]:
     """Return the parts of a stored message with what suits its question now, which can be another one.
 
@@ -157,7 +205,7 @@ async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> li
         read = extracted_text_of(text)
         if read and read["kind"] == "document" and isinstance(file, BinaryContent) and is_document(file):
             try:
-                documents.append(await read_document(file.data, file.media_type))
+                documents.append(await read_again(partial(bytes_of, file), file.media_type, read))
                 numbers.append(number)
             except InputError:
                 continue

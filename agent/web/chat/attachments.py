@@ -10,7 +10,6 @@ from pydantic_ai.messages import BinaryContent, UserContent
 
 from agent.documents.kinds import PDF, document_type
 from agent.documents.kinds import SUFFIXES as DOCUMENT_SUFFIXES
-from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
 from agent.i18n import LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
@@ -33,6 +32,7 @@ from agent.web.chat.attached_documents import (
     read_long_text,
     read_scan,
     scanned_pages,
+    with_scans,
 )
 from agent.web.chat.message_files import MAX_FILES, check_files, decode_text, is_text, read_file
 from agent.web.chat.storage_quota import Reserve, size_of
@@ -232,18 +232,7 @@ async def _plan_text(path: Path, data: bytes, spec: ModelSpec) -> AttachmentPlan
         return AttachmentPlan(
             name=path.name, outcome="as it is", text=_("sent as text"), sent=quoted_file(path.name, text)
         )
-    if len(text) > MAX_CHARACTERS:
-        raise InputError(
-            _(
-                "{name} has {count:,} characters; {most:,} is the most.",
-                name=path.name,
-                count=len(text),
-                most=MAX_CHARACTERS,
-            )
-        )
-    return AttachmentPlan(
-        name=path.name, outcome="converted", text="", sent=await read_long_text(text, path.suffix.lower())
-    )
+    return AttachmentPlan(name=path.name, outcome="converted", text="", sent=await read_long_text(path.name, text))
 
 
 async def _plan_document(
@@ -259,22 +248,26 @@ async def _plan_document(
     except InputError as error:
         pages = scanned_pages(error)
         if pages and transcriber is not None:
-            return await _plan_scan(name, data, pages, transcriber)
+            scan = AttachedDocument(data=data, media_type=PDF, document=None, scanned=pages)
+            return await _plan_scan(name, scan, transcriber)
         others = can_read_instead(menu, media_type) if pages else ()
         text = _("{name} {reason}.", name=name, reason=error.text)
         return AttachmentPlan(name=name, outcome="refused", text=text, others=others)
+    if transcriber is not None and (scan := with_scans(attached, spec)).scanned:
+        plan = await _plan_scan(name, scan, transcriber)
+        if plan.outcome == "extracted":
+            return plan
     outcome = "as it is" if media_type == PDF and attached.document is None else "converted"
     return AttachmentPlan(name=name, outcome=outcome, text="", sent=attached)
 
 
-async def _plan_scan(name: str, data: bytes, pages: int, transcriber: Transcriber) -> AttachmentPlan:
-    """Plan a scanned PDF whose text is extracted."""
+async def _plan_scan(name: str, scan: AttachedDocument, transcriber: Transcriber) -> AttachmentPlan:
+    """Plan a PDF with scanned pages whose text is extracted."""
     try:
-        text = await scan_text(pages, transcriber)
+        text = await scan_text(scan.scanned, transcriber)
     except InputError as error:
         why = _("{name}: {reason}.", name=name, reason=error.text)
         return AttachmentPlan(name=name, outcome="refused", text=why)
-    scan = AttachedDocument(data=data, media_type=PDF, document=None, scanned=pages)
     return AttachmentPlan(name=name, outcome="extracted", text=text, sent=scan)
 
 
@@ -303,6 +296,9 @@ def _refuse_excess(
         remaining["extracted"] -= plan.sent.scanned
         if remaining["extracted"] >= 0:
             return plan
+        if plan.sent.document is not None:  # the other pages have text
+            remaining["extracted"] += plan.sent.scanned
+            return replace(plan, outcome="converted", sent=replace(plan.sent, scanned=0))
         text = _(
             "{name} has {count} scanned pages. Text is extracted from at most {most} pages and files of a message.",
             name=plan.name,

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from pydantic_ai.messages import UserContent
 
+from agent.documents.long_documents import without_passages
 from agent.errors import Conflict, InputError
 from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
@@ -301,13 +302,16 @@ class Conversations:
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:
             parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # typed text comes before files
-        parts = await with_new_passages(parts, permit.connection.spec)
+        parts = await with_new_passages(without_passages(parts), permit.connection.spec)
         await permit.reserve(size_of(parts))
         await self._start(branch(record, entry.parent_id), parts, choices, permit)
 
     async def _start(self, record: Record, parts: list[UserContent], choices: Choices, permit: AnswerPermit) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
         setup = await self.runs.set_up(record, choices, permit, parts)
+        if more := [part for part in setup.parts if part not in parts]:  # passages of earlier documents
+            await permit.reserve(size_of(more))
+        parts = list(setup.parts)
         prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
         run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
         live = self.runs.begin(run, setup, permit)

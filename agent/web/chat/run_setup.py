@@ -7,6 +7,7 @@ from pydantic_ai.messages import UserContent
 
 from agent.agent import Agent
 from agent.context import Context
+from agent.documents.long_documents import with_passages
 from agent.errors import InputError
 from agent.history import Entry, Record
 from agent.i18n import LocalizedText, joined
@@ -20,7 +21,7 @@ from agent.providers import Connection
 from agent.result import Options, max_temperature
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
-from agent.web.chat.attached_documents import TOO_LONG, what_was_read
+from agent.web.chat.attached_documents import TOO_LONG, documents_of, what_was_read
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
@@ -48,12 +49,13 @@ NO_TAKEOVER = Takeover()
 
 @dataclass(frozen=True, kw_only=True)
 class RunSetup:
-    """The agent, history and options of one run, and the journal that stores it."""
+    """The agent, history and options of one run, the parts of its new message, and the journal that stores it."""
 
     agent: Agent
     context: Context
     options: Options
     journal: StoreJournal
+    parts: Sequence[UserContent] = ()
 
 
 async def set_up_run(
@@ -78,6 +80,10 @@ async def set_up_run(
     spec = connection.spec
     stored: Sequence[Entry] = await histories.read(record) if record.revision else ()
     messages = [entry.message for entry in stored]
+    use_tools = choices.tools and spec.tools != "none"
+    documents = await documents_of(record.owner, messages, new_parts, spec, media)
+    if not (resumed or use_tools):
+        new_parts = await with_passages(new_parts, documents, spec)
     most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
     examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
     history_tokens = spec.context_tokens - _answer_tokens(spec, most) - examples - 256
@@ -87,13 +93,9 @@ async def set_up_run(
         raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": history_tokens}))
     kept = keep_newest(messages, history_tokens, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
-    omitted = Omitted(len(messages) - len(kept))
-    if switched:
-        fit = adapt(kept, spec)
-        omitted = replace(omitted, omitted=fit.sentence(spec))
-    omitted = replace(omitted, omitted=joined([what_was_read(new_parts, spec), omitted.omitted]))
-    if takeover.notice:
-        omitted = replace(omitted, omitted=joined([takeover.notice, omitted.omitted]))
+    not_sent = adapt(kept, spec).sentence(spec) if switched else ""
+    notes = joined([takeover.notice, what_was_read(new_parts, spec), not_sent])
+    omitted = Omitted(len(messages) - len(kept), notes)
     used = replace(choices, model=spec.id)
     again = takeover.instead_of
     request = RunRequest(choices=used, takeovers=takeover.deaths, resumed=resumed, instead_of=again)
@@ -101,9 +103,9 @@ async def set_up_run(
         agent=Agent(
             connection,
             system_message=system,
-            tools=tools if choices.tools and spec.tools != "none" else (),
+            tools=tools if use_tools else (),
             limits=_limits(settings),
-        ),
+        ).with_documents(*(documents if use_tools else ())),
         context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
         options=Options(
             reasoning=choices.reasoning if spec.reasoning else None,
@@ -111,6 +113,7 @@ async def set_up_run(
             max_tokens=most,
         ),
         journal=StoreJournal(histories.store, media, record, omitted, RetentionPeriods.of(settings), request),
+        parts=new_parts,
     )
 
 

@@ -1,0 +1,205 @@
+"""The documents of a conversation that are too long for its model: found in its messages, read when they are needed.
+
+A model with tools reads them with `agent.documents.tools`. Any other model gets passages for each new question.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import PurePath
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    DocumentUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from agent.documents.for_model import MIN_BYTES, document_room, is_read_type, question_of, takes_document
+from agent.documents.kinds import UNITS, Document, Unit
+from agent.documents.passages import are_whole, best_excerpts, whole_size
+from agent.documents.reading import read_document
+from agent.errors import AgentError, InputError
+from agent.media.mime import SUFFIXES
+from agent.media.store import ROUTE, is_id
+from agent.messages.parts import document_text, extracted_text_of, has_suffix
+from agent.models.catalog import ModelSpec
+
+File = BinaryContent | DocumentUrl
+LoadFile = Callable[[File], Awaitable[bytes]]
+"""Returns the bytes of a file of a message. Raises an `AgentError`."""
+
+EARLIER_SHARE = 4
+"""Passages for a later question fill this part of the room for documents: each question adds to the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongDocument:
+    """A document of which the model has only passages. `read` returns its text, or raises an `AgentError`."""
+
+    name: str
+    unit: Unit
+    count: int
+    read: Callable[[], Awaitable[Document]]
+
+    @property
+    def described(self) -> str:
+        """The name and the numbers of the parts, for a model: "report.pdf (pages 1-41)"."""
+        return f"{self.name} ({self.unit}{f's 1-{self.count}' if self.count > 1 else ' 1'})"
+
+
+async def bytes_of(file: File) -> bytes:
+    """Return the bytes of a file that is in the message itself."""
+    if isinstance(file, DocumentUrl):
+        raise InputError("The file is not in the message.")
+    return file.data
+
+
+async def long_documents(
+    messages: Iterable[ModelMessage], spec: ModelSpec, load: LoadFile = bytes_of
+) -> list[LongDocument]:
+    """Return the documents of which this model has only passages, with names that differ.
+
+    A file with stored text is not read for this. `load` is called when such a document is read.
+    """
+    found: dict[str, LongDocument] = {}
+    for message in messages:
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+                for file, document in await _long_in(part.content, spec, load):
+                    found.setdefault(_key(file), document)
+    return _with_unique_names(found.values())
+
+
+async def prompt_with_passages(
+    prompt: Sequence[ModelMessage], documents: Sequence[LongDocument], spec: ModelSpec
+) -> list[ModelMessage]:
+    """Return the prompt with `with_passages` in its last message."""
+    out: list[ModelMessage] = list(prompt)
+    last = out[-1] if out else None
+    if not documents or not isinstance(last, ModelRequest):
+        return out
+    parts: list[ModelRequestPart] = []
+    for part in last.parts:
+        if isinstance(part, UserPromptPart):
+            items: Sequence[UserContent] = [part.content] if isinstance(part.content, str) else part.content
+            if len(more := await with_passages(items, documents, spec)) > len(items):
+                part = replace(part, content=more)
+        parts.append(part)
+    out[-1] = replace(last, parts=parts)
+    return out
+
+
+async def with_passages(
+    items: Sequence[UserContent], documents: Sequence[LongDocument], spec: ModelSpec
+) -> list[UserContent]:
+    """Return the parts of a new message, with the passages of earlier documents that suit its question best.
+
+    A message with a document of its own gets none, and a document that cannot be read now has none.
+    """
+    if not documents or any(_is_document(item) or _is_document_text(item) for item in items):
+        return list(items)
+    read: list[tuple[str, Document]] = []
+    for one in documents:
+        try:
+            read.append((one.name, await one.read()))
+        except AgentError:
+            continue
+    question = question_of(items)
+    room = max(MIN_BYTES, document_room(spec, question) // EARLIER_SHARE)
+    # The ranking of a long text takes a second.
+    found = await asyncio.to_thread(best_excerpts, [document for _name, document in read], question, room)
+    pairs = zip(read, found, strict=True)
+    more = [document_text(name, document, excerpt, is_earlier=True) for (name, document), excerpt in pairs if excerpt]
+    # Not after a file: a text after a file is the text of that file. Typed text stays first.
+    at = 1 if items and isinstance(items[0], str) else 0
+    return [*items[:at], *more, *items[at:]]
+
+
+def without_passages(items: Sequence[UserContent]) -> list[UserContent]:
+    """Return the parts of a message without the passages of earlier documents."""
+    return [item for item in items if not (extracted_text_of(item) or {}).get("earlier")]
+
+
+async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile) -> list[tuple[File, LongDocument]]:
+    """Return the long documents of one message. Files without stored text are read here, as `for_model` does."""
+    found: list[tuple[File, LongDocument]] = []
+    unread: list[tuple[BinaryContent, Document]] = []
+    for item, after in zip(items, [*items, None][1:], strict=True):
+        if not isinstance(item, File) or not _is_document(item) or takes_document(spec, item.media_type):
+            continue
+        read = extracted_text_of(after)
+        if read and read["kind"] == "document":
+            if read.get("pages"):
+                unit, count = UNITS.get(item.media_type, "section"), int(read["count"])
+                found.append((item, LongDocument(read["name"], unit, count, _reader(item, read, load))))
+        elif isinstance(item, BinaryContent):
+            try:
+                unread.append((item, await read_document(item.data, item.media_type)))
+            except InputError:
+                continue
+    room = document_room(spec, question_of(items))
+    whole = are_whole([whole_size(document) for _item, document in unread], room)
+    for (item, document), is_whole in zip(unread, whole, strict=True):
+        if not is_whole:
+            name = item.identifier if has_suffix(item.identifier) else f"document.{SUFFIXES[item.media_type]}"
+            reader = _reader(item, {}, load)
+            found.append((item, LongDocument(name, document.unit, len(document.pages), reader)))
+    return found
+
+
+def _reader(item: File, read: Mapping[str, str], load: LoadFile) -> Callable[[], Awaitable[Document]]:
+    async def text() -> Document:
+        return await read_again(lambda: load(item), item.media_type, read)
+
+    return text
+
+
+async def read_again(load: Callable[[], Awaitable[bytes]], media_type: str, read: Mapping[str, str]) -> Document:
+    """Return the text of a document, with what OCR has read of it: that is stored with the message, in `read`.
+
+    Raises an `AgentError`. A file of which OCR has read all pages is not loaded.
+    """
+    scans = {int(page): str(text) for page, text in json.loads(read.get("ocr") or "{}").items()}
+    if scans and len(scans) == int(read["count"]):
+        pages = tuple(scans[page] for page in sorted(scans))
+        return Document(media_type, "", pages, is_ocr=True, scans=tuple(sorted(scans)))
+    document = await read_document(await load(), media_type)
+    if not scans:
+        return document
+    pages = tuple(scans.get(number) or page for number, page in enumerate(document.pages, 1))
+    return replace(document, pages=pages, is_ocr=True)
+
+
+def _is_document(item: object) -> bool:
+    return isinstance(item, File) and is_read_type(item.media_type)
+
+
+def _is_document_text(item: object) -> bool:
+    read = extracted_text_of(item)
+    return read is not None and read["kind"] == "document"
+
+
+def _key(file: File) -> str:
+    """Return the same text for the same file: its id, if it is stored on the page, or else its digest."""
+    if isinstance(file, DocumentUrl):
+        return file.url.removeprefix(ROUTE)
+    return file.identifier if is_id(file.identifier) else sha256(file.data).hexdigest()
+
+
+def _with_unique_names(documents: Iterable[LongDocument]) -> list[LongDocument]:
+    out: list[LongDocument] = []
+    names: set[str] = set()
+    for one in documents:
+        name, path, number = one.name, PurePath(one.name), 1
+        while name.casefold() in names:
+            number += 1
+            name = f"{path.stem} ({number}){path.suffix}"
+        names.add(name.casefold())
+        out.append(replace(one, name=name))
+    return out

@@ -1,0 +1,326 @@
+"""A document that is too long for a model: tools read it, or each new question gets passages of its own."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import BinaryContent, ModelRequest, ToolCallPart, UserPromptPart
+
+from agent import Agent, Chat, Endpoint, ModelSpec, ask_user, connect, tool
+from agent.documents.for_model import fit_documents
+from agent.documents.kinds import PDF, Document
+from agent.documents.long_documents import LongDocument, long_documents
+from agent.documents.tools import document_tools
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.providers import ServedModel
+from agent.settings import LocalSettings, Settings
+from agent.tools import execute
+from agent.web.chat.choices import Choices
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.visitor import Visitor
+from tests.support.documents import pdf, word, workbook
+from tests.support.models import FakeLocalModels
+from tests.support.scripted_server import Config, Running
+from tests.support.views import view_of
+
+pytestmark = pytest.mark.slow
+
+WITH_TOOLS = ModelSpec(id="vllm:small", name="small", label="Small", provider="vllm", context_tokens=8_192)
+WITHOUT = replace(WITH_TOOLS, tools="none")
+FILLER = "\n".join(["The committee met and approved the minutes of its last meeting."] * 40)
+FACTS = {7: "The rent of the hall is 812 euros.", 30: "Boat bought for 95 crowns."}
+REPORT = pdf([f"Chapter {n}\n{FILLER}\n{FACTS.get(n, '')}" for n in range(1, 42)])
+ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
+SERVER = Config(rate=0, models=("small",))
+READ_30 = '!tool read_pages {"file": "report.pdf", "from": 30, "to": 30} !text Read.'
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    path = tmp_path / "report.pdf"
+    path.write_bytes(REPORT)
+    return path
+
+
+def agent_for(server: Running, spec: ModelSpec = WITH_TOOLS, tools: Any = ()) -> Agent:
+    return Agent(connect(spec, Endpoint(server.base_url)), tools=tools)
+
+
+def offered(server: Running) -> dict[str, str]:
+    """Return the names and descriptions of the tools in the last request."""
+    tools = server.journal()[-1]["body"].get("tools", [])
+    return {one["function"]["name"]: one["function"]["description"] for one in tools}
+
+
+def sent(server: Running, number: int = -1) -> str:
+    """Return the content of a message in the last request, as text."""
+    return json.dumps(server.journal()[-1]["body"]["messages"][number]["content"], ensure_ascii=False)
+
+
+# --- the tools --------------------------------------------------------------------------------------------------------
+
+
+def documents_of(*documents: tuple[str, Document]) -> list[LongDocument]:
+    def one(name: str, document: Document) -> LongDocument:
+        async def read() -> Document:
+            return document
+
+        return LongDocument(name, document.unit, len(document.pages), read)
+
+    return [one(*each) for each in documents]
+
+
+TWO = documents_of(
+    ("report.pdf", Document(PDF, "", tuple(f"Chapter {n}\n{FILLER}\n{FACTS.get(n, '')}" for n in range(1, 42)))),
+    ("notes.pdf", Document(PDF, "", ("会议室的租金是八百一十二欧元。", "Nothing else."))),
+)
+
+
+async def call(name: str, documents: list[LongDocument] = TWO, spec: ModelSpec = WITH_TOOLS, **given: object) -> Any:
+    tools = {one.name: one for one in document_tools(documents, spec)}
+    return await execute(tools, ToolCallPart(name, given), timeout=30)
+
+
+async def test_search_names_file_and_pages() -> None:
+    found = await call("search_files", query="price of the boat")
+    assert found.outcome == "success"
+    assert found.content.startswith("report.pdf, from page")
+    assert "[Page 30]" in found.content
+    assert "95 crowns" in found.content
+    chinese = await call("search_files", query="租金多少")
+    assert chinese.content.startswith("notes.pdf, from pages 1-2 of 2:\n[Page 1]\n会议室的租金")
+
+
+async def test_search_without_a_hit_says_so() -> None:
+    found = await call("search_files", query="zeppelin")
+    assert found.content == (
+        "No passage has a word of 'zeppelin': the files are report.pdf (pages 1-41), notes.pdf (pages 1-2)."
+    )
+
+
+WRONG = {
+    "no such file": ({"file": "other.pdf", "from": 1, "to": 2}, "There is no file 'other.pdf'"),
+    "no such page": ({"file": "report.pdf", "from": 40, "to": 50}, "report.pdf has no pages 40 to 50"),
+    "backwards": ({"file": "report.pdf", "from": 4, "to": 3}, "report.pdf has no pages 4 to 3"),
+    "page 0": ({"file": "report.pdf", "from": 0, "to": 3}, "report.pdf has no pages 0 to 3"),
+    "no numbers": ({"file": "report.pdf"}, "The first and the last page must be whole numbers"),
+    "no arguments": ({}, "There is no file ''"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+async def test_wrong_name_or_range_names_the_files(case: str) -> None:
+    given, sentence = WRONG[case]
+    found = await call("read_pages", **given)
+    assert found.outcome == "failed"
+    assert found.content == f"{sentence}: the files are report.pdf (pages 1-41), notes.pdf (pages 1-2)."
+
+
+async def test_results_are_bounded_and_can_be_read_on() -> None:
+    seen: list[int] = []
+    first = 1
+    while first <= 41:
+        found = await call("read_pages", file="REPORT.pdf", **{"from": first, "to": "41"})
+        assert found.outcome == "success"
+        assert len(found.content.encode()) < 3_500
+        pages = [n for n in range(1, 42) if f"[Page {n}]" in found.content]
+        seen += pages
+        assert pages[0] == first
+        first = pages[-1] + 1
+        assert (f"read on from {first}" in found.content) or first == 42 or "Cut:" in found.content
+    assert seen == list(range(1, 42))
+    for query in ("committee", "the minutes of the last meeting"):
+        assert len((await call("search_files", query=query)).content.encode()) < 3_500
+    assert (
+        len((await call("search_files", query="committee", spec=replace(WITH_TOOLS, context_tokens=1))).content) < 900
+    )
+
+
+async def test_page_that_is_too_long_is_cut_with_a_sentence() -> None:
+    sheet = documents_of(("numbers.pdf", Document(PDF, "", ("x" * 50_000,))))
+    found = await call("read_pages", sheet, file="numbers.pdf", **{"from": 1, "to": 1})
+    assert "Cut: this page is too long for one result." in found.content
+    assert len(found.content) < 3_500
+
+
+async def test_documents_of_one_name_get_different_names() -> None:
+    other = pdf([f"{FILLER}\nA second report." for _ in range(30)])
+    files = [BinaryContent(data, media_type=PDF, identifier="report.pdf") for data in (REPORT, other, REPORT)]
+    short = BinaryContent(word(("Costs", "812 euros")), media_type="text/plain", identifier="short.docx")
+    messages = [ModelRequest([UserPromptPart([file, short])]) for file in files]
+    found = await long_documents(messages, WITH_TOOLS)
+    assert [one.described for one in found] == ["report.pdf (pages 1-41)", "report (2).pdf (pages 1-30)"]
+    assert "A second report." in (await found[1].read()).pages[0]
+
+
+# --- the package ------------------------------------------------------------------------------------------------------
+
+
+async def test_model_with_tools_gets_them_for_a_long_document(server: Running, report: Path) -> None:
+    agent = agent_for(server)
+    result = await agent.ask(['!tool search_files {"query": "boat bought"} !text Found.', report])
+    assert result.text.startswith("Found.")
+    assert set(offered(server)) == {"search_files", "read_pages"}
+    assert all("report.pdf (pages 1-41)" in text for text in offered(server).values())
+    assert "95 crowns" in sent(server)
+    later = await agent.ask(READ_30, context=result.context)
+    assert later.finish_reason == "stop"
+    assert "report.pdf, page 30 of 41:" in sent(server)
+    assert "95 crowns" in sent(server)
+
+
+async def test_workbook_is_read_by_sheets(server: Running, tmp_path: Path) -> None:
+    rows = [[n, "minutes of the committee", "approved"] for n in range(300)]
+    (tmp_path / "costs.xlsx").write_bytes(workbook(May=rows, June=[*rows, ["hall rent", 812, "euros"]]))
+    asked = '!tool search_files {"query": "hall rent"} !text Found.'
+    await agent_for(server).ask([asked, tmp_path / "costs.xlsx"])
+    assert "costs.xlsx (sheets 1-2)" in offered(server)["read_pages"]
+    assert "costs.xlsx, from sheet 2 of 2:" in sent(server)
+
+
+async def test_short_document_brings_no_tools(server: Running, tmp_path: Path) -> None:
+    (tmp_path / "short.pdf").write_bytes(pdf(["The rent of the hall is 812 euros."]))
+    await agent_for(server).ask(["!text Short.", tmp_path / "short.pdf"])
+    assert not offered(server)
+
+
+async def test_own_tool_of_the_name_stays(server: Running, report: Path) -> None:
+    @tool
+    def search_files(query: str) -> str:
+        """Search my own files."""
+        return f"mine: {query}"
+
+    await agent_for(server, tools=[search_files]).ask(['!tool search_files {"query": "x"} !text Done.', report])
+    assert "mine: x" in sent(server)
+
+
+async def test_suspended_run_resumes_with_the_tools(server: Running, report: Path) -> None:
+    agent = agent_for(server, tools=[ask_user])
+    script = '!tool ask_user {"question": "Which page?"} ' + READ_30
+    result = await agent.ask([script, report])
+    assert result.finish_reason == "suspended"
+    resumed = await agent.resume(result.suspension or "", "30")
+    assert resumed.text.startswith("Read.")
+    assert "95 crowns" in sent(server)
+
+
+async def test_chat_of_another_process_has_the_tools(server: Running, report: Path, tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'chats.db'}"
+    async with Chat(agent_for(server), store=address, id="lease") as chat:
+        await chat.ask(["!text First.", report])
+    async with Chat(agent_for(server), store=address, id="lease") as chat:
+        assert (await chat.ask(READ_30)).text == "Read."
+    assert "95 crowns" in sent(server)
+
+
+async def test_follow_up_without_tools_gets_new_passages(server: Running, report: Path) -> None:
+    agent = agent_for(server, WITHOUT)
+    first = await agent.ask(["!text A. What is the rent of the hall?", report])
+    before = sent(server)
+    assert "812 euros" in before
+    assert "95 crowns" not in before
+    second = await agent.ask("!text B. What did the boat cost?", context=first.context)
+    assert not offered(server)
+    assert sent(server, 0) == before, "the server's cache of earlier turns stays valid"
+    assert "Text of the document report.pdf (PDF, 41 pages); only passages" in sent(server)
+    assert "95 crowns" in sent(server)
+    assert len(sent(server)) < 4_000
+    after = sent(server)
+    await agent.ask("!text Zeppelin", context=second.context)
+    assert sent(server) == '"!text Zeppelin"', "no passage has a word of it"
+    assert sent(server, 2) == after
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
+    models: Any = FakeLocalModels(served=(ServedModel(WITH_TOOLS, Endpoint(server.base_url)),))
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
+    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
+    yield made
+    await made.aclose()
+
+
+async def say(
+    page: Conversations, text: str, conversation: str | None = None, files: tuple[Path, ...] = (), *, tools: bool
+) -> str:
+    """Send a message, wait for the end of its answer, and return the conversation."""
+    value = {"text": text, "files": [str(file) for file in files]}
+    live = await page.send(ANN, conversation, value, Choices(tools=tools))
+    assert live is not None
+    await settle(page)
+    return live.conversation
+
+
+async def settle(page: Conversations) -> None:
+    await page.live_runs.close(60)
+    page.live_runs.is_closing = False
+
+
+async def test_page_offers_the_tools_in_this_conversation_only(
+    page: Conversations, server: Running, report: Path
+) -> None:
+    chat = await say(page, "!text First.", files=(report,), tools=True)
+    assert set(offered(server)) == {"search_files", "read_pages"}
+    await say(page, READ_30, chat, tools=True)
+    assert "report.pdf, page 30 of 41:" in sent(server)
+    await say(page, "!text Another.", tools=True)
+    assert not offered(server)
+
+
+async def test_document_of_a_turn_that_was_left_out_is_read(page: Conversations, server: Running, report: Path) -> None:
+    chat = await say(page, "!text First.", files=(report,), tools=True)
+    for number in range(3):
+        await say(page, f"!text Turn {number}. {'Many words. ' * 700}", chat, tools=True)
+    await say(page, READ_30, chat, tools=True)
+    assert "Text of the document" not in json.dumps(server.journal()[-1]["body"]["messages"])
+    assert "95 crowns" in sent(server)
+
+
+async def test_retry_and_edit_keep_the_tools(page: Conversations, server: Running, report: Path) -> None:
+    chat = await say(page, "!text First.", files=(report,), tools=True)
+    await say(page, READ_30, chat, tools=True)
+    message = await last_message(page, chat)
+    await page.retry(ANN, chat, message, Choices(tools=True))
+    await settle(page)
+    assert "95 crowns" in sent(server)
+    message = await last_message(page, chat)
+    await page.edit(ANN, chat, message, READ_30.replace("30", "7"), Choices(tools=True))
+    await settle(page)
+    assert "report.pdf, page 7 of 41:" in sent(server)
+
+
+async def test_follow_up_on_the_page_gets_new_passages(page: Conversations, server: Running, report: Path) -> None:
+    chat = await say(page, "!text A. What is the rent of the hall?", files=(report,), tools=False)
+    first = sent(server, -1)
+    await say(page, "!text B. What did the boat cost?", chat, tools=False)
+    assert not offered(server)
+    assert "95 crowns" in sent(server)
+    assert sent(server, -3) == first
+    shown = (await view_of(page, "ann", chat)).messages
+    assert "Read of report.pdf: page" in str(shown[-1])
+    message = await last_message(page, chat)
+    await page.edit(ANN, chat, message, "!text C. And the rent of the hall?", Choices())
+    await settle(page)
+    assert "812 euros" in sent(server)
+    assert "95 crowns" not in sent(server)
+
+
+async def last_message(page: Conversations, chat: str) -> str:
+    shown = (await view_of(page, "ann", chat)).messages
+    return [one["metadata"]["id"] for one in shown if one["role"] == "user"][-1]
+
+
+async def test_passages_of_an_earlier_message_are_ranked_once() -> None:
+    document = await TWO[0].read()
+    first = await fit_documents([document], "What did the boat cost?", WITH_TOOLS)
+    again = await fit_documents([document], "What did the boat cost?", WITH_TOOLS)
+    other = await fit_documents([document], "What is the rent?", WITH_TOOLS)
+    assert first[0] is again[0]
+    assert first != other
