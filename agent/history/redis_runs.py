@@ -13,6 +13,8 @@ from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, 
 
 REMOVED_RUNS = 100
 """Runs that one script removes."""
+UNFINISHED_RUNS = 200
+"""Runs that one script looks at, to find those without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,16 @@ class RedisRuns:
         return [RunEvent(number, text.decode()) for number, text in enumerate(events[0], max(after, 0) + 1)]
 
     async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
-        """Implement `RunStore.unfinished`."""
-        return [
-            UnfinishedRun(run_id=run.decode(), conversation_id=id_.decode(), owner=owner.decode(), saved=int(saved))
-            for run, id_, owner, saved in await self._server.run(scripts.UNFINISHED, max(limit, 0))
-        ]
+        """Implement `RunStore.unfinished`, in portions, so that other calls get their turn."""
+        start, runs = b"-inf", list[UnfinishedRun]()
+        while start and len(runs) < limit:
+            left = limit - len(runs)
+            start, found = await self._server.run(scripts.UNFINISHED, start, UNFINISHED_RUNS, left)
+            runs += [
+                UnfinishedRun(run_id=run.decode(), conversation_id=id_.decode(), owner=owner.decode(), saved=int(saved))
+                for run, id_, owner, saved in found
+            ]
+        return runs
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`, in portions, so that other calls get their turn."""

@@ -327,15 +327,17 @@ return {1, call('LRANGE', key('events', run), after, -1)}
 """)
 
 UNFINISHED = Script("""
-local limit, found = tonumber(take()), {}
-for _, run in ipairs(call('ZRANGE', P .. 'unfinished', 0, -1)) do
-    if #found >= limit then break end
-    local one = call('HMGET', key('run', run), 'conversation', 'saved')
+local from, portion, limit, found = take(), tonumber(take()), tonumber(take()), {}
+local runs = call('ZRANGEBYSCORE', P .. 'unfinished', from, '+inf', 'WITHSCORES', 'LIMIT', 0, portion)
+for number = 1, #runs, 2 do
+    if #found == limit then break end
+    local one = call('HMGET', key('run', runs[number]), 'conversation', 'saved')
     local of = one[1] and call('HMGET', key('conversation', one[1]), 'owner', 'expires')
-    if of and of[1] and live(of[2]) then found[#found + 1] = {run, one[1], of[1], one[2]} end
+    if of and of[1] and live(of[2]) then found[#found + 1] = {runs[number], one[1], of[1], one[2]} end
 end
-return found
+return {#runs == 2 * portion and '(' .. runs[#runs] or '', found}
 """)
+"""It looks at `portion` runs, and returns where the next ones begin, or "" after the last."""
 
 REMOVE = Script("""
 local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', '(' .. take(), 'LIMIT', 0, tonumber(take()))

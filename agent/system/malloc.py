@@ -18,3 +18,12 @@ def return_free_memory() -> bool:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     return mallopt is not None and all([mallopt(option, BYTES) for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD)])
+
+
+def trim_free_memory() -> bool:
+    """Return the free pages between used blocks to the system. Return False where the C library cannot.
+
+    The limits above are only about the end of each arena.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    return trim is not None and bool(trim(0))

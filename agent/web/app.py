@@ -42,6 +42,7 @@ from agent.web.chat.temporary_store import TemporaryStore
 from agent.web.chat.transcript import to_turns
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, RequestLimit
+from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.video_streams import player_stand_in
@@ -207,6 +208,7 @@ async def _lifespan(services: _Services, canary: Canary) -> AsyncGenerator[None]
         asyncio.create_task(_preload_models()),
         *([asyncio.create_task(canary.run_after_start())] if services.settings.canary else ()),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
+        asyncio.create_task(free_memory_when_idle(lambda: services.conversations.live_runs.count > 0)),
     ]
     # Everything loaded so far stays. Without `freeze` each collection looks at it again, which is 40 % of the cost of a
     # long page. A few thousand of these objects are garbage and stay too: finding them takes a quarter of a second.
@@ -303,7 +305,7 @@ def _middleware(
         Middleware(BodyTimeout),
         isolation,
         uploads,
-        Middleware(EventStreamMiddleware, has_session=queue.has_session),
+        Middleware(EventStreamMiddleware, has_session=queue.has_session, on_end=queue.forget_read),
         Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents | player_stand_in(STATIC_FILES)),
         Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]

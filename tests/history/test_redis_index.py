@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from agent.history import Record
+from agent.history import Record, now
 from agent.history.conformance.samples import batch
 from agent.history.redis import RedisStore
 from tests.support import redis_servers
@@ -71,6 +72,20 @@ async def test_runs_of_other_owners_cost_nothing(url: str) -> None:
             many = {name: await cost(client, call) for name, call in calls.items()}
         assert many == few
         assert len(await store.runs.unfinished(limit=2 * OTHERS)) == OTHERS + 1
+
+
+async def test_unfinished_runs_are_read_in_portions(url: str) -> None:
+    """The start of an app reads them, and one script that reads all would stop the server for everybody."""
+    async with aclosing(await joined(url)) as store:
+        records = [await begin(store, ALICE, f"run {number}") for number in range(450)]
+        for record in records[:-1]:
+            await store.retention.set_expiry(record, now() - timedelta(seconds=1))
+        await begin(store, ALICE, "last")
+        for limit, wanted in ((0, []), (1, ["run 449"]), (300, ["run 449", "last"])):
+            async with redis_servers.traced(store) as commands:
+                found = [run.run_id for run in await store.runs.unfinished(limit=limit)]
+            assert found == wanted
+            assert commands.count("EVALSHA") == (3 if limit else 0)
 
 
 async def test_runs_from_before_the_index_are_found(url: str) -> None:

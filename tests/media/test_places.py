@@ -15,6 +15,7 @@ from agent.errors import ConfigError, HistoryError, NotFound
 from agent.media.places import DRAFT_SECONDS, LocalFolder, Place, RemoteFolder, open_place
 from agent.media.store import MediaStore, id_of, ids_in, is_id
 from tests.support.failing_places import FailingPlace, Fuse
+from tests.support.s3_server import S3Place
 
 PICTURE = BinaryContent(b"\x89PNG" + bytes(5000), media_type="image/png")
 
@@ -41,8 +42,10 @@ PLACES: dict[str, Callable[[Path], Place]] = {
 }
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=[*PLACES, pytest.param("s3", marks=pytest.mark.s3)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "s3":
+        return S3Place.open(request.getfixturevalue("s3_folder"))
     return PLACES[request.param](tmp_path)
 
 
