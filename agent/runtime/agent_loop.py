@@ -73,7 +73,7 @@ class AgentLoop:
         """Return the last message, which is not stored yet: complete, partial or empty."""
         if (partial := self.requests.partial_response()) is not None:
             self._last = partial
-            self.meter.count_step(self.requests.withheld_usage)
+            self.meter.count_step(self.requests.unshown_usage)
         return self.last_whole_message()
 
     def last_whole_message(self) -> ModelMessage:
