@@ -86,7 +86,7 @@ class AgentLoop:
         if outcome.reason == "suspended":
             used = self._budget.used(self.meter.timings(), self.results.cost())
             try:
-                sealed = self.results.seal(last, self.calls.tools.values(), self._pending, self._limit, used)
+                sealed = self.results.suspend(last, self.calls.tools.values(), self._pending, self._limit, used)
             except Exception:
                 log.exception("run %s cannot be sealed", self._run_id)
                 outcome = NOT_SEALED
