@@ -131,6 +131,8 @@ def _preset(path: Path, env: Mapping[str, str]) -> Tool | Toolset:
 
 def _in_module(name: str) -> Tool | Toolset:
     module, _, attribute = name.partition(":")
+    if (module + ".").startswith("agent.tools."):  # beside other code called `agent`, these are `switchboard.tools`
+        module = module.replace("agent.tools", __name__.rpartition(".")[0], 1)
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
