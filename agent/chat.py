@@ -98,7 +98,10 @@ class Chat:
 
     @property
     def pending(self) -> Sequence[Pending]:
-        """The questions and approvals that the conversation waits with. `resume` answers them."""
+        """The questions and approvals that the conversation waits with. `resume` answers them, also after a limit.
+
+        A new prompt gives them up: the model reads that their calls were not answered.
+        """
         self._ensure_loaded()
         if self.result is not None:
             return self.result.pending
@@ -152,17 +155,18 @@ class Chat:
         """Do the same as `say`, for `await` in any event loop."""
         return await self._follow(self._new_run(prompt, options)).result_async()
 
-    def resume(self, reply: Reply) -> Iterator[Response]:
+    def resume(self, reply: Reply, *, changed_ok: bool = False) -> Iterator[Response]:
         """Answer the `pending` questions of the last run and yield the rest of its answer piece by piece.
 
-        A stored chat can be resumed in another process. `reply` has the same form as for `Agent.resume`. With
-        `single_run` this counts as the same run. Raises `InputError` if nothing is pending or the reply does not fit.
+        A stored chat can be resumed in another process, also after a limit. `reply` and `changed_ok` are as for
+        `Agent.resume`. With `single_run` this counts as the same run. Raises `InputError` if nothing is pending or the
+        reply does not fit, `SuspensionError` if the agent has changed, and `Conflict` if another process was first.
         """
-        return self._follow(self._resumed_run(reply), same_run=True).responses()
+        return self._follow(self._resumed_run(reply, changed_ok), same_run=True).responses()
 
-    def stream_resume(self, reply: Reply) -> AsyncIterator[Response]:
+    def stream_resume(self, reply: Reply, *, changed_ok: bool = False) -> AsyncIterator[Response]:
         """Do the same as `resume`, for `async for` in any event loop."""
-        return self._follow(self._resumed_run(reply), same_run=True).responses_async()
+        return self._follow(self._resumed_run(reply, changed_ok), same_run=True).responses_async()
 
     def cancel(self, reason: str = "user_request") -> None:
         """Cancel the current run, if any, from any thread. Its partial answer is kept. See `Run.cancel`."""
@@ -208,13 +212,15 @@ class Chat:
             options = {**options, "journal": self._history}
         return lambda agent: agent.run(prompt, context=self._context, **options)
 
-    def _resumed_run(self, reply: Reply) -> _MakeRun:
+    def _resumed_run(self, reply: Reply, changed_ok: bool) -> _MakeRun:
         def make(agent: Agent) -> Run:
             stored = self._history.suspension if self._history is not None else None
             suspended = stored if self.result is None else self.result.suspension
             if suspended is None:
                 raise InputError("nothing in this chat waits for an answer")
-            return agent.resume(suspended, reply, journal=self._history)
+            if not isinstance(suspended, str):
+                suspended = agent.seals.seal(suspended)  # it has the id of the run, which the ledger lets pass once
+            return agent.resume(suspended, reply, journal=self._history, changed_ok=changed_ok)
 
         return make
 
@@ -284,6 +290,8 @@ class Chat:
                 self._history.undo_run()
         except InputError:  # a refused run does not count
             self._has_run = False
+            if self._history is not None:
+                await self._history.release()
         finally:
             self._run = None
             self._run_lock.release()

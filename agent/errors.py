@@ -39,6 +39,7 @@ ProviderErrorKind = Literal[
     "unsupported",
     "connection",
     "interrupted",
+    "empty",
     "malformed",
     "server",
 ]

@@ -16,7 +16,7 @@ MAX_REFUSAL_LENGTH = 300
 Limit = Literal[
     "steps", "time", "tokens", "money", "unpriced", "repeated_call", "cycle", "repeated_error", "no_progress"
 ]
-Fault = Literal["tool_error", "tool_time", "transient", "broken", "truncated", "withheld"]
+Fault = Literal["tool_error", "tool_time", "transient", "broken", "truncated", "empty", "empty_truncated", "withheld"]
 Action = Literal["retry", "tell the model", "ask the user", "stop"]
 
 
@@ -164,6 +164,17 @@ FAILURE_POLICIES: Mapping[Limit | Fault, FailurePolicy] = {
         when="the answer reaches `max_tokens`, or the longest answer of the model",
         actions=("stop",),
         sentence=N_("The answer was cut off at its maximum length."),
+    ),
+    "empty": FailurePolicy(
+        when="the answer ends without a text, reasoning, tool call or file that can be shown, also after tool results. "
+        "Not if it continues an unfinished text, which was then complete",
+        actions=("stop",),
+        sentence=N_("The model returned an empty answer."),
+    ),
+    "empty_truncated": FailurePolicy(
+        when="the answer reaches its maximum length with nothing that can be shown, for example in hidden reasoning",
+        actions=("stop",),
+        sentence=N_("The answer reached its maximum length before any text."),
     ),
     "withheld": FailurePolicy(
         when="the provider's filter, or the model, refuses to answer",

@@ -27,6 +27,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
+from agent.citations import fitting, with_dropped
 from agent.response_types import Response as Response
 from agent.response_types import ResponseType as ResponseType
 from agent.response_types import Role, ToolCallContent, ToolResultContent, make_response
@@ -119,15 +120,16 @@ def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted
     Remove newlines between reasoning and text (chat templates add them), half a character at the end of a part, and
     parts that are empty or only white space, unless a provider wants them back. From an interrupted response also
     remove the tool calls, which were never announced and can be incomplete. `seam` is the white space at the end of the
-    text that the response continues: it is not repeated.
+    text that the response continues: it is not repeated. Citations that point nowhere are removed and counted.
     """
     kept: list[ModelResponsePart] = []
     has_shown = after_reasoning = False
+    dropped = 0
     for part in response.parts:
         if isinstance(part, ToolCallPart) and state == "interrupted":
             continue
         if isinstance(part, TextPart | ThinkingPart):
-            text = fix_surrogates(_FIRST_HALVES.sub("", part.content))
+            fixed = text = fix_surrogates(_FIRST_HALVES.sub("", part.content))
             blank = is_blank(text)
             if isinstance(part, ThinkingPart):
                 after_reasoning = after_reasoning or bool(text)
@@ -135,12 +137,16 @@ def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted
                 text = text.lstrip(_LINE_ENDS) if after_reasoning else text
                 text = text if has_shown else _without_repeated(text, seam)
                 after_reasoning = False
+            if isinstance(part, TextPart) and part.citations:
+                citations = fitting(part, text, len(fixed) - len(text))
+                dropped += len(part.citations) - len(citations)
+                part = replace(part, citations=citations or None)
             part = replace(part, content=text)
             if blank and not part.provider_details and not (isinstance(part, ThinkingPart) and part.signature):
                 continue
             has_shown = has_shown or not blank
         kept.append(part)
-    return replace(response, parts=kept, state=state)
+    return with_dropped(replace(response, parts=kept, state=state), dropped)
 
 
 class StreamDecoder:

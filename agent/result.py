@@ -7,8 +7,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args, runtime_checkable
 
-from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, TextPart, ToolReturnPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    Citation,
+    FilePart,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolReturnPart,
+)
 
+from agent.citations import dropped_citations, in_joined_text
 from agent.context import Context
 from agent.documents.long_documents import LongDocument
 from agent.errors import AgentError, InputError
@@ -254,6 +263,21 @@ class RunResult:
     def final_output(self) -> str:
         """The same as `text`."""
         return self.text
+
+    @property
+    def citations(self) -> list[Citation]:
+        """The sources that the last answer cites. Their positions are those in `text`.
+
+        They are also in `context`, with the positions in each part. Citations that point nowhere are left out.
+        """
+        answer = next((one for one in reversed(self.context.messages) if isinstance(one, ModelResponse)), None)
+        parts = [part for part in answer.parts if isinstance(part, TextPart)] if answer else []
+        return in_joined_text([part for part in parts if not is_blank(part.content)], PART_SEPARATOR)
+
+    @property
+    def dropped_citations(self) -> int:
+        """The number of citations of the conversation that pointed nowhere and were left out."""
+        return dropped_citations(self.context.messages)
 
     @property
     def cost(self) -> float | None:

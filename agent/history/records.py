@@ -67,7 +67,8 @@ class Note:
     `ended` is None while the run goes on, else how the run ended (see `agent.result.FinishReason`), or "interrupted" if
     its process was killed. `detail` is the sentence shown with it. `attachments` are ids, never bytes. `left_out`
     counts earlier messages that were not sent because they did not fit. `omitted` is the sentence on parts that the
-    model cannot take. `cost` is in US dollars, None if unknown.
+    model cannot take. `cost` is in US dollars, None if unknown. `suspension` is what a suspended run needs to be
+    resumed, besides its messages, as JSON (see `agent.suspension.seals.pack`).
     """
 
     run_id: str = ""
@@ -79,6 +80,7 @@ class Note:
     attachments: tuple[str, ...] = ()
     left_out: int = 0
     omitted: StoredText = ""
+    suspension: str = ""
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 

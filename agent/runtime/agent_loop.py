@@ -75,7 +75,7 @@ class AgentLoop:
         """Return the last message, which is not stored yet: complete, partial or empty."""
         if (partial := self.requests.partial_response()) is not None:
             self._last = partial
-            self.meter.count_step(self.requests.withheld_usage)
+            self.meter.count_step(self.requests.unshown_usage)
         return self.last_whole_message()
 
     def last_whole_message(self) -> ModelMessage:
@@ -88,7 +88,7 @@ class AgentLoop:
         if outcome.reason == "suspended":
             used = self._budget.used(self.meter.timings(), self.results.cost())
             try:
-                sealed = self.results.seal(last, self.calls.tools.values(), self._pending, self._limit, used)
+                sealed = self.results.suspend(last, self.calls.tools.values(), self._pending, self._limit, used)
             except Exception:
                 log.exception("run %s cannot be sealed", self._run_id)
                 outcome = NOT_SEALED

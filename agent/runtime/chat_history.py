@@ -10,9 +10,10 @@ from pydantic_ai.messages import ModelMessage
 from agent.context import Context
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import PROGRAM, Entry, Note, Record
-from agent.messages.repair import open_calls, unanswered_calls
+from agent.messages.repair import open_calls, repair, unanswered_calls
 from agent.runtime.shared_stores import STORES, StoreAddress
 from agent.suspension import Suspension
+from agent.suspension.seals import unpack
 
 
 class ChatHistory:
@@ -25,14 +26,28 @@ class ChatHistory:
 
     def __init__(self, address: StoreAddress, id_: str) -> None:
         self.id = id_
-        self.suspension: Suspension | None = None
-        """The calls that the stored conversation waits with, if its last run was suspended."""
         self._address = address
         self._lock = asyncio.Lock()
         self._is_open = False
         self._record: Record | None = None
         self._head_before: str | None = None
         self._open_calls: tuple[str, ...] = ()
+        self._waiting: tuple[Context, Note] | None = None
+        self._claimed: tuple[str, ...] = ()
+
+    @property
+    def suspension(self) -> Suspension | None:
+        """The suspended run that the stored conversation waits with, if any.
+
+        Raises `SuspensionError` if another version of this program stored it.
+        """
+        if self._waiting is None:
+            return None
+        context, note = self._waiting
+        if not note.suspension:  # stored by an older version, which resumed only tool calls
+            return Suspension.of(context, run_id=note.run_id)
+        messages = Suspension.of(context).messages if self._open_calls else tuple(repair(context.messages))
+        return unpack(note.suspension, messages)
 
     @property
     def is_loaded(self) -> bool:
@@ -58,10 +73,22 @@ class ChatHistory:
             return self._use(record, entries)
 
     async def claim(self) -> None:
-        """Save the conversation unchanged, so that no other process can resume it, too. Raises `Conflict`."""
+        """Save that the suspended run is being resumed, so that it cannot be again, whatever happens to this process.
+
+        Raises `Conflict` if the conversation was changed elsewhere, for example resumed.
+        """
         async with self._lock:
             assert self._record is not None
-            self._record = await self._save(self._record, [])
+            pending = self._record.pending
+            self._record = await self._save(replace(self._record, pending=()), [])
+            self._claimed = pending
+
+    async def release(self) -> None:
+        """Undo `claim` after a refusal, which has used nothing up. Does nothing without a claim."""
+        async with self._lock:
+            if self._claimed and self._record is not None:
+                self._record = await self._save(replace(self._record, pending=self._claimed), [])
+            self._claimed = ()
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Save a message of the current run. See `agent.result.Journal`. Raises `HistoryError`."""
@@ -69,8 +96,9 @@ class ChatHistory:
             assert self._record is not None
             entry = Entry(parent_id=self._record.head_id, message=message, note=note)
             self._open_calls = open_calls(self._open_calls, message)
-            self._record = await self._save(self._record.extended(entry, self._open_calls), [entry])
-            self.suspension = None
+            waiting = tuple(one.call_id for one in unpack(note.suspension, ()).pending) if note.suspension else ()
+            self._record = await self._save(self._record.extended(entry, waiting), [entry])
+            self._waiting, self._claimed = None, ()
 
     def undo_run(self) -> None:
         """Continue from before the current run. What it has stored becomes a branch with the next save."""
@@ -107,8 +135,8 @@ class ChatHistory:
         context = Context(session_id=self.id, messages=tuple(entry.message for entry in kept))
         self._open_calls = tuple(call.tool_call_id for call in unanswered_calls(context.messages)[1])
         # A resumed run that failed has perhaps made the calls already, so nobody can resume it again.
-        waits = bool(self._open_calls) and len(kept) == len(entries) and kept[-1].note.ended == "suspended"
-        self.suspension = Suspension.of(context, run_id=kept[-1].note.run_id) if waits else None
+        waits = bool(self._record.pending) and len(kept) == len(entries) and kept[-1].note.ended == "suspended"
+        self._waiting = (context, kept[-1].note) if waits else None
         return context
 
     async def _save(self, record: Record, entries: Sequence[Entry]) -> Record:

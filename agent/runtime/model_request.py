@@ -10,7 +10,7 @@ from typing import cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, ToolCallPart
+from pydantic_ai.messages import FilePart, ModelMessage, ModelResponse, ModelResponsePart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -18,7 +18,7 @@ from pydantic_ai.usage import RequestUsage
 
 from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
-from agent.limits import explain_filter, is_withheld
+from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare
 from agent.messages.continuation import without_end_space
@@ -36,8 +36,8 @@ class ModelRequests:
     """The model requests of one run, one after the other. Owns the open stream.
 
     `emit` gets each piece of text and reasoning. `on_wait` gets each pause before a retry and each place in the request
-    queue, and None when the wait is over. The `observers` get all events. `withheld_usage` is what the server counted
-    for an answer that was withheld.
+    queue, and None when the wait is over. The `observers` get all events. `unshown_usage` is what the server counted
+    for an answer that was withheld or empty.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class ModelRequests:
         observers: Observers,
     ) -> None:
         self.freed_at = 0.0
-        self.withheld_usage: RequestUsage | None = None
+        self.unshown_usage: RequestUsage | None = None
         self._run_id, self._plan, self._meter = run_id, plan, meter
         self._emit, self._on_wait, self._observers = emit, on_wait, observers
         self._open: StreamedResponse | None = None
-        self._emitted = False
+        self._emitted = self._continues = False
         self._seam = ""
 
     async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
@@ -66,9 +66,9 @@ class ModelRequests:
         spec = self._plan.connection.spec
         sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
         sent, self._seam = without_end_space(sent)
-        continues = isinstance(sent[-1], ModelResponse)
+        self._continues = isinstance(sent[-1], ModelResponse)
         # The JSON of emulated tools cannot begin in the middle of a text.
-        offered = [] if continues and spec.tools == "emulated" else [tool.definition for tool in tools]
+        offered = [] if self._continues and spec.tools == "emulated" else [tool.definition for tool in tools]
         if not self._observers:
             return await self._with_retries(messages, sent, offered)
         response, failed = None, None
@@ -140,20 +140,31 @@ class ModelRequests:
         return self._checked(stream.get())
 
     def _checked(self, streamed: ModelResponse) -> ModelResponse:
-        """Return the finished response. Raises `ProviderError` if it broke off, or is withheld and shows nothing."""
+        """Return the finished response. Raises `ProviderError` if it broke off or shows nothing."""
         details = streamed.provider_details or {}
-        response = finalize(streamed, state="complete", seam=self._seam)
+        response = _without_truncated_calls(finalize(streamed, state="complete", seam=self._seam))
         if is_withheld(streamed.finish_reason, details):
             response = replace(response, finish_reason="content_filter")
             # Other providers refuse a blocked prompt with an HTTP error, so this is one, too.
             if details.get("block_reason") or not self._is_shown(response):
-                self.withheld_usage = response.usage
+                self.unshown_usage = response.usage
                 raise ProviderError(explain_filter(details), kind="refusal")
         elif _broke_off(streamed):
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
+        elif fault := self._emptiness(response):
+            self.unshown_usage = response.usage
+            raise ProviderError(explain_limit(fault, self._plan.limits), kind="empty")
         self._open = None
         self._meter.count_step(response.usage)
         return response
+
+    def _emptiness(self, response: ModelResponse) -> Fault | None:
+        """Return the fault of an answer of which nothing can be shown; None if there is something."""
+        if self._is_shown(response) or any(isinstance(part, FilePart) for part in response.parts):
+            return None
+        if response.finish_reason == "length":
+            return "empty_truncated"
+        return None if self._continues else "empty"  # nothing to add: the text that it continues was complete
 
     def _is_shown(self, response: ModelResponse) -> bool:
         """Return True if readers of the run see a response for any part of this answer."""
@@ -203,14 +214,20 @@ class ModelRequests:
         return cast(ModelSettings, {**self._plan.connection.settings(options.reasoning), **given})
 
 
+def _without_truncated_calls(response: ModelResponse) -> ModelResponse:
+    """Return the response without the calls whose arguments the length limit has cut."""
+    if response.finish_reason != "length":
+        return response
+    cut = [part for part in response.parts if isinstance(part, ToolCallPart) and "INVALID_JSON" in part.args_as_dict()]
+    return replace(response, parts=[part for part in response.parts if part not in cut]) if cut else response
+
+
 def _valid_parts(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[ModelResponsePart]:
-    """Return the response's parts without truncated calls, and give each call an id that no other call has."""
+    """Return the response's parts. Each call gets an id that no other call has."""
     used = {part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, ToolCallPart):
-            if response.finish_reason == "length" and "INVALID_JSON" in part.args_as_dict():
-                continue
             if not part.tool_call_id or part.tool_call_id in used:
                 part = replace(part, tool_call_id=f"call_{uuid4().hex[:12]}")
             used.add(part.tool_call_id)

@@ -14,6 +14,7 @@ from agent.runtime.message_log import MessageLog
 from agent.runtime.outcome import Outcome
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension import Pending, Suspension, digests
+from agent.suspension.seals import pack
 from agent.tools import Tool
 
 
@@ -39,31 +40,35 @@ class ResultBuilder:
         """Return the last message of a run in which the model gave no answer."""
         return ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
 
-    def seal(
+    def suspend(
         self,
         last: ModelMessage,
         tools: Iterable[Tool],
         pending: Sequence[Pending],
         limit: Limit | None,
         spent: BudgetUsed,
-    ) -> str:
-        """Return a sealed suspension with everything that resuming needs."""
-        return self._plan.seals.seal(
-            Suspension(
-                run_id=self._run_id,
-                session_id=self._log.session_id,
-                model=self._plan.connection.spec.id,
-                tools=digests(tools),
-                options=asdict(self._plan.options),
-                messages=(*self._log.messages, last),
-                pending=tuple(pending),
-                limit=limit,
-                spent=spent,
-            )
+    ) -> tuple[str, str]:
+        """Return a suspension with everything that resuming needs: sealed, and for the note of the last message."""
+        suspension = Suspension(
+            run_id=self._run_id,
+            session_id=self._log.session_id,
+            model=self._plan.connection.spec.id,
+            tools=digests(tools),
+            options=asdict(self._plan.options),
+            messages=(*self._log.messages, last),
+            pending=tuple(pending),
+            limit=limit,
+            spent=spent,
         )
+        return self._plan.seals.seal(suspension), pack(suspension)
 
-    def build(self, outcome: Outcome, last: ModelMessage, sealed: str | None, pending: Sequence[Pending]) -> RunResult:
-        """Return the result as it will be after `last` is written. A run that has not begun writes nothing."""
+    def build(
+        self, outcome: Outcome, last: ModelMessage, sealed: tuple[str, str] | None, pending: Sequence[Pending]
+    ) -> RunResult:
+        """Return the result as it will be after `last` is written. A run that has not begun writes nothing.
+
+        `sealed` is the return value of `suspend`, None for a run that is not suspended.
+        """
         written = [last] if self._log.begun else []
         added = [*self._log.added, *written]
         answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
@@ -73,9 +78,9 @@ class ResultBuilder:
             finish_reason=outcome.reason,
             text=text_of_message(answer) if answer else "",
             context=self._log.with_last(*written),
-            note=self.note(outcome),
+            note=replace(self.note(outcome), suspension=sealed[1] if sealed else ""),
             files=tuple(files_of_messages(added)),
-            suspension=sealed,
+            suspension=sealed[0] if sealed else None,
             pending=tuple(pending) if outcome.reason == "suspended" else (),
             effort=self._plan.effort,
             notes=(*self._plan.notes, *([omitted] if omitted else [])),

@@ -16,6 +16,7 @@ LONGEST_REQUESTED_SECONDS = 60.0
 _STATUSES = (408, 409, 429)
 _NEVER: tuple[ProviderErrorKind, ...] = (
     *("key", "access", "unknown_model", "quota", "context", "refusal", "unsupported", "malformed", "interrupted"),
+    "empty",
 )
 
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 from itsdangerous import BadData, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_ai.messages import ModelMessage
 
 from agent.errors import ConfigError
 from agent.history import now
@@ -153,6 +154,16 @@ def canonical(suspension: Suspension) -> bytes:
     return fix_surrogates(
         json.dumps(_plain(suspension), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     ).encode()
+
+
+def pack(suspension: Suspension) -> str:
+    """Return the record without its messages as text, for a store that has the messages and can be trusted."""
+    return canonical(replace(suspension, messages=())).decode()
+
+
+def unpack(packed: str, messages: tuple[ModelMessage, ...]) -> Suspension:
+    """Return the record that `pack` wrote, with its messages. Raises `SuspensionError` for another version."""
+    return replace(_read(packed.encode()), messages=messages)
 
 
 def _plain(suspension: Suspension) -> Any:

@@ -13,11 +13,12 @@ import builtins
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
+from typing import Any
 
 REAL, SECOND = "agent", "switchboard"
 
@@ -59,6 +60,13 @@ class _SameModule(Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # importlib has replaced it
 
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the code of the real module, which `python -m` runs."""
+        del fullname
+        spec = find_spec(self._name)
+        loader = spec and spec.loader
+        return loader.get_code(self._name) if isinstance(loader, InspectLoader) else None
+
 
 class SameModules(MetaPathFinder):
     """Finds `switchboard.x` as `agent.x`."""
@@ -93,8 +101,19 @@ class _OwnLoader(SourceFileLoader):
     """Loads a module of the project under the second name."""
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
-        super().exec_module(module)
+        self.run(module.__dict__)
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return code for `python -m`, which gives no chance to set its `__import__`: it runs the module's own code."""
+        del fullname
+        return compile("__loader__.run(globals())", self.path, "exec")
+
+    def run(self, namespace: dict[str, Any]) -> None:
+        """Run the module's own code in these globals, with an `__import__` of its own."""
+        namespace["__builtins__"] = {**vars(builtins), "__import__": _import}
+        code = super().get_code(self.name)
+        assert code is not None
+        exec(code, namespace)
 
 
 class OwnModules(MetaPathFinder):

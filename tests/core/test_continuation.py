@@ -129,6 +129,15 @@ async def test_failed_continuation_keeps_the_text(agent: Agent) -> None:
     assert unfinished_text(failed.context.messages) == cut.text
 
 
+async def test_complete_text_is_continued_with_nothing() -> None:
+    steps = [Step([Words("output_text", ["Whole."])], "length"), Step([], "stop"), Step([], "length")]
+    agent = Agent(FakeConnection(steps, replace(SPEC, prefill=True)))
+    cut = await agent.ask("Hello")
+    rest = await agent.continue_answer(cut.context)
+    assert (rest.finish_reason, rest.text, rest.note.detail) == ("stop", "", "")
+    assert (await agent.continue_answer(cut.context)).finish_reason == "error"
+
+
 async def test_only_some_servers_continue_a_text(server: Running) -> None:
     specs = load_catalog().models.values()
     assert {spec.provider for spec in specs if spec.continues} == {"vllm"}

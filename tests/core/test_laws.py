@@ -65,6 +65,7 @@ Said = tuple[str, Any]
 # --- playing scripts --------------------------------------------------------------------------------------------------
 
 
+EMPTY = ("The model returned an empty answer.", "The answer reached its maximum length before any text.")
 REASONS = {"broken": "LookupError: no luck", "slow": "took longer than 0.01 s", "no_such_tool": "no tool named"}
 
 
@@ -123,6 +124,8 @@ def expected(script: Sequence[Step], limits: Limits, *, hidden: bool = False) ->
             return [*out, ("error", "The answer broke off: the model server ended it too early.")], "error"
         if step.blocked:
             return [*out, ("error", f"The provider withheld the answer (category: {step.blocked}).")], "error"
+        if not seen:
+            return [*out, ("error", EMPTY[step.finish == "length"])], "error"
         if not calls:
             return out, cast(str, step.finish)
         out += [("tool_call", call.name) for call in calls]
@@ -158,6 +161,11 @@ def in_order_of_calls(said: list[Said]) -> list[Said]:
 @example([Step([Words("reasoning", ["\n"]), Words("output_text", [" ", "\n"])])], Limits())
 @example([Step([Words("reasoning", ["a"]), Words("output_text", ["\r", "\n\r\nb"])])], Limits())
 @example([Step([Words("reasoning", ["\n\n"]), Words("output_text", ["\n\n", "b"])])], Limits())
+@example([Step([], "stop")], Limits())
+@example([Step([], "length")], Limits())
+@example([Step([Words("output_text", [" ", "\n"])], "length")], Limits())
+@example([Step([Words("reasoning", ["Hm."])], "length")], Limits())
+@example([Step([Call("fine", "{}", "a")], "tool_call"), Step([], "stop")], Limits())
 @example([Step([], "content_filter", "safety")], Limits())
 @example([Step([], "content_filter")], Limits())
 @example([Step([], None, reason="recitation")], Limits())
@@ -171,6 +179,8 @@ def test_bubbles_are_maximal_and_complete(script: list[Step], limits: Limits) ->
 @QUICK
 @given(steps(), LIMITS)
 @example([Step([Words("reasoning", ["Hm."])], "content_filter")], Limits())
+@example([Step([Words("reasoning", ["Hm."])], "stop")], Limits())
+@example([Step([Words("reasoning", ["Hm."])], "length")], Limits())
 @example(
     [Step([Words("output_text", ["One."]), Words("reasoning", ["Hm."]), Words("output_text", ["\nTwo."])])], Limits()
 )
@@ -347,6 +357,21 @@ def test_error_is_last_and_only_in_errors(script: list[Step], limits: Limits) ->
     assert isinstance(last.message, ModelResponse)
     whole = done.run.result.finish_reason in ("stop", "length", "content_filter")
     assert (last.message.state == "complete") is whole
+
+
+@QUICK
+@given(steps(), LIMITS, st.booleans())
+@example([Step([], "stop")], Limits(), False)
+@example([Step([], "length")], Limits(), False)
+@example([Step([Call("fine", "{}", "a")], "tool_call"), Step([], "stop")], Limits(), False)
+@example([Step([Words("reasoning", ["Hm."])], "length")], Limits(), True)
+def test_no_run_ends_without_a_word(script: list[Step], limits: Limits, hidden: bool) -> None:
+    """The last step of a run that nobody stopped ends with a response: what the model said, or an error."""
+    done = played(script, limits, Options(ignore_reasoning=hidden))
+    assert done.run.result is not None
+    if done.run.result.finish_reason != "cancelled":
+        assert done.run.responses
+        assert done.run.responses[-1].type not in ("tool_call", "tool_call_result")
 
 
 # --- law 6 ------------------------------------------------------------------------------------------------------------
@@ -561,7 +586,8 @@ def test_page_shows_the_same_live_and_reloaded(
         said += spoken(over_the_wire(last))
         live_said = in_order_of_calls([shown(bubble) for bubble in bubbles if bubble.first.type != "error"])
         assert live_said == in_order_of_calls(said)
-        reasons = {"stop": "stop", "length": "length", "stop-it": "cancelled"}
+        reasons = {"stop": "stop", "length": "length"} if [*spoken(over_the_wire(last))] else {}  # else it is empty
+        reasons |= {"stop-it": "cancelled"}
         assert run.result is not None
         assert run.result.finish_reason == reasons.get(ending, "error")
         again = await page.send(

@@ -138,6 +138,8 @@ SCENES = {
     "transient": Scene("!fail 1 503 0 !text Done.", "stop", "", "", 2),
     "broken": Scene("!reset 2", "error", "broke", requests=1),
     "truncated": Scene("!length 2", "length", "The answer was cut off at its maximum length."),
+    "empty": Scene('!json [{"finish": "stop"}]', "error", "The model returned an empty answer.", requests=1),
+    "empty_truncated": Scene("!length 0", "error", "reached its maximum length before any text", requests=1),
     "withheld": Scene("!filter 2", "content_filter", "The provider withheld the answer."),
 }
 

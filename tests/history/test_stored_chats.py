@@ -1,8 +1,6 @@
 """Chats with a store and an id: continued by that id, also in another process, and never overwritten by each other."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,37 +12,14 @@ import pytest
 from agent import Agent, Approve, Chat, Endpoint, InputError, Tool, connect, tool
 from agent.errors import Conflict, HistoryError
 from agent.history import PROGRAM, HistoryStore, Record, open_store
-from agent.settings import ROOT
 from tests.conftest import becomes
-from tests.support import postgres_server, redis_servers
-from tests.support.history_stores import SERVERS
+from tests.support import stored_chats
 from tests.support.message_rules import assert_accepted
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running
+from tests.support.stored_chats import ALL, ID, SHARED, start_program
 
-ID = "customer-42"
-URLS: dict[str, Callable[[Path], str]] = {
-    "memory": lambda folder: f"memory:{folder.name}",
-    "sqlite": lambda folder: f"sqlite:///{folder}/chats.db",
-    "json": lambda folder: f"json:{folder}/chats",
-    "postgres": postgres_server.url_of,
-    "redis": redis_servers.shared_url,
-}
-
-
-def stores(*names: str) -> Any:
-    marks = {name: pytest.mark.slow if name in SERVERS else () for name in names}
-    return pytest.mark.parametrize("url", [pytest.param(name, marks=marks[name]) for name in names], indirect=True)
-
-
-ALL, SHARED = stores(*URLS), stores("sqlite", "json", "postgres", "redis")
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return URLS[getattr(request, "param", "sqlite")](tmp_path)
-
-
+url = stored_chats.url
 DELETED: list[str] = []
 
 
@@ -86,16 +61,6 @@ def in_store(url: str, work: Callable[[HistoryStore], Any]) -> Any:
             await store.aclose()
 
     return asyncio.run(look())
-
-
-def start_program(server: Running, url: str, body: str) -> "subprocess.Popen[str]":
-    """Start a program with `chat` as the chat of the test."""
-    script = f"""
-from agent import Agent, Chat
-chat = Chat(Agent("Qwen/Qwen3-8B", provider="vllm", base_url={server.base_url!r}), store={url!r}, id={ID!r})
-{body}
-"""
-    return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 # --- continued --------------------------------------------------------------------------------------------------------
@@ -275,6 +240,7 @@ class Meeting:
         yield []
 
 
+@ALL
 def test_two_resumes_at_once_make_the_call_once(open_chat: Callable[..., Chat]) -> None:
     open_chat().say('!tool delete {"name": "x"} !text Done.')
     meeting, results = Meeting(), list[Any]()

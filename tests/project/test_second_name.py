@@ -1,11 +1,14 @@
 """The package under its second name, `switchboard`, with and without other code that is called `agent`."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.clean_environments import Environment
+from tests.support.clean_environments import Distribution, Environment
 from tests.support.scripted_server import Config, Running
 
 pytestmark = pytest.mark.slow
@@ -46,6 +49,99 @@ print(
         )
         == "True True True True True agent.errors"
     )
+
+
+def test_each_stub_is_the_same_module(core: Environment, built: Distribution, tmp_path: Path) -> None:
+    stubs = [Path(name).with_suffix("") for name in built.names_in_wheel() if name.startswith("switchboard/")]
+    modules = sorted({".".join(one.parts[1:]).removesuffix("__init__").rstrip(".") for one in stubs} - {"", "py"})
+    assert {"errors", "history", "history.sqlite", "messages"} <= {*modules}
+    said = core.says(
+        f"""
+from importlib import import_module
+from importlib.util import find_spec
+from agent import AgentError
+same = 0
+for name in {modules!r}:
+    try:
+        assert find_spec(f"switchboard.{{name}}").origin == find_spec(f"agent.{{name}}").origin, name
+        module = import_module(f"agent.{{name}}")
+    except (ImportError, AgentError):  # it needs an extra
+        continue
+    assert import_module(f"switchboard.{{name}}") is module, name
+    same += 1
+print(same > 100)
+""",
+        cwd=tmp_path,
+    )
+    assert said == "True"
+
+
+TYPED = """
+from typing import assert_type
+
+import agent
+import agent.history.sqlite
+import switchboard
+import switchboard.history.sqlite
+from switchboard import errors
+from switchboard.errors import Conflict
+from switchboard.history import HistoryStore, nothing  # type: ignore[attr-defined] # pyright: ignore
+from switchboard.messages.openai import to_openai
+from switchboard.messages.prompt import to_messages
+from switchboard.nothing import Nothing  # type: ignore[import-not-found] # pyright: ignore
+
+assert_type(switchboard.history.sqlite.SqliteStore, type[agent.history.sqlite.SqliteStore])
+failure: agent.AgentError = Conflict("Changed.")
+chat: agent.Chat = switchboard.Chat(switchboard.Agent("auto"))
+store: HistoryStore | None = None
+again: switchboard.history.HistoryStore | None = store
+listed = to_openai(to_messages("Hello"))
+assert_type(listed, list[dict[str, object]])  # type: ignore[assert-type] # pyright: ignore
+number: int = errors.Conflict("Changed.")  # type: ignore[assignment] # pyright: ignore
+print(nothing, Nothing)  # pyright: ignore
+"""
+"""A program that uses modules of the second name, with slips that a checker must find."""
+
+PYRIGHT = {
+    "include": ["program.py"],
+    "typeCheckingMode": "strict",
+    "reportUnnecessaryTypeIgnoreComment": True,
+    "enableTypeIgnoreComments": False,
+}
+CHECKERS = {
+    "pyright": ("0 errors, 0 warnings", "-m", "pyright", "--pythonpath", "{python}", "-p", "."),
+    "mypy": (
+        "Success: no issues found",
+        *("-m", "mypy", "--strict", "--follow-imports", "silent", "--warn-unused-ignores"),
+        *("--cache-dir", "cache", "--config-file", "", "--python-executable", "{python}", "program.py"),
+    ),
+}
+"""What each checker says of a correct program, and its command."""
+
+
+@pytest.mark.parametrize("checker", [pytest.param(name, marks=pytest.mark.full) for name in CHECKERS])
+def test_checkers_know_modules_of_second_name(core: Environment, tmp_path: Path, checker: str) -> None:
+    (tmp_path / "program.py").write_text(TYPED)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
+    says, *command = CHECKERS[checker]
+    words = [word.format(python=core.python) for word in command]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert says in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("other", [None, *OTHERS])
+def test_second_name_runs_as_a_program(core: Environment, server: Running, tmp_path: Path, other: str | None) -> None:
+    if other is not None:
+        OTHERS[other](tmp_path)
+    done = core.run("python", "-m", "switchboard", "--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: python -m switchboard ")
+    command = [core.python, "-m", "switchboard", "--model", "Qwen/Qwen3-VL-8B-Instruct"]
+    variables = core.variables(tmp_path, VLLM_BASE_URL=server.base_url)
+    chat = subprocess.run(
+        command, cwd=tmp_path, env=variables, input="!text Here I am.\n", capture_output=True, text=True
+    )
+    assert (chat.returncode, "Here I am." in chat.stdout) == (0, True), chat.stdout + chat.stderr
 
 
 @pytest.mark.parametrize("first", ["agent", "switchboard"])

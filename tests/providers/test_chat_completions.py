@@ -313,7 +313,8 @@ async def test_white_space_alone_makes_no_bubble(connection: ChatCompletionsConn
     deltas = [{"reasoning": "\n"}, {"reasoning": " "}, {"content": " "}, {"content": "\r\n"}]
     run = Agent(connection).run("!json " + json.dumps(deltas))
     result = await run
-    assert (list(run.responses), result.text, result.finish_reason) == ([], "", "stop")
+    said = [("error", "The model returned an empty answer.")]
+    assert (dialects.bubbles(run.responses), result.text, result.finish_reason) == (said, "", "error")
     assert result.context.messages[-1].parts == []
 
 

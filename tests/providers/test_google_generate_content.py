@@ -53,6 +53,7 @@ BAD_KEY = {
     "domain": "googleapis.com",
 }
 
+EMPTY = "The model returned an empty answer."
 
 # --- what comes out of each sequence ----------------------------------------------------------------------------------
 
@@ -115,10 +116,11 @@ CASES = {
         [called(city="A"), answered("A"), ("output_text", "Hi.")],
         usage=(58, 20),
     ),
-    "nothing said": Case([reply(end())], []),
+    "nothing said": Case([reply(end())], [("error", EMPTY)], "error"),
     "no content at all": Case(
         [reply({"candidates": [{"finishReason": "STOP", "index": 0}], "usageMetadata": {"promptTokenCount": 29}})],
-        [],
+        [("error", EMPTY)],
+        "error",
         usage=None,
     ),
     "MAX_TOKENS": Case([reply(chunk(text("Once")), end("MAX_TOKENS"))], [("output_text", "Once")], "length"),

@@ -169,6 +169,13 @@ async def test_reasoning_alone_gets_a_message(page: Conversations, server: Runni
     assert server.journal()[-1]["body"]["messages"][-1] == {"role": "user", "content": PLEASE}
 
 
+@pytest.mark.parametrize("end", ["stop", "length"])
+async def test_empty_answer_can_be_tried_again(page: Conversations, end: str) -> None:
+    conversation, _ = await cut(page, f'!json [{{"finish": "{end}"}}]')
+    last = (await view_of(page, "ann", conversation)).messages[-1]
+    assert last["options"][0]["value"]["do"] == "retry"
+
+
 async def test_other_servers_get_a_message(server: Running, tmp_path: Path, store: MemoryStore) -> None:
     page = page_of(server, tmp_path, store, QWEN3)
     conversation, message = await cut(page)

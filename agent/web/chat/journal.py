@@ -87,7 +87,7 @@ class StoreJournal:
         if self.log.is_released and note.ended is not None:
             return
         try:
-            await self._save(message, self.omitted.on(note))
+            await self._save(message, self.omitted.on(replace(note, suspension="")))  # the page asks in its own way
         except BaseException as failure:
             if not self.first_write.done():
                 self.first_write.set_exception(failure)

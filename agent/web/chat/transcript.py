@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
 
 from agent.history import Entry, Note, Timings
 from agent.i18n import _
+from agent.limits import FAILURE_POLICIES
 from agent.media.store import display_name, id_of
 from agent.responses import BubbleMarker, Piece, Response, pieces_of
 from agent.web.chat.questions import Call
@@ -37,6 +38,7 @@ INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me")
 """Unicode categories of characters that show nothing alone. An unassigned one can be a new emoji."""
 BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
 """The fillers of Hangul and the empty pattern of Braille, which count as letters and symbols."""
+_EMPTY_ANSWERS = [FAILURE_POLICIES[kind].sentence for kind in ("empty", "empty_truncated")]
 NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went down before the answer was finished."))
 
 
@@ -255,6 +257,11 @@ def has_first_words(entries: Sequence[Entry], branch: Sequence[Entry]) -> bool:
 def is_unfinished(note: Note) -> bool:
     """Return True if the length limit, a failure or the end of the server cut the answer with this last note."""
     return (note.ended or NO_ENDING.ended) in CUT
+
+
+def is_failed_as_empty(note: Note | None) -> bool:
+    """Return True if the run failed because nothing of the model's answer can be shown."""
+    return note is not None and note.ended == "error" and str(note.detail) in _EMPTY_ANSWERS
 
 
 def is_prompt(entry: Entry) -> bool:

@@ -27,6 +27,7 @@ from agent.web.chat.transcript import (
     Bubble,
     Turn,
     first_part,
+    is_failed_as_empty,
     message_content,
     unanswered_tool_calls,
 )
@@ -167,7 +168,7 @@ def _button(turn: Turn) -> tuple[str, str] | None:
     """Return the label of the button under an answer and its action. Gradio shows only the last turn's button."""
     ended = turn.note.ended if turn.note is not None else None
     types = [bubble.first.type for bubble in turn.bubbles if bubble.first.type != "error"]
-    if turn.is_empty or (ended == "interrupted" and "output_text" not in types):
+    if turn.is_empty or is_failed_as_empty(turn.note) or (ended == "interrupted" and "output_text" not in types):
         return _("Try again"), "retry"
     if ended == "error" and types[-1:] != ["output_text"]:
         return None

@@ -1,0 +1,143 @@
+"""Citations of the hosted dialects: they stay with the text that they are about, in the result and in every store."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import (
+    Citation,
+    ContentCitationAnchor,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    WebCitationSource,
+)
+
+from agent import Agent, Context, Endpoint, connect
+from agent.history import Entry, Record
+from agent.history.codec import dump_entries, load_entries
+from agent.models.catalog import load_catalog
+from agent.responses import finalize
+from agent.result import RunResult
+from agent.transfer.portable import renewed
+from tests.support import dialects
+from tests.support.dialect_server import Playing, Reply
+from tests.support.replies import anthropic_messages as messages
+from tests.support.replies import google_generate_content as generate
+from tests.support.replies import openai_responses as responses
+
+URL, TITLE = "https://example.org/rain", "Rain"
+LINK = f"[example.org]({URL})"
+running_server, server = dialects.running_server, dialects.server
+
+
+def openai(text: str, *annotations: dict[str, Any]) -> Reply:
+    """Return a reply of the Responses API with annotations."""
+    events = responses.text(text)
+    done = next(one for one in events if one["type"] == "response.content_part.done")
+    done["part"]["annotations"] = list(annotations)
+    added = [
+        responses.event(
+            "response.output_text.annotation.added",
+            item_id="msg_1",
+            output_index=1,
+            content_index=0,
+            annotation_index=number,
+            annotation=one,
+        )
+        for number, one in enumerate(annotations)
+    ]
+    at = next(number for number, one in enumerate(events) if one["type"] == "response.output_text.done")
+    return responses.reply(responses.created(), events[:at], added, events[at:], responses.completed())
+
+
+def link(text: str, url: str = URL, at: int | None = None) -> dict[str, Any]:
+    start = text.index(LINK) if at is None else at
+    where = {"start_index": start, "end_index": start + len(LINK)}
+    return {"type": "url_citation", "url": url, "title": TITLE, **where}
+
+
+def anthropic() -> Reply:
+    found = {"type": "web_search_result_location", "url": URL, "title": TITLE, "cited_text": "It rained."}
+    cited = messages.delta(1, type="citations_delta", citation={**found, "encrypted_index": "Eo8B"})
+    opened, *words, closed = messages.text(1, "it rained.")
+    return messages.reply(
+        messages.begin(), messages.text(0, "Yes: "), [opened, cited, *words, closed], messages.ends("end_turn")
+    )
+
+
+def google(text: str, cited: str) -> Reply:
+    last = generate.end()
+    start = len(text[: text.index(cited)].encode())
+    last["candidates"][0]["groundingMetadata"] = {
+        "groundingChunks": [{"web": {"uri": URL, "title": TITLE}}],
+        "groundingSupports": [
+            {
+                "segment": {"startIndex": start, "endIndex": start + len(cited.encode()), "text": cited},
+                "groundingChunkIndices": [0],
+            }
+        ],
+    }
+    return generate.reply(generate.chunk(generate.text(text)), last)
+
+
+async def ask(server: Playing, model: str, path: str, replies: Sequence[Reply]) -> RunResult:
+    server.play(*replies)
+    async with Agent(connect(load_catalog().find(model), Endpoint(server.url + path, "a-key"))) as agent:
+        return (await agent.ask("Did it rain?")).checked()
+
+
+WET = f"Köln was wet 👋 {LINK}."
+CASES = {
+    "responses": ("openai:gpt-6-luna", "/v1", openai(WET, link(WET)), LINK),
+    "messages": ("anthropic:claude-sonnet-5-5", "", anthropic(), "it rained."),
+    "generate": ("google:gemini-3.8-flash", "", google("Köln: it rained. Yes.", "it rained."), "it rained."),
+}
+
+
+@pytest.mark.parametrize("dialect", CASES)
+async def test_citation_points_at_its_text(server: Playing, dialect: str) -> None:
+    model, path, reply, about = CASES[dialect]
+    result = await ask(server, model, path, [reply])
+    [citation] = result.citations
+    [source] = citation.sources
+    assert isinstance(source, WebCitationSource)
+    assert (source.url, source.title) == (URL, TITLE)
+    assert citation.anchor is not None
+    assert result.text[citation.anchor.start : citation.anchor.end] == about
+    question, answer = (Entry(parent_id=None, message=one) for one in result.context.messages)
+    entries = [question, replace(answer, parent_id=question.id)]
+    imported = renewed(Record(owner="ann", head_id=answer.id), entries, lambda _: None)
+    for again in (load_entries(dump_entries(entries)), imported.entries):
+        kept = Context(messages=tuple(one.message for one in again))
+        assert replace(result, context=kept).citations == result.citations
+    assert result.dropped_citations == 0
+
+
+async def test_citation_that_points_nowhere_is_counted(server: Playing) -> None:
+    reply = openai(WET, link(WET), link(WET, "javascript:alert(1)"), link(WET, ""))
+    result = await ask(server, "openai:gpt-6-luna", "/v1", [reply])
+    assert len(result.citations) == 1
+    assert result.dropped_citations == 2
+
+
+def cited(text: str, start: int, end: int) -> TextPart:
+    source = WebCitationSource(url=URL)
+    return TextPart(text, citations=[Citation([source], anchor=ContentCitationAnchor(start=start, end=end))])
+
+
+def test_citation_moves_with_trimmed_text() -> None:
+    response = ModelResponse([ThinkingPart("Hm."), cited("\n\nRain.", 2, 6)])
+    kept = finalize(response, state="complete")
+    part = kept.parts[-1]
+    assert isinstance(part, TextPart)
+    assert part.citations == cited("Rain.", 0, 4).citations
+    assert finalize(kept, state="complete") == kept
+
+
+@pytest.mark.parametrize("part", [cited("\nRain.", 0, 3), cited("Rain.", 2, 9)], ids=["trimmed", "past the end"])
+def test_citation_of_no_text_is_dropped(part: TextPart) -> None:
+    kept = finalize(ModelResponse([ThinkingPart("Hm."), part]), state="complete")
+    assert kept.parts[-1] == TextPart("Rain.")
+    assert kept.metadata == {"dropped_citations": 1}
