@@ -22,6 +22,12 @@ def call_title(name: str, failure: str | None, translator: Translator) -> str:
     return failed_title(failed)
 
 
+def waiting_title(name: str, translator: Translator) -> str:
+    """Return the title of a call that waits for the visitor. `steps.js` never hides it."""
+    title = translator(_("{name} · waiting for you", name=_literal(readable_name(name))))
+    return f'<span class="waits">{title}</span>'
+
+
 def readable_name(name: str) -> str:
     """Return the name of a tool as words, for example "Convert units" for `convert_units`."""
     words = " ".join(name.replace("_", " ").split())
