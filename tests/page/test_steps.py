@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -21,7 +22,7 @@ ROUGH = ".thought-group .arrow:not([inert]), .thought-group .title:not([aria-exp
 WATCH_PLACES = """() => {
   window.lefts = new Set();
   const look = () => {
-    const text = [...document.querySelectorAll("#running .message-content h2")].find((one) => one.textContent.includes("word0 "));
+    const text = document.querySelector("#running .message-content h2");
     if (text) window.lefts.add(Math.round(text.getBoundingClientRect().left));
     requestAnimationFrame(() => setTimeout(look)); // as it was drawn
   };
@@ -90,7 +91,7 @@ def test_rows_have_32_pixels(visitor: Visitor) -> None:
     rows(visitor).click()
     expect(steps(visitor)).to_have_count(3)
     tops = [title.bounding_box() for title in [*rows(visitor).all(), *steps(visitor).all()]]
-    heights = [after["y"] - before["y"] for before, after in zip(tops, tops[1:], strict=False) if before and after]
+    heights = [after["y"] - before["y"] for before, after in pairwise(tops) if before and after]
     assert heights == [32, 32, 32]
 
 

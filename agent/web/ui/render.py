@@ -20,6 +20,7 @@ from agent.i18n import _, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
+from agent.transfer.steps import failure_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.transcript import (
     CUT,
@@ -33,7 +34,7 @@ from agent.web.chat.transcript import (
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.formulas import FormulaMarker
 from agent.web.ui.timeline import duration_so_far, with_timelines
-from agent.web.ui.tool_titles import call_title, failed_title, failure_reason, waiting_title
+from agent.web.ui.tool_titles import call_title, failed_title, waiting_title
 
 WireMessage = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """Puts a row before steps of an answer that follow one another: "Thought 2.7 s · 4 tools · 1 failed".
 
-A step is a thought, or a tool call with its result. The row is a message of its own, so that each step keeps its bubble.
+A step is a thought, or a tool call with its result. The row is a message of its own, so that a step keeps its bubble.
 `steps.js` shows and hides the steps of a row.
 """
 
@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from agent.i18n import _, ngettext
+from agent.i18n import _
 from agent.i18n.translator import Translator
+from agent.transfer.steps import LEAST_STEPS, steps_name
 from agent.web.chat.transcript import Bubble, Turn, call_id
 
-LEAST_STEPS = 2
-"""A single step is a row already."""
 Rendered = tuple[Bubble, dict[str, Any]]
 """A message, and the bubble that it shows."""
 
@@ -52,20 +51,14 @@ def _row(steps: Sequence[Rendered], failed: set[str], translator: Translator, *,
     thoughts = [message for bubble, message in steps if bubble.first.type == "reasoning"]
     calls = {call_id(bubble) for bubble, _message in steps if bubble.first.type != "reasoning"}
     seconds = sum(message["metadata"].get("duration", 0.0) for message in thoughts)
-    parts: list[str] = []
-    if goes_on:
-        parts.append(translator(_("Working")))
-    elif thoughts:
-        thought = _("Thought {seconds} s", seconds=f"{seconds:.1f}") if seconds else _("Thought")
-        parts.append(translator(thought))
-    if calls:
-        parts.append(translator(ngettext("{count} tool", "{count} tools", len(calls))))
     lost = len(calls & failed)
-    sentence = translator(ngettext("{count} failed", "{count} failed", lost))
-    shown = [*parts, f'<span class="some-failed">{sentence}</span>'] if lost else parts
+    parts = steps_name(0 if goes_on else len(thoughts), len(calls), lost, translator, seconds=seconds)
+    if goes_on:
+        parts.insert(0, translator(_("Working")))
+    shown = [*parts[:-1], f'<span class="some-failed">{parts[-1]}</span>'] if lost else parts
     # Gradio's sanitizer keeps no other attribute than the class. `steps.js` reads the number.
     title = f'<span class="steps of-{_rows(steps)}">{" · ".join(shown)}</span>'
     metadata: dict[str, Any] = {"title": title, "status": "pending" if goes_on else "done", "steps": True}
     # The text is the name of the message for screen readers. `steps.css` hides it below the title.
-    content = [{"type": "text", "text": " · ".join([*parts, sentence] if lost else parts)}]
+    content = [{"type": "text", "text": " · ".join(parts)}]
     return {"role": "assistant", "metadata": metadata, "content": content, "options": None}
