@@ -40,7 +40,7 @@ class Block:
     """A block of the document. `user` and `model` are headings before what they wrote.
 
     `title` is the name of a model, tool or file. `file` is the id of a stored file. A text `joins` the block before it
-    if it is the next piece of the same text.
+    if it is the next piece of the same text. `is_failed`: it is the result of a tool that failed.
     """
 
     type: BlockType
@@ -48,6 +48,7 @@ class Block:
     title: str = ""
     file: str = ""
     joins: bool = False
+    is_failed: bool = False
 
 
 def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> str:
@@ -125,7 +126,8 @@ def _response_blocks(response: Response) -> Iterator[Block]:
             arguments = json.dumps(content["arguments"], ensure_ascii=False, indent=2, default=str)
             yield Block(type="call", text=arguments, title=str(content["name"]))
         case "tool_call_result":
-            yield Block(type="result", text=str(content["content"]), title=str(content["name"]))
+            failed = bool(content["is_error"])
+            yield Block(type="result", text=str(content["content"]), title=str(content["name"]), is_failed=failed)
             for item in content.get("files", ()):
                 yield from _linked(item)
         case "error":

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -22,6 +23,7 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.transfer.document import DELETED, REASONING, RESULT, Block
+from agent.transfer.steps import LEAST_STEPS, failure_reason, steps_name
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
@@ -43,6 +45,7 @@ POLICY = "; ".join(
 )
 SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/avif")
 """The pictures that every browser shows."""
+STEPS = ("reasoning", "call", "result")
 LINKS = ("http", "https", "mailto")
 PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)
@@ -127,16 +130,20 @@ async def to_html(
     """Yield the page, piece by piece."""
     yield page_head(title, subtitle, translator, frame)
     markdown, opened = _markdown(), False
-    for block in blocks:
-        if block.type in ("user", "model"):
-            yield "</section>\n" if opened else ""
-            yield f'<section class="{block.type}">\n<h2>{escape(block.title)}</h2>\n'
-            opened = True
-        elif block.type == "file":
-            async for piece in _file(block, file_url, translator):
-                yield piece
-        else:
-            yield await asyncio.to_thread(_block, block, markdown, translator)
+    for is_steps, group in groupby(blocks, key=lambda block: block.type in STEPS):
+        if is_steps:
+            yield await asyncio.to_thread(_steps, [*group], markdown, translator)
+            continue
+        for block in group:
+            if block.type in ("user", "model"):
+                yield "</section>\n" if opened else ""
+                yield f'<section class="{block.type}">\n<h2>{escape(block.title)}</h2>\n'
+                opened = True
+            elif block.type == "file":
+                async for piece in _file(block, file_url, translator):
+                    yield piece
+            else:
+                yield await asyncio.to_thread(_block, block, markdown, translator)
     yield ("</section>\n" if opened else "") + PAGE_END
 
 
@@ -160,6 +167,19 @@ def page_head(title: str, subtitle: str, translator: Translator, frame: Frame = 
     )
 
 
+def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator) -> str:
+    """Return steps that follow one another, folded into one. Failures stay visible, with their reason."""
+    results = [block for block in blocks if block.type == "result"]
+    thoughts = sum(block.type == "reasoning" for block in blocks)
+    tools = max(sum(block.type == "call" for block in blocks), len(results))
+    shown = [_block(block, markdown, translator) for block in blocks if not block.is_failed]
+    failed = [_block(block, markdown, translator) for block in results if block.is_failed]
+    if thoughts + tools < LEAST_STEPS:
+        return "".join(shown + failed)
+    name = " · ".join(steps_name(thoughts, tools, len(failed), translator))
+    return _fold(name, "".join(shown)) + "".join(failed)
+
+
 def _block(block: Block, markdown: MarkdownIt, translator: Translator) -> str:
     text = escape(block.text.strip("\n"))
     match block.type:
@@ -169,6 +189,9 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator) -> str:
             return _fold(translator(REASONING), _text(block, markdown))
         case "call":
             return _fold(block.title, f"<pre>{text}</pre>")
+        case "result" if block.is_failed:
+            why = _("{name} · failed: {why}", name=block.title, why=failure_reason(block.text))
+            return f'<details class="problem"><summary>{escape(translator(why))}</summary><pre>{text}</pre></details>\n'
         case "result":
             return _fold(f"{translator(RESULT)}: {block.title}", f"<pre>{text}</pre>")
         case "extracted":

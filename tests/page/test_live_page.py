@@ -42,7 +42,7 @@ SCENES = [
     "!reasoning Let me think. !text **Bold**, `code` and a [link](https://example.org).",
     "!text ```python\\nprint(1)\\n```\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n- one\\n- two\\n\\n$$x^2$$",
     '!text First. !tools nap {"seconds": 0.1} nap {"seconds": 0.2} !reasoning And now? !text Done.',
-    '!tool nap {"seconds": "soon"} !text It failed.',
+    '!reasoning Hm. !tools nap {"seconds": "soon"} nap {"seconds": 0.1} !text It failed.',
     "!tokens 700 @2000",
     "!pace 20 !text From $5 to $9, and $x^2 + \U0001f600 y_1$ is a formula, \U0001f600 $z$ too.",
     "!text Half of it !status 500",
@@ -52,7 +52,7 @@ SCENES = [
     "!tokens 10000 @5000",
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
-PICTURED = [scene for scene in SCENES if re.search("print|First|make", scene)]
+PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
 REFRESH_ID = 'window.gradio_config.components.find(({ props }) => props.elem_id === "refresh").id'
 LOADED = "[...document.images].every((image) => image.complete)"
 

@@ -185,6 +185,30 @@ async def test_deleted_attachment_is_said(tmp_path: Path) -> None:
         assert "An attachment that was deleted." in data.decode()
 
 
+async def test_steps_are_one_fold_and_failures_are_seen(tmp_path: Path) -> None:
+    calls = [ToolCallPart("set_timer", {"minutes": minutes}, str(minutes)) for minutes in (45, -1)]
+    results = [
+        ToolReturnPart("set_timer", "ringing", "45"),
+        ToolReturnPart("set_timer", "ValueError: <b>no</b> such time.", "-1", outcome="failed"),
+    ]
+    steps = [ModelResponse([ThinkingPart("Hm."), *calls]), ModelRequest(results)]
+    answers = [
+        *steps,
+        ModelResponse([TextPart("Between."), ThinkingPart("Alone.")]),
+        ModelResponse([TextPart("Done.")]),
+    ]
+    exporter, record = await exporter_of(tmp_path, [prompt("Go"), *answers])
+    page = await text_of(await exporter.one(record.id, "html"))
+    first, _, rest = page.partition("Between.")
+    assert first.count("<summary>") == 6
+    assert "<details><summary>Thought · 2 tools · 1 failed</summary><details>" in first
+    failed = (
+        '</details>\n</details>\n<details class="problem"><summary>set_timer · failed: &lt;b&gt;no&lt;/b&gt; such time'
+    )
+    assert failed in first, "the failure is beside the fold"
+    assert rest.count("<summary>") == 1, "a single step is no series"
+
+
 async def page_of(folder: Path) -> Path:
     """Write the page of a conversation with every kind of block and hostile texts."""
     exporter, record = await exporter_of(folder, [*everything(), prompt(HOSTILE), *everything()[-1:]])

@@ -112,13 +112,16 @@ def test_failed_call_shows_in_title() -> None:
         shown = render_turn(turn_of(prompt, *messages, ended=ended))
         return [html.unescape(one["metadata"]["title"]) for one in shown if "title" in (one["metadata"] or {})]
 
-    first, second, nested = titles(calls, failed, ended="stop")
+    row, first, second, nested = titles(calls, failed, ended="stop")
+    assert row == '<span class="steps of-2">2 tools · <span class="some-failed">2 failed</span></span>'
     assert first.startswith('<span class="failed">Send · failed: nobody is here at all')
     assert first.endswith("…</span>")
     assert nested == '<span class="failed">Failed</span>'
     assert second == '<span class="failed">[x](y) · interrupted</span>'
-    assert titles(calls, ended="suspended") == ["Send", "[x](y)"]
-    plain = render_turn(turn_of(prompt, calls, ended="suspended"))[2]["metadata"]["title"]
+    row, *waiting = titles(calls, ended="suspended")
+    assert row == '<span class="steps of-2">2 tools</span>'
+    assert waiting == [f'<span class="waits">{name} · waiting for you</span>' for name in ("Send", "[x](y)")]
+    plain = render_turn(turn_of(prompt, calls, ended="suspended"))[3]["metadata"]["title"]
     assert not set("[]()") & set(plain)
 
 

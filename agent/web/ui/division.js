@@ -33,7 +33,7 @@
     let first = Math.max(written.length - 1, 0);
     while (first > 0 && written[first].content[0]?.text?.startsWith('<div class="')) first--; // what follows a text
     if (written[first]?.role === "user") return first + 1;
-    const called = written.findIndex(({ metadata }) => metadata?.status === "pending");
+    const called = written.findIndex(({ metadata }) => metadata?.status === "pending" && !metadata.steps);
     if (called >= 0) first = Math.min(first, called);
     for (let n = written.length - 1; n >= first; n--) {
       const parent = written[n].metadata?.parent_id;

@@ -1,19 +1,42 @@
 // Gives a turn that has ended to the first chatbot, which shows it like a stored one.
 ({ $, frame, division }) => {
-  // A message that moves to another chatbot is drawn anew. Folds that the visitor opened or closed are turned again.
-  const folds = (chatbots) => [...document.querySelectorAll(`#chat ${chatbots} .thought-group .title`)];
+  // A message that moves to another chatbot is drawn anew. Folds that the visitor opened or closed are turned again. Each
+  // has a name that stays when a row comes before the steps of a timeline, or a fold inside another one is drawn.
+  const isInner = (title) => Boolean(title.closest(".children"));
+  const titles = (chatbots) => [...document.querySelectorAll(`#chat ${chatbots} .thought-group > .title`)];
+  const named = (titles) => {
+    const folds = new Map();
+    let steps = 0, inner = 0;
+    for (const title of titles) {
+      if (isInner(title)) folds.set(`${steps}.${++inner}`, title);
+      else if ($(".steps", title)) folds.set(`row ${steps + 1}`, title);
+      else folds.set(`${++steps}`, title);
+      if (!isInner(title)) inner = 0;
+    }
+    return folds;
+  };
+  const ofTurn = (count) => { // the first chatbot has all turns, and the last one is this turn
+    const all = titles("> .block"), outer = all.filter((title) => !isInner(title));
+    return count ? named(all.slice(all.indexOf(outer.at(-count)))) : new Map();
+  };
+  const running = () => named(titles("#running"));
   const isOpen = (title) => title.classList.contains("expanded");
-  const turned = (titles) =>
-    titles.map((title) => (isOpen(title) === Boolean($(".loading-spinner", title)) ? undefined : isOpen(title)));
-  const turn = async (titles, wanted) => {
-    const wrong = [...wanted.entries()].filter(([n, open]) => open !== undefined && titles[n] && open !== isOpen(titles[n]));
-    for (const [n] of wrong) titles[n].click();
+  const turned = (folds) =>
+    new Map([...folds].map(([name, title]) => [name, isOpen(title) === Boolean($(".loading-spinner", title)) ? undefined : isOpen(title)]));
+  const turnOnce = async (folds, wanted) => {
+    const wrong = [...folds].filter(([name, title]) => (wanted.get(name) ?? isOpen(title)) !== isOpen(title)).map(([, title]) => title);
+    for (const title of wrong) title.click();
     for (let frames = 0; wrong.length && frames < 3; frames++) { // Gradio slides them open, from the next frame on
-      for (const [n] of wrong) {
-        for (const sliding of titles[n].parentElement.getAnimations({ subtree: true })) sliding.finish();
+      for (const title of wrong) {
+        for (const sliding of title.parentElement.getAnimations({ subtree: true })) sliding.finish();
       }
       await frame();
     }
+    return wrong.length > 0;
+  };
+  // A fold inside another one is there once that one is open.
+  const turn = async (read, wanted) => {
+    if (await turnOnce(read(), wanted)) await turnOnce(read(), wanted);
   };
   // Gradio draws a text some time after its message. No text stays empty.
   const drawnFully = async (texts, is) => {
@@ -32,9 +55,10 @@
   // has it show messages of the turn, and `goesOn` says whether the page still shows this conversation.
   const handOver = async (messages, show, goesOn) => {
     const first = $("#chat > .block"), texts = first.getElementsByClassName("md"), seams = first.getElementsByClassName("seam");
-    const wanted = turned(folds("#running")), count = texts.length;
+    const outer = titles("#running").filter((title) => !isInner(title)).length;
+    const wanted = turned(running()), isTurned = [...wanted.values()].some((open) => open !== undefined), count = texts.length;
     const stages = document.hidden ? [] : division.stages(messages);
-    const late = stages.length || wanted.some((open) => open !== undefined) || /\$\$|\\[[(]|\u2063/.test(JSON.stringify(messages));
+    const late = stages.length || isTurned || /\$\$|\\[[(]|\u2063/.test(JSON.stringify(messages));
     if (!late) return;
     first.style.setProperty("--shown", `${first.offsetHeight}px`);
     $("#chat").toggleAttribute("data-ending", true);
@@ -48,8 +72,8 @@
     show(messages);
     await pause();
     await drawnFully(texts, () => texts.length > count && !seams.length);
-    if (goesOn()) await turn(folds("> .block").slice(-wanted.length || Infinity), wanted);
-    if (wanted.some(Boolean)) await drawnFully(texts, () => true);
+    if (goesOn()) await turn(() => ofTurn(outer), wanted);
+    if (isTurned) await drawnFully(texts, () => true);
     await frame(); // what was drawn last has a frame of its own
     if (!goesOn()) return;
     reveal();
@@ -58,8 +82,8 @@
   };
   // Keeps the folds of the answer as the visitor turned them while it is drawn.
   const keepFolds = () => {
-    const wanted = turned(folds("#running"));
-    requestAnimationFrame(() => turn(folds("#running"), wanted));
+    const wanted = turned(running());
+    requestAnimationFrame(() => turn(running, wanted));
   };
   return { handOver, keepFolds, reveal };
 }

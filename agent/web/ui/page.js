@@ -224,7 +224,7 @@
         title.removeAttribute("data-seconds");
       }
     }
-    for (const spinner of last("#chat .bot-row")?.querySelectorAll(".title .loading-spinner") ?? []) {
+    for (const spinner of document.querySelectorAll("#running .title .loading-spinner")) {
       const title = spinner.closest(".title");
       // The time before this page began to watch is in Gradio's own element, which is hidden meanwhile.
       title.dataset.since ??= Date.now() - 1000 * parseFloat($(".duration", title)?.textContent.match(/[\d.]+/)?.[0] ?? 0);
@@ -293,7 +293,8 @@
       const id = all[first - 1]?.metadata.id;
       if (id !== asked) [asked, told, failed] = [id, [], new Set()];
       const news = [];
-      for (const [number, { role, metadata, content }] of all.slice(first).entries()) {
+      const turn = all.slice(first).filter(({ metadata }) => !metadata?.steps); // their steps are spoken
+      for (const [number, { role, metadata, content }] of turn.entries()) {
         if (role === "user" || metadata?.parent_id) continue;
         const written = (content[0]?.text ?? "").replaceAll("\u2063", "");
         const fold = metadata?.title, fails = /class="failed"/.test(fold);
@@ -303,7 +304,7 @@
         if (fails) failed.add(number);
         const plain = fold || /class="(?:caption|waiting)"/.test(written) ? "" : written.replace(/<[^>]*>/g, " ");
         const from = told[number] ?? 0;
-        const to = busy && first + number === all.length - 1 ? from + sentences(plain.slice(from)) : plain.length;
+        const to = busy && number === turn.length - 1 ? from + sentences(plain.slice(from)) : plain.length;
         if (to > from) news.push(aloud(plain.slice(from, to)));
         told[number] = Math.max(from, to);
       }

@@ -21,6 +21,7 @@ SCRIPTS = (
     "share",
     "live",
     "page",
+    "steps",
     "composer",
     "address",
     "attach",

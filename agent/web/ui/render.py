@@ -20,6 +20,7 @@ from agent.i18n import _, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
+from agent.transfer.steps import failure_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.transcript import (
     CUT,
@@ -33,7 +34,8 @@ from agent.web.chat.transcript import (
 )
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.formulas import FormulaMarker
-from agent.web.ui.tool_titles import call_title, failed_title, failure_reason
+from agent.web.ui.timeline import duration_so_far, with_timelines
+from agent.web.ui.tool_titles import call_title, failed_title, waiting_title
 
 WireMessage = dict[str, Any]
 
@@ -85,7 +87,8 @@ class _Answer:
     def render(self) -> list[WireMessage]:
         """Return the messages of all bubbles."""
         bubbles = enumerate(self._turn.bubbles)
-        return [message for number, bubble in bubbles for message in self._bubble(bubble, number)]
+        messages = [(bubble, message) for number, bubble in bubbles for message in self._bubble(bubble, number)]
+        return with_timelines(messages, self._turn, set(self._failures), self._translator)
 
     def _bubble(self, bubble: Bubble, number: int) -> list[WireMessage]:
         match bubble.first.type:
@@ -109,7 +112,7 @@ class _Answer:
         running = self._turn.note is None and bubble is self._turn.bubbles[-1]
         metadata: WireMessage = {"title": self._translator(_("Reasoning")), "status": "pending" if running else "done"}
         if running:
-            metadata |= _duration_so_far(bubble, self._turn)
+            metadata |= duration_so_far(bubble, self._turn)
         elif self._seconds:
             metadata["duration"] = round(self._seconds.pop(0), 1)
         return _assistant(self._formulas.mark(bubble.text, number), metadata)
@@ -127,10 +130,14 @@ class _Answer:
         id_, name = bubble.content["id"], bubble.content["name"]
         self._open_calls.add(id_)
         running = self._turn.note is None and id_ in self._unanswered
-        title = call_title(name, self._failures.get(id_), self._translator)
+        waits = self._turn.replies is not None and id_ in self._unanswered
+        if waits:
+            title = waiting_title(name, self._translator)
+        else:
+            title = call_title(name, self._failures.get(id_), self._translator)
         metadata: WireMessage = {"title": title, "id": id_, "status": "pending" if running else "done"}
         if running:
-            metadata |= _duration_so_far(bubble, self._turn)
+            metadata |= duration_so_far(bubble, self._turn)
         return _assistant(_code(bubble.content["arguments"]), metadata)
 
     def _result(self, result: Call) -> list[WireMessage]:
@@ -217,12 +224,6 @@ def _failures(turn: Turn) -> dict[str, str]:
     reasons = {one["id"]: failure_reason(str(one["content"])) for one in results if one["is_error"]}
     lost = unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
     return {call["id"]: "" for call in lost} | reasons
-
-
-def _duration_so_far(bubble: Bubble, turn: Turn) -> WireMessage:
-    """Return the duration before the page began to watch. The page counts on from there."""
-    before = turn.watched_since - bubble.began
-    return {"duration": round(before, 1)} if before >= 0.1 else {}
 
 
 def _user_parts(entry: Entry, translator: Translator) -> list[WireMessage]:

@@ -60,6 +60,7 @@ STYLES = (
     "queue.css",
     "prompts.css",
     "blocks.css",
+    "steps.css",
     "print.css",
 )
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")

@@ -5,9 +5,6 @@ import re
 from agent.i18n import _
 from agent.i18n.translator import Translator
 
-REASON_LENGTH = 80
-"""The most characters of a tool's error in the title of its call."""
-
 
 def call_title(name: str, failure: str | None, translator: Translator) -> str:
     """Return a title with the tool's name. `failure` is the reason of a failed call, or "" if it has no result."""
@@ -22,6 +19,12 @@ def call_title(name: str, failure: str | None, translator: Translator) -> str:
     return failed_title(failed)
 
 
+def waiting_title(name: str, translator: Translator) -> str:
+    """Return the title of a call that waits for the visitor. `steps.js` never hides it."""
+    title = translator(_("{name} · waiting for you", name=_literal(readable_name(name))))
+    return f'<span class="waits">{title}</span>'
+
+
 def readable_name(name: str) -> str:
     """Return the name of a tool as words, for example "Convert units" for `convert_units`."""
     words = " ".join(name.replace("_", " ").split())
@@ -31,13 +34,6 @@ def readable_name(name: str) -> str:
 def failed_title(title: str) -> str:
     """Mark a title as a failure. `page.css` shows it with an icon."""
     return f'<span class="failed">{title}</span>'
-
-
-def failure_reason(error: str) -> str:
-    """Return the first line of a tool's error, short enough for a title."""
-    # The text of a tool's ValueError is written for people; the name of its class is not.
-    line = " ".join(error.strip().partition("\n")[0].removeprefix("ValueError: ").split()).removesuffix(".")
-    return line if len(line) <= REASON_LENGTH else line[: REASON_LENGTH - 1].rstrip() + "…"
 
 
 def _literal(text: str) -> str:

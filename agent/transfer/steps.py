@@ -1,0 +1,32 @@
+"""Names a series of thoughts and tool calls with their results: "Thought 2.7 s · 4 tools · 1 failed"."""
+
+from agent.i18n import _, ngettext
+from agent.i18n.translator import Translator
+
+LEAST_STEPS = 2
+"""The steps of a series. A single step is shown alone."""
+REASON_LENGTH = 80
+"""The most characters of a tool's error in the title of its call."""
+
+
+def steps_name(thoughts: int, tools: int, failed: int, translator: Translator, *, seconds: float = 0.0) -> list[str]:
+    """Return the parts of the name. The last one counts the failed tools, if there are any.
+
+    `seconds` is how long the model has thought, 0 if that is not known.
+    """
+    parts: list[str] = []
+    if thoughts:
+        thought = _("Thought {seconds} s", seconds=f"{seconds:.1f}") if seconds else _("Thought")
+        parts.append(translator(thought))
+    if tools:
+        parts.append(translator(ngettext("{count} tool", "{count} tools", tools)))
+    if failed:
+        parts.append(translator(ngettext("{count} failed", "{count} failed", failed)))
+    return parts
+
+
+def failure_reason(error: str) -> str:
+    """Return the first line of a tool's error, short enough for a title."""
+    # The text of a tool's ValueError is written for people; the name of its class is not.
+    line = " ".join(error.strip().partition("\n")[0].removeprefix("ValueError: ").split()).removesuffix(".")
+    return line if len(line) <= REASON_LENGTH else line[: REASON_LENGTH - 1].rstrip() + "…"

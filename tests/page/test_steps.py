@@ -1,0 +1,207 @@
+"""Steps of an answer (thoughts and tools) are a timeline below one row, live and after a reload."""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import CONFIG, App, Visitor
+from tests.peers.axe import violations
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+NAP = '"tests.support.slow_tools:nap"'
+STEPS = '!reasoning Two sums. !tool calculate {"expression": "17+25"} !tool calculate {"expression": "17+"}'
+LONG_NAP = '!tool nap {"seconds": 50}'
+FAILED = "Calculate · failed: '17+' is not an arithmetic expression"
+ROUGH = ".thought-group .arrow:not([inert]), .thought-group .title:not([aria-expanded])"
+"""What page.js has not mended yet."""
+WATCH_PLACES = """() => {
+  window.lefts = new Set();
+  const look = () => {
+    const text = document.querySelector("#running .message-content h2");
+    if (text) window.lefts.add(Math.round(text.getBoundingClientRect().left));
+    requestAnimationFrame(() => setTimeout(look)); // as it was drawn
+  };
+  look();
+}"""
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App]) -> App:
+    return start_app(CONFIG.replace(NAP, f'{NAP}, "tests.support.asking_tools:send"'))
+
+
+@pytest.fixture
+def visitor(own: App, visit: Visit) -> Visitor:
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    return visitor
+
+
+def rows(visitor: Visitor) -> Locator:
+    """Return the rows that show and hide steps."""
+    return visitor.chat.locator(".title:has(.steps)")
+
+
+def steps(visitor: Visitor) -> Locator:
+    """Return the titles of the steps that can be seen."""
+    return visitor.chat.locator(".message[data-step]:visible > * > .thought-group > .title")
+
+
+def is_open(row: Locator, state: bool) -> None:
+    expect(row).to_have_attribute("aria-expanded", str(state).lower())
+
+
+def test_timeline_is_open_until_text_begins(visitor: Visitor) -> None:
+    visitor.page.evaluate(WATCH_PLACES)
+    visitor.say(f'{STEPS} !tool nap {{"seconds": 10}} !think 40 @20 !tokens 60 @30')
+    row = rows(visitor)
+    expect(row.locator(".steps")).to_have_text("Working · 3 tools · 1 failed")
+    is_open(row, True)
+    expect(row).to_have_attribute("data-seconds", re.compile(r"^\d+ s$"))
+    expect(steps(visitor)).to_have_count(4)
+    expect(steps(visitor).last).to_contain_text("Nap")
+    visitor.shot("steps-running")
+    expect(visitor.chat).to_contain_text("word20")
+    is_open(row, False)
+    expect(steps(visitor)).to_have_text([FAILED])
+    visitor.shot("steps-folded-while-text-is-written")
+    visitor.idle()
+    expect(row.locator(".steps")).to_have_text(re.compile(r"^Thought \d+\.\d s · 3 tools · 1 failed$"))
+    lefts = visitor.page.evaluate("[...window.lefts]")
+    assert len(lefts) <= 1, f"the text moved to the side: {lefts}"
+    said = row.inner_text()
+    for _ in range(2):
+        is_open(row, False)
+        expect(steps(visitor)).to_have_text([FAILED])
+        row.click()
+        is_open(row, True)
+        expect(steps(visitor)).to_have_count(5)
+        visitor.shot("steps-open")
+        visitor.reload()
+        expect(row).to_have_text(said, use_inner_text=True)
+
+
+def test_rows_have_32_pixels(visitor: Visitor) -> None:
+    visitor.ask(f"{STEPS} !text Done.")
+    rows(visitor).click()
+    expect(steps(visitor)).to_have_count(3)
+    tops = [title.bounding_box() for title in [*rows(visitor).all(), *steps(visitor).all()]]
+    heights = [after["y"] - before["y"] for before, after in pairwise(tops) if before and after]
+    assert heights == [32, 32, 32]
+
+
+def test_text_makes_two_timelines(visitor: Visitor) -> None:
+    visitor.ask(f"{STEPS} !text Between. {STEPS} !text Done.")
+    expect(rows(visitor)).to_have_count(2)
+    expect(steps(visitor)).to_have_text([FAILED, FAILED])
+    rows(visitor).first.click()
+    is_open(rows(visitor).first, True)
+    is_open(rows(visitor).last, False)
+    expect(steps(visitor)).to_have_count(4)
+    visitor.ask("!reasoning Alone. !text Fine.")
+    expect(rows(visitor)).to_have_count(2)  # a single step is a row already
+    expect(visitor.chat.locator(".title").last).to_contain_text("Reasoning")
+
+
+def test_timeline_stays_as_visitor_turned_it(visitor: Visitor) -> None:
+    visitor.say(f'{STEPS} !tool nap {{"seconds": 2}} !think 40 @20 {LONG_NAP}')
+    row = rows(visitor)
+    expect(row).to_contain_text("3 tools")
+    row.click()
+    expect(steps(visitor)).to_have_text([FAILED])
+    expect(row).to_contain_text("4 tools")
+    is_open(row, False)
+    expect(steps(visitor)).to_have_text([FAILED])
+    visitor.stop.click()
+    visitor.idle()
+    visitor.say(f"{STEPS} !tokens 90 @20")
+    row = rows(visitor).last
+    expect(visitor.chat).to_contain_text("word10")
+    is_open(row, False)
+    row.click()
+    expect(steps(visitor).filter(has_text="Reasoning")).to_have_count(1)
+    expect(visitor.chat).to_contain_text("word80")
+    is_open(row, True)
+    expect(visitor.caption).to_contain_text("tokens/s")
+    visitor.idle()
+    is_open(row, True)
+    expect(steps(visitor).filter(has_text="Reasoning")).to_have_count(1)
+
+
+def test_opened_step_stays_open_at_the_end(visitor: Visitor) -> None:
+    """A fold inside another one, too. No fold of an earlier answer is turned in its place."""
+    visitor.ask("!reasoning Alone. !text Fine.")
+    visitor.say(f"{STEPS} !tokens 80 @20")
+    expect(visitor.chat).to_contain_text("word10")
+    rows(visitor).click()
+    steps(visitor).nth(1).click()
+    result = visitor.chat.locator(".children .title")
+    result.click()
+    is_open(result, True)
+    expect(visitor.caption).to_contain_text("tokens/s")
+    visitor.idle()
+    for title in (rows(visitor), steps(visitor).nth(1), result):
+        is_open(title, True)
+    is_open(visitor.chat.locator(".title").first, False)
+    is_open(steps(visitor).first, False)
+
+
+def test_waiting_tool_is_never_hidden(visitor: Visitor) -> None:
+    visitor.say('!tools calculate {"expression": "17+25"} send {"to": "Ann", "text": "Hi!"} !text Done.')
+    expect(visitor.chat.locator(".asking")).to_be_visible()
+    visitor.idle()
+    for _ in range(2):
+        is_open(rows(visitor), False)
+        expect(steps(visitor)).to_have_text(["Send · waiting for you"])
+        expect(visitor.chat.get_by_role("button", name="Allow", exact=True)).to_be_visible()
+        visitor.shot("steps-waiting")
+        visitor.reload()
+    visitor.chat.get_by_role("button", name="Refuse", exact=True).click()
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
+    visitor.idle()
+    expect(rows(visitor)).to_have_count(1)
+
+
+def test_keyboard_opens_timeline(visitor: Visitor) -> None:
+    visitor.ask(f"{STEPS} !text Done.")
+    row = visitor.chat.get_by_role("button", name=re.compile("^Thought .* 2 tools"))
+    expect(row).to_have_attribute("aria-expanded", "false")
+    row.focus()
+    for key, state in (("Enter", True), (" ", False), (" ", True)):
+        visitor.page.keyboard.press(key)
+        is_open(row, state)
+        expect(row).to_be_focused()
+    visitor.page.keyboard.press("Tab")
+    expect(steps(visitor).first).to_be_focused()
+
+
+def test_focus_in_folded_step_goes_to_row(visitor: Visitor) -> None:
+    visitor.say(f'{STEPS} !tool nap {{"seconds": 10}} !tokens 60 @30')
+    expect(rows(visitor)).to_contain_text("3 tools")
+    steps(visitor).first.focus()
+    expect(steps(visitor).first).to_be_focused()
+    expect(visitor.chat).to_contain_text("word10")
+    expect(rows(visitor)).to_be_focused()
+    visitor.idle()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_in_timeline(own: App, visit: Visit, dark: bool) -> None:
+    visitor = visit(own.url, dark=dark, phone=dark)
+    visitor.allow_tools()
+    visitor.say(f"{STEPS} {LONG_NAP}")
+    expect(rows(visitor)).to_contain_text("3 tools")
+    expect(visitor.chat.locator(ROUGH)).to_have_count(0)
+    assert not violations(visitor.page)
+    visitor.stop.click()
+    visitor.idle()
+    expect(visitor.chat.locator(ROUGH)).to_have_count(0)
+    assert not violations(visitor.page)
+    rows(visitor).click()
+    expect(steps(visitor)).to_have_count(4)
+    assert not violations(visitor.page)

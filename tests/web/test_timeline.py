@@ -1,0 +1,76 @@
+"""The row above steps that follow one another, rendered from stored and running turns."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+
+from agent.history import Entry, Note, Timings
+from agent.i18n.translator import LANGUAGES, Translator
+from agent.web.chat.transcript import Turn, to_turns
+from agent.web.ui.render import render_turn
+from tests.support.history_stores import prompt
+
+STEPS: list[ModelMessage] = [
+    ModelResponse([ThinkingPart("Two sums."), ToolCallPart("add", {}, "1"), ToolCallPart("add", {}, "2")]),
+    ModelRequest([ToolReturnPart("add", "3", "1"), ToolReturnPart("add", "No.", "2", outcome="failed")]),
+    ModelResponse([ThinkingPart("So.")]),
+]
+TEXT = ModelResponse([TextPart("It is 3.")])
+
+
+def turn_of(*messages: ModelMessage) -> Turn:
+    entries = [Entry(parent_id=None, message=one, note=Note(run_id="r")) for one in (prompt("Add."), *messages)]
+    timings = Timings(first_token=0.1, total=5.0, reasoning=(2.3, 0.5))
+    entries[-1] = replace(entries[-1], note=Note(run_id="r", ended="stop", timings=timings))
+    return to_turns(entries)[-1]
+
+
+def rows(turn: Turn, language: str = "en") -> list[dict[str, Any]]:
+    return [one for one in render_turn(turn, translator=Translator(language)) if (one["metadata"] or {}).get("steps")]
+
+
+def text(row: dict[str, Any]) -> str:
+    return row["content"][0]["text"]
+
+
+def test_row_counts_steps_and_seconds() -> None:
+    (row,) = rows(turn_of(*STEPS, TEXT))
+    assert text(row) == "Thought 2.8 s · 2 tools · 1 failed"
+    assert row["metadata"]["status"] == "done"
+    assert "of-4" in row["metadata"]["title"], "results are inside their calls"
+
+
+def test_row_is_open_until_something_follows() -> None:
+    running = replace(turn_of(*STEPS), note=None, watched_since=9.0)
+    running.bubbles[0].began = 4.0
+    (row,) = rows(running)
+    assert text(row) == "Working · 2 tools · 1 failed"
+    assert (row["metadata"]["status"], row["metadata"]["duration"]) == ("pending", 5.0)
+    (row,) = rows(replace(turn_of(*STEPS, TEXT), note=None))
+    assert (text(row), row["metadata"]["status"]) == ("Thought 2.8 s · 2 tools · 1 failed", "done")
+
+
+def test_text_ends_a_series() -> None:
+    assert len(rows(turn_of(*STEPS, TEXT, *STEPS, TEXT))) == 2
+
+
+@pytest.mark.parametrize("part", [ThinkingPart("Hm."), ToolCallPart("add", {}, "1")], ids=["thought", "tool"])
+def test_single_step_has_no_row(part: ThinkingPart | ToolCallPart) -> None:
+    assert rows(turn_of(ModelResponse([part]), TEXT)) == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_row_is_translated(language: str) -> None:
+    name = text(rows(turn_of(*STEPS, TEXT), language)[0])
+    assert "2.8" in name
+    assert ("Thought" in name) == (language == "en")
