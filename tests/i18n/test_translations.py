@@ -276,7 +276,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
 
     expect(visitor.chat.locator(".empty")).to_have_text(words(_("What can I help with?")))
     for name in ("question", "riddle", "code", "table"):
-        expect(visitor.chat.get_by_role("button", name=words(TITLES[name]))).to_be_visible()
+        expect(page.get_by_role("button", name=words(TITLES[name]))).to_be_visible()
     expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
     expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")
     expect(visitor.box).to_have_attribute("placeholder", words.template(WIDGETS["message"]))
