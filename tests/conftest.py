@@ -15,7 +15,7 @@ from typing import ClassVar
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, ViewportSize, expect, sync_playwright
 
 from tests.support.chromium import launch
 from tests.support.forked_apps import Forked, Imported, imported
@@ -338,6 +338,7 @@ class Visitor:
         self.caption = self.chat.locator(".caption").last  # an answer that has just ended is there twice, shown once
         self.stop = page.locator("#composer").get_by_role("button", name="Stop")
         self.submit = page.locator("#composer").get_by_test_id("submit-button")
+        self.examples = page.locator("#examples .example")
         self.toast = page.get_by_test_id("toast-body")
 
     def open(self, url: str, *, ready: bool = True) -> None:
@@ -382,11 +383,18 @@ class Visitor:
         self.idle()
 
     def choose(self, model: str) -> None:
-        """Type a model's name into the list and press Enter."""
-        box = self.page.locator("#model input")
-        box.click()
-        box.fill(model)
-        box.press("Enter")
+        """Type a model's name into the search field of the list and press Enter."""
+        search = self.open_models()
+        search.fill(model)
+        search.press("Enter")
+        expect(search).to_be_hidden()
+
+    def open_models(self) -> Locator:
+        """Open the list of models. Return its search field."""
+        self.page.locator("#model-button").click()
+        search = self.page.get_by_role("combobox", name="Search models")
+        expect(search).to_be_visible()
+        return search
 
     def open_settings(self) -> None:
         """Open the side bar."""
@@ -401,7 +409,7 @@ class Visitor:
     def allow_tools(self) -> None:
         """Let the model use tools."""
         self.open_settings()
-        self.page.get_by_label("Tools").check()
+        self.page.get_by_role("checkbox", name="Tools").check()
         self.close_settings()
 
     def labels(self) -> list[str | None]:

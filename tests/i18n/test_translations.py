@@ -276,7 +276,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
 
     expect(visitor.chat.locator(".empty")).to_have_text(words(_("What can I help with?")))
     for name in ("question", "riddle", "code", "table"):
-        expect(visitor.chat.get_by_role("button", name=words(TITLES[name]))).to_be_visible()
+        expect(page.get_by_role("button", name=words(TITLES[name]))).to_be_visible()
     expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
     expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")
     expect(visitor.box).to_have_attribute("placeholder", words.template(WIDGETS["message"]))
@@ -288,7 +288,8 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
         expect(page.get_by_label(words.template(WIDGETS[name])).first).to_be_in_viewport()
     expect(page.locator("#settings")).to_contain_text(words.template(WIDGETS["settings_hold"]))
     expect(page.locator("#tools")).to_contain_text(words(TOOL_SUPPORT["native"]))
-    page.get_by_label(words.template(WIDGETS["tools"]), exact=True).check()
+    page.locator("#tools input").check()
+    expect(page.get_by_role("switch", name=words.template(WIDGETS["tools"]))).to_have_attribute("aria-checked", "true")
     visitor.shot(f"words-settings-{language}")
     page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
     visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "6*7"}')
@@ -297,10 +298,13 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(titles.nth(1)).to_contain_text("Calculate")
     caption = re.escape(words(_("{seconds} s to first token", seconds="#"))).replace("\\#", r"[\d.]+")
     expect(visitor.caption).to_have_text(re.compile(caption))
-    choice = page.locator("#model input")
-    choice.click()
+    page.locator("#model-button").click()
+    choice = page.get_by_role("combobox", name=words.template(SCRIPTS["models_search"]))
     expect(page.get_by_role("listbox")).to_contain_text(words(_("needs a key")))
+    for name in ("models_ready", "place_hosted", "ability_image", "ability_tools", "ability_reasoning"):
+        expect(page.get_by_role("listbox")).to_contain_text(words.template(SCRIPTS[name]))
     choice.fill("gpt-6-luna")
+    visitor.shot(f"words-models-{language}")
     choice.press("Enter")
     said = page.locator("#key-said")
     expect(said).to_contain_text(

@@ -143,41 +143,52 @@ FOCUSED = """() => {
   const box = at.getBoundingClientRect();
   const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
   return {
-    name: at.closest("#settings, #chats, #chats-toggle, #help, #model")?.id
+    name: at.closest("#settings, #chats, #chats-toggle, #help, #examples")?.id
       ?? (at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? (at.innerText || at.title))
-      : at.id || at.dataset.testid || at.tagName),
+      : at.id || at.dataset.testid || `${at.role ?? at.tagName} ${at.ariaLabel ?? ""}`),
     visible: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth,
     seen: seen || at.matches("#dock:focus-within textarea"),  // the frame around it darkens
   };
 }"""
 
 
-def walk(visitor: Visitor, steps: int) -> list[str]:
-    """Press Tab from the top of the page. Return the names of the elements; each one must be visibly focused."""
+def walk(visitor: Visitor, steps: int, last: str = "submit-button") -> list[str]:
+    """Press Tab from the top of the page to the element named `last`. Return the names of the elements.
+
+    Each one must be visibly focused.
+    """
     visitor.page.evaluate(TO_THE_TOP)
     names: list[str] = []
     for _ in range(steps):
         visitor.page.keyboard.press("Tab")
         at = visitor.page.evaluate(FOCUSED)
-        assert at["visible"], at
-        assert at["seen"], at
+        assert at["visible"], names
+        assert at["seen"], names
         names.append(at["name"])
-        if at["name"] == "model":
+        if at["name"] == last:
             return names
     raise AssertionError(names)
 
 
+COMPOSER = ["upload-button", "textbox", "switch Reasoning", "switch Tools", "model-button", "submit-button"]
+
+
 def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    expect(visitor.chat.locator(".example")).to_have_count(4)
-    names = walk(visitor, 20)
+    expect(visitor.examples).to_have_count(4)
+    expect(visitor.page.locator(":root[data-chat=empty]")).to_have_count(1)
+    names = walk(visitor, 22, last="examples")
     assert names[:4] == ["chats"] * 4  # temporary chat, search, import, export
     assert names[4:8] == ["chats-toggle", "new", "help", "settings"]
-    assert [name.split(" ")[0] for name in names[8:12]] == ["chat"] * 4
-    assert names[12:] == ["upload-button", "textbox", "submit-button", "model"]
+    assert names[8:14] == COMPOSER
+    assert names[14:] == ["examples"]
+    for _ in range(3):
+        visitor.page.keyboard.press("Tab")
+        assert visitor.page.evaluate(FOCUSED)["name"] == "examples"
     visitor.ask("!reasoning Because. !text Here is why.")
     visitor.page.wait_for_function(MENDED)
-    names = walk(visitor, 22)
+    names = walk(visitor, 24)
+    assert names[-6:] == COMPOSER
     # Reasoning shows its duration from a tenth of a second.
     assert [re.sub(r"\s*\([\d.]+s\)$", "", name) for name in names if name.startswith("chat ")] == [
         "chat Copy message",
@@ -229,7 +240,12 @@ def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) 
         press(key)
         expect(fold).to_have_attribute("aria-expanded", state)
     expect(visitor.chat).to_contain_text("Because it is so.")
-    to("model")
+    to("switch Reasoning")
+    press("Space")
+    expect(page.get_by_role("switch", name="Reasoning")).to_have_attribute("aria-checked", "false")
+    to("model-button")
+    press("Enter")
+    expect(page.locator("#models").get_by_role("option").nth(1)).to_be_visible()
     press("ArrowDown")
     press("Enter")
     expect(page.locator("#about")).not_to_contain_text("Qwen3-8B")
@@ -237,9 +253,9 @@ def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) 
 
 def test_typing_filters_models(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("option")
-    before = field.input_value()
-    field.click()
+    page, button, names = visitor.page, visitor.page.locator("#model-button"), visitor.page.get_by_role("option")
+    before = button.inner_text()
+    field = visitor.open_models()
     expect(names.nth(3)).to_be_visible()
     field.press_sequentially("HAIKU")
     expect(names).to_have_count(1)
@@ -248,35 +264,36 @@ def test_typing_filters_models(app: App, visit: Visit) -> None:
     expect(names).to_have_count(1)
     field.press("Escape")
     expect(names).to_have_count(0)
-    expect(field).to_have_value(before)
-    field.press("Tab")
-    expect(field).not_to_be_focused()
+    expect(button).to_have_text(before)
+    expect(button).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(button).not_to_be_focused()
     expect(names).to_have_count(0)
-    expect(visitor.page.locator("#about")).to_contain_text(before)
-    field.focus()
-    visitor.page.keyboard.type("haiku")
+    expect(page.locator("#about")).to_contain_text(before)
+    visitor.open_models()
+    expect(names.nth(3)).to_be_visible()
+    page.keyboard.type("haiku")
     expect(names).to_have_count(1)
-    field.press("Enter")
+    page.keyboard.press("Enter")
     expect(names).to_have_count(0)
-    expect(field).to_have_value(re.compile("Claude Haiku"))
-    expect(visitor.page.locator("#about")).to_contain_text("Claude Haiku")
-    field.click()
-    visitor.page.keyboard.type("openai:some-free-name")
-    expect(names).to_have_count(0)
-    field.press("Enter")
-    expect(visitor.page.locator("#about")).to_contain_text("some-free-name")
+    expect(button).to_have_text(re.compile("Claude Haiku"))
+    expect(page.locator("#about")).to_contain_text("Claude Haiku")
+    visitor.open_models()
+    page.keyboard.type("openai:some-free-name")
+    expect(names).to_have_text("Use “openai:some-free-name”")
+    page.keyboard.press("Enter")
+    expect(page.locator("#about")).to_contain_text("some-free-name")
 
 
 def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    field, names = visitor.page.locator("#model input"), visitor.page.get_by_role("listbox")
-    for key in ("Tab", "Shift+Tab"):
-        field.focus()
+    names, after = visitor.page.get_by_role("listbox"), {"Tab": "submit-button", "Shift+Tab": "switch Tools"}
+    for key, name in after.items():
+        visitor.open_models()
         expect(names).to_be_visible()
         visitor.page.keyboard.press(key)
-        expect(field).not_to_be_focused()
-        visitor.page.wait_for_timeout(400)  # long enough to open again
         expect(names).to_have_count(0)
+        assert visitor.page.evaluate(FOCUSED)["name"] == name
 
 
 # Checks by a machine
@@ -299,9 +316,10 @@ def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bo
         if grave_ones := grave(visitor.page):
             found[state] = grave_ones
 
-    look("empty", visitor.chat.locator(".example[aria-label]"))
+    expect(visitor.page.locator(":root[data-chat=empty]")).to_have_count(1)
+    look("empty", visitor.examples)
     visitor.page.get_by_role("button", name="Open or close the settings").click()
-    visitor.page.get_by_label("Tools").check()
+    visitor.page.get_by_role("checkbox", name="Tools").check()
     look("settings", visitor.page.get_by_label("System prompt"))
     visitor.page.get_by_role("button", name="Open or close the settings").click()
     visitor.ask(
@@ -320,10 +338,12 @@ def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bo
     visitor.box.press("ArrowUp")
     look("editing", visitor.page.locator("textarea.edit-textarea"))
     visitor.page.keyboard.press("Escape")
-    visitor.page.locator("#model input").click()
-    look("models", visitor.page.get_by_role("listbox"))
-    visitor.page.locator("#model input").fill("gpt-6-luna")
-    visitor.page.locator("#model input").press("Enter")
+    search = visitor.open_models()
+    look("models", visitor.page.get_by_role("option"))
+    search.fill("no such model")
+    look("no model", visitor.page.get_by_text("No model in the list has these words."))
+    search.fill("gpt-6-luna")
+    search.press("Enter")
     look("key", visitor.page.locator("#key-box input"))
     visitor.page.keyboard.press("Control+/")
     look("shortcuts", visitor.page.get_by_role("dialog"))

@@ -106,18 +106,32 @@ def test_composer_is_one_frame_at_bottom(sized: Callable[..., Visitor], size: tu
         left, top, right, bottom = place(part)
         return frame[0] <= left and frame[1] <= top and right <= frame[2] and bottom <= frame[3]
 
-    dock, model = place(page.locator("#dock")), page.locator("#model")
-    assert height * 0.75 < dock[1] < dock[3] <= height
-    for part in (visitor.box, visitor.submit, page.get_by_test_id("upload-button").first, model):
-        assert inside(part, dock)
-    assert place(model)[2] <= place(visitor.submit)[0]
-    model.locator("input").click()
+    def overlap(one: Locator, other: Locator) -> bool:
+        (left, top, right, bottom), (x, y, end, under) = place(one), place(other)
+        return left < end and x < right and top < under and y < bottom
+
+    model, upload = page.locator("#model-button"), page.get_by_test_id("upload-button").first
+    expect(page.locator(":root[data-chat=empty]")).to_have_count(1)
+    visitor.choose("openai:a-model-with-a-name-that-is-longer-than-a-telephone-is-wide-" + "and-more-" * 5)
+    expect(page.locator("#about")).to_contain_text("and-more")
+    parts = [visitor.box, visitor.submit, upload, model, *page.get_by_role("switch").all()]
+
+    def check() -> None:
+        dock = place(page.locator("#dock"))
+        assert all(inside(part, dock) for part in parts)
+        covered = [(one, other) for one in parts for other in parts if one is not other and overlap(one, other)]
+        assert not covered, "a long name is cut, not laid under a button"
+
+    check()
+    visitor.open_models()
     assert inside(page.get_by_role("listbox"), (0, 0, width, height))
-    model.locator("input").fill("a model with a name that is longer than a telephone is wide " * 2)
-    assert place(model.locator("input"))[2] <= place(visitor.submit)[0], "a long name is cut, not laid under a button"
-    model.locator("input").fill("")
     page.keyboard.press("Escape")
+    visitor.choose("Qwen3-8B")
+    expect(page.locator("#about")).to_contain_text("Qwen3-8B")
     visitor.ask("!text " + "word " * 60 + "a_very_long_name_without_any_space_in_it_" * 8)
+    check()
+    dock = place(page.locator("#dock"))
+    assert height * 0.75 < dock[1] < dock[3] <= height
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     expect(page.locator("footer")).to_be_hidden()
 
@@ -331,7 +345,7 @@ def sees(start_app: Callable[..., App]) -> Iterator[tuple[App, Running]]:
 def test_example_picture_reaches_model(sized: Callable[..., Visitor], sees: tuple[App, Running]) -> None:
     own, server = sees
     visitor = sized(SIZES["desktop"], own.url)
-    expect(visitor.chat.locator(".example img").first).to_be_visible()
+    expect(visitor.examples.locator("img").first).to_be_visible()
     visitor.shot("empty-pictures")
     visitor.chat.get_by_role("button", name="Read a chart").click()
     expect(visitor.caption).to_be_visible()
@@ -356,7 +370,7 @@ def test_reduced_motion_stops_animations(sized: Callable[..., Visitor], motion: 
 def test_unchecked_box_has_an_edge(app: App, visit: Visit, dark: bool) -> None:
     visitor = visit(app.url, dark=dark)
     visitor.open_settings()
-    unchecked = visitor.page.get_by_label("Reasoning", exact=True)
+    unchecked = visitor.page.get_by_role("checkbox", name="Reasoning")
     unchecked.uncheck()
     unchecked.blur()
     visitor.page.mouse.move(0, 0)

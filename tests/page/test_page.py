@@ -413,10 +413,10 @@ def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> 
     visitor = visit(app.url)
     visitor.open_settings()
     visitor.page.get_by_label("System prompt").fill("Be brief.")
-    visitor.page.get_by_label("Reasoning", exact=True).uncheck()
+    visitor.page.get_by_role("checkbox", name="Reasoning").uncheck()
     visitor.page.locator("#settings input[type=number]").nth(0).fill("0.25")
     visitor.page.locator("#settings input[type=number]").nth(1).fill("64")
-    visitor.page.get_by_label("Tools").check()
+    visitor.page.get_by_role("checkbox", name="Tools").check()
     visitor.shot("settings")
     visitor.close_settings()
     before = len(model_server.journal())
@@ -441,7 +441,7 @@ def test_caption_marks_estimated_figures(app: App, visit: Visit) -> None:
 def test_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.shot("empty")
-    visitor.chat.get_by_role("button", name="Ask a quick question").click()
+    visitor.page.get_by_role("button", name="Ask a quick question").click()
     expect(visitor.mine).to_have_text("What is the capital of France? Answer in one word.")
     expect(visitor.caption).to_be_visible()
 

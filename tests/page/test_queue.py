@@ -164,7 +164,7 @@ def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server
     expect(queued(visitor)).to_contain_text("notes.txt")
     first = page.url
     page.locator("#new").click()
-    expect(visitor.chat.locator(".example")).to_have_count(4)
+    expect(visitor.examples).to_have_count(4)
     expect(queued(visitor)).to_be_hidden()
     expect(visitor.box).to_have_value("")
     expect(page.locator("#composer .thumbnail-item")).to_have_count(0)

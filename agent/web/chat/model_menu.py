@@ -1,8 +1,10 @@
 """The models that a visitor can choose: local ones, hosted ones with a key, and the owner's recorded runs."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from agent.errors import AgentError, ConfigError, LocalModelError, ProviderError
 from agent.i18n import _
@@ -17,6 +19,31 @@ from agent.web.chat.api_keys import ApiKeys
 
 HUB = "huggingface"
 """The provider that accepts a login as a key."""
+HERE = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuEntry:
+    """A model as the menu shows it to a visitor.
+
+    `missing` says what the visitor needs before the model can be used, or is "". `place` is where the model runs: on
+    this machine or elsewhere, or "recorded" for a record that is replayed.
+    """
+
+    id: str
+    label: str
+    source: str
+    missing: str
+    place: Literal["local", "hosted", "recorded"]
+    image: bool = False
+    audio: bool = False
+    reasoning: bool = False
+    tools: bool = False
+
+    @property
+    def full_label(self) -> str:
+        """The name with what is missing."""
+        return f"{self.label} · {self.missing}" if self.missing else self.label
 
 
 class ModelMenu:
@@ -62,7 +89,13 @@ class ModelMenu:
     def entries(
         self, owner: str, chosen: ModelSpec | None, login: str | None = None, translator: Translator = ENGLISH
     ) -> list[tuple[str, str]]:
-        """Return (label, id) of each model: local models, then hosted ones. Always contains the chosen model."""
+        """Return (label, id) of each model, as in `listed`."""
+        return [(entry.full_label, entry.id) for entry in self.listed(owner, chosen, login, translator)]
+
+    def listed(
+        self, owner: str, chosen: ModelSpec | None, login: str | None = None, translator: Translator = ENGLISH
+    ) -> list[MenuEntry]:
+        """Return each model: local models, hosted ones, then records. Always contains the chosen model."""
         specs = self._usable(owner, login)
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
@@ -71,14 +104,29 @@ class ModelMenu:
         recorded_label = translator(_("recorded"))
         recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
-            (
-                translator(shown_name(spec))
-                + (f" · {missing[self.may_log_in(spec)]}" if self.key_missing(owner, spec, login) else ""),
-                spec.id,
+            MenuEntry(
+                id=spec.id,
+                label=translator(shown_name(spec)),
+                source=translator(spec.source),
+                missing=missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else "",
+                place="local" if self._is_local(spec) else "hosted",
+                image=spec.image,
+                audio=spec.audio,
+                reasoning=spec.reasoning,
+                tools=spec.tools != "none",
             )
             for spec in specs
             if not spec.id.startswith(PREFIX)
-        ] + [(f"{path.stem} · {recorded_label}", PREFIX + path.stem) for path in recorded]
+        ] + [
+            MenuEntry(
+                id=PREFIX + path.stem,
+                label=f"{path.stem} · {recorded_label}",
+                source="",
+                missing="",
+                place="recorded",
+            )
+            for path in recorded
+        ]
 
     def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
         """Return the models of the menu that can be used now, then those that lack a key."""
@@ -194,6 +242,11 @@ class ModelMenu:
 
     def _is_lent(self, spec: ModelSpec) -> bool:
         return self._lent is None or spec.id in self._lent
+
+    def _is_local(self, spec: ModelSpec) -> bool:
+        """Return True if the model runs on this machine. A server elsewhere can be named as an endpoint, too."""
+        served = next((one for one in self.local.served if one.spec == spec), None)
+        return served is not None and urlsplit(served.endpoint.base_url).hostname in HERE
 
     def _usable(self, owner: str, login: str | None) -> list[ModelSpec]:
         """Return the models of the menu, without those that need a key if visitors cannot give one."""

@@ -69,6 +69,11 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: 
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
+def shown_model(id_: str, label: str) -> str:
+    """Return the name of the chosen model for the button in the composer."""
+    return f'<span data-id="{html.escape(id_)}">{html.escape(label)}</span>'
+
+
 def status_line(status: Status, translator: Translator = ENGLISH) -> str:
     """Return the status line of a model that is loading, with a progress bar if the progress is known."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'

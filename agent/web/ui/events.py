@@ -41,7 +41,7 @@ class Events:
             settings.tools,
             settings.extract_text,
         }
-        self._menu = [composer.model, chat.notice, chat.switch]
+        self._menu = [composer.model, composer.model_name, chat.notice, chat.switch]
         self._keys = [chat.key_text, chat.key, chat.forget_keys, widgets.sign_of_life]
         self._for_model = [
             settings.system,
@@ -159,11 +159,7 @@ class Events:
         handlers, settings, composer = self._handlers, self._widgets.settings, self._widgets.composer
         attached = handlers.attaching.attached
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
-        # Leaving the list counts as input too, so another choice can arrive while this one is handled.
-        chosen = composer.model.input(
-            handlers.model_chosen, [composer.model, settings.system], [*self._menu, *self._for_model], **last
-        )
-        chosen.then(attached, self._attachment_inputs, composer.attached, **QUIET)
+        self._connect_models()
         turned = settings.extract_text.input(
             handlers.attaching.extract_text,
             [settings.extract_text, composer.model],
@@ -181,6 +177,43 @@ class Events:
         self._widgets.chat.switch.click(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
         timer = self._widgets.timer
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)
+
+    def _connect_models(self) -> None:
+        """Connect the events of the list of models, which options.js opens."""
+        handlers, composer, settings = self._handlers, self._widgets.composer, self._widgets.settings
+        # The widget gets the choice before the server, so that a message which is sent at once goes to this model.
+        picked = composer.pick.click(
+            None, None, composer.model, js="() => window.models.picked", trigger_mode="multiple", **QUIET
+        )
+        chosen = picked.then(
+            handlers.model_chosen,
+            [composer.model, settings.system],
+            [*self._menu, *self._for_model],
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        chosen.then(None, None, None, js="() => window.models.settled()", trigger_mode="multiple", **QUIET)
+        chosen.then(
+            handlers.attaching.attached,
+            self._attachment_inputs,
+            composer.attached,
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        asked = composer.list_models.click(
+            handlers.list_models, composer.model, composer.listed, trigger_mode="always_last", **QUIET
+        )
+        asked.success(None, composer.listed, None, js="(models) => window.models.list(models)", **QUIET)
+        asked.failure(None, None, None, js="() => window.models.list()", **QUIET)
+        for switch in (settings.reasoning, settings.tools):
+            switch.change(
+                None,
+                [settings.reasoning, settings.tools],
+                None,
+                js="(reasoning, tools) => window.models?.switched({ reasoning, tools })",
+                trigger_mode="multiple",
+                **QUIET,
+            )
 
     def _connect_keys(self) -> None:
         """Connect the events of the key panel."""

@@ -137,6 +137,10 @@ class Handlers:
                 del shown[box]
         return shown
 
+    async def list_models(self, model: str | None, request: gr.Request) -> Updates:
+        """Return the models that can be chosen. The page asks for them when the visitor opens the list."""
+        return self._model.listed(self._sessions.get(request), model)
+
     async def switch(self, request: gr.Request) -> Updates:
         """Select the better model that has become available."""
         session, spec = self._sessions.get(request), self._conversations.models.find("")

@@ -71,6 +71,8 @@ class Composer:
 
     The page's scripts click `fetch`, `give_up`, `look`, `compose` and `send_queued`, and read `fetched`.
     `stored` tells composer.js that a message was stored: each one has another value.
+    The menu `model` is hidden: options.js shows its name, which `model_name` has, and clicks `list_models` to get all
+    models in `listed` and `pick` to choose one.
     """
 
     links: gr.HTML
@@ -84,6 +86,10 @@ class Composer:
     send_queued: gr.Button
     box: gr.MultimodalTextbox
     model: gr.Dropdown
+    model_name: gr.HTML
+    list_models: gr.Button
+    listed: gr.JSON
+    pick: gr.Button
     about: gr.HTML
     fetched: gr.MultimodalTextbox
 
@@ -265,9 +271,31 @@ def _composer() -> Composer:
             max_lines=12,
             autofocus=True,
         )
-        model = gr.Dropdown([], label=static("model"), container=False, elem_id="model", allow_custom_value=True)
+        model = gr.Dropdown(
+            [], label=static("model"), container=False, elem_id="model", allow_custom_value=True, visible="hidden"
+        )
+    model_name = gr.HTML(elem_id="model-name", padding=False, visible="hidden")
+    list_models = gr.Button("", elem_id="list-models", visible="hidden")
+    listed = gr.JSON(visible=False)
+    pick = gr.Button("", elem_id="pick", visible="hidden")
     about = gr.HTML(elem_id="about", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
     return Composer(
-        links, fetch, give_up, attached, sending, stored, look, compose, send_queued, box, model, about, fetched
+        links=links,
+        fetch=fetch,
+        give_up=give_up,
+        attached=attached,
+        sending=sending,
+        stored=stored,
+        look=look,
+        compose=compose,
+        send_queued=send_queued,
+        box=box,
+        model=model,
+        model_name=model_name,
+        list_models=list_models,
+        listed=listed,
+        pick=pick,
+        about=about,
+        fetched=fetched,
     )

@@ -140,9 +140,9 @@
     if (log.style.overflowAnchor === "none") log.style.overflowAnchor = anchors;
   };
 
-  // Shows a view of the server. Without messages, the view adds a turn to what is shown.
+  // Shows a view of the server. Without messages, the view adds a turn to what is shown. No view: there is no chat yet.
   function show(view) {
-    if (!view) return;
+    if (!view) return void document.dispatchEvent(new Event("chat-none"));
     const { messages, live, window: most, conversation, missing } = view;
     const isOther = messages && conversation !== page.conversation;
     if (isOther) asked = 0;

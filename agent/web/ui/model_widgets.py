@@ -1,11 +1,22 @@
 """The widgets that depend on the chosen model: the menu, the settings that it supports, and the panel for a key."""
 
+from dataclasses import asdict
+
 import gradio as gr
 
 from agent.models.catalog import ModelSpec
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
-from agent.web.ui.components import Updates, key_panel, menu, offer, status_line, storage_line, widgets_for_model
+from agent.web.ui.components import (
+    Updates,
+    key_panel,
+    menu,
+    offer,
+    shown_model,
+    status_line,
+    storage_line,
+    widgets_for_model,
+)
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession
 
@@ -20,11 +31,18 @@ class ModelWidgets:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
         entries = self._conversations.models.entries(session.owner, spec, session.login, session.translator)
-        return {
+        shown: Updates = {
             self._widgets.composer.model: menu(entries, spec, chosen=chosen),
             self._widgets.chat.notice: self.notice(session),
             self._widgets.chat.switch: offer(better, session.translator),
         }
+        return shown | self._name(session, spec) if chosen else shown
+
+    def listed(self, session: PageSession, model: str | None) -> Updates:
+        """Return all models with their abilities, for the list in the composer. `model` is the chosen one."""
+        spec = self._conversations.model_for(session.owner, model)
+        entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
+        return {self._widgets.composer.listed: [asdict(entry) for entry in entries]}
 
     def notice(self, session: PageSession) -> str:
         """Return the line above the chat: that the store is away, or the status of a loading model."""
@@ -48,7 +66,14 @@ class ModelWidgets:
         )
         transcriber = self._conversations.transcriber if chosen.extract_text else None
         shown = widgets_for_model(self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber)
-        return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
+        return {self._widgets.settings.system: prompt} | shown | self._name(session, spec) | self.keys(session, spec)
+
+    def _name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
+        """Return the name of the chosen model, with what the visitor needs for it."""
+        entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
+        entry = next((one for one in entries if spec is not None and one.id == spec.id), None)
+        replayed = spec and shown_model(spec.id, spec.label)  # a record of the owner that is not in the list
+        return {self._widgets.composer.model_name: shown_model(entry.id, entry.full_label) if entry else replayed or ""}
 
     def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:
         """Return the widgets of the panel for a key."""

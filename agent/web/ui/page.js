@@ -1,7 +1,7 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when, hint, write }) => {
+({ said, $, box, when }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
@@ -64,45 +64,6 @@
     box().focus();
   };
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
-  // The list of models. Gradio filters it by the text before the key, and opens it again after Tab. So keys that change
-  // the text are hidden from Gradio, and it gets a key event once the text is new.
-  const names = () => [...document.querySelectorAll("#model [role=option]")];
-  let chosen = "", fresh = false, moved = false, restoring = false;
-  const refilter = (input) => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Unidentified", bubbles: true }));
-  const inList = (event, input) => {
-    const typed = input.value.trim().toLowerCase();
-    if (event.key === "Escape") {
-      restoring = true;
-      write(input, chosen);
-      restoring = false;
-    } else if (event.key === "Enter") {
-      const exact = names().find((name) => name.getAttribute("aria-label").toLowerCase() === typed);
-      if (!exact || moved || input.value === chosen) return; // Gradio chooses the marked one
-      event.preventDefault();
-      event.stopPropagation();
-      exact.dispatchEvent(new MouseEvent("mousedown", { bubbles: true, cancelable: true }));
-    } else if (["ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) moved = true;
-    else event.stopPropagation();
-  };
-  when("#model", (model) => {
-    model.addEventListener("focus", ({ target }) => {
-      [chosen, fresh, moved] = [target.value, true, false];
-      target.select?.(); // so that typed text replaces the model's name
-    }, true);
-    model.addEventListener("click", ({ target }) => {
-      if (fresh) target.select?.(); // the click has set the cursor
-      fresh = false;
-    });
-    model.addEventListener("input", ({ target }) => {
-      fresh = moved = false;
-      if (!restoring) refilter(target);
-    });
-    new MutationObserver(() => { // updates of the models show all of them again
-      const input = $("input", model), typed = input?.value.toLowerCase();
-      if (input !== document.activeElement || input.value === chosen) return;
-      if (names().some((name) => !name.getAttribute("aria-label").toLowerCase().includes(typed))) refilter(input);
-    }).observe(model, { childList: true, subtree: true });
-  });
   let composing = false;
   window.addEventListener("keypress", (event) => {
     if (event.key !== "Enter" || !(composing || event.isComposing)) return;
@@ -114,14 +75,13 @@
     const typing = event.target.closest?.("input, textarea, select");
     composing = event.isComposing || event.keyCode === 229; // 229: Safari has already ended the composition
     if (composing) return;
-    if (event.isTrusted && event.target.matches?.("#model input")) inList(event, event.target);
     if (area) editing(event, area);
     else if ($("dialog[open]:not(#shortcuts)")) return;
     else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {
       event.preventDefault();
       help();
     } else if (shortcuts.open) return;
-    else if (event.key === "Escape" && !event.target.closest?.("#model")) {
+    else if (event.key === "Escape") {
       if (stop()) stop().click();
       else if ($("#settings.open")?.contains(event.target)) {
         $("#settings .toggle-button").click();
@@ -197,14 +157,6 @@
   };
   when("#attached", count);
   when("#sending", count);
-  document.addEventListener("click", (event) => {
-    const model = event.target.closest?.("#attached button")?.dataset.model;
-    const input = $("#model input");
-    if (!model || !input) return;
-    input.focus();
-    write(input, model);
-    setTimeout(() => input.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", code: "Enter", bubbles: true })));
-  });
 
   // Shows the seconds of a running tool or thought. Gradio shows them only afterwards.
   let wait;

@@ -8,7 +8,7 @@ from hashlib import sha256
 from html import escape
 
 from agent.i18n.translator import LANGUAGES
-from agent.web.ui.page_script import script, viewer_script
+from agent.web.ui.page_script import LAZY, lazy_script, script
 from agent.web.ui.theme import style
 
 START = "() => window.startPage()"
@@ -39,13 +39,14 @@ class PageFiles:
 
 def page_files(*, links: bool = True) -> PageFiles:
     """Build the files. `links`: chats can have read-only links."""
-    viewer = viewer_script().encode()
-    viewing = _name("viewer", viewer, "js")
-    scripts = {one: f"window.startPage = {script(one, viewer=viewing, links=links)};".encode() for one in LANGUAGES}
+    later = {one: lazy_script(one).encode() for one in LAZY}
+    lazy = {one: _name(one, content, "js") for one, content in later.items()}
+    scripts = {one: f"window.startPage = {script(one, lazy=lazy, links=links)};".encode() for one in LANGUAGES}
     rules = style().encode()
     names = {one: _name(f"page-{one}", content, "js") for one, content in scripts.items()}
     css = _name("page", rules, "css")
-    contents = {names[one]: content for one, content in scripts.items()} | {css: rules, viewing: viewer}
+    contents = {names[one]: content for one, content in scripts.items()} | {css: rules}
+    contents |= {lazy[one]: content for one, content in later.items()}
     return PageFiles(contents, names, css)
 
 

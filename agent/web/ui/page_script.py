@@ -1,6 +1,7 @@
 """The JavaScript of the page, with its texts in one language."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ SCRIPTS = (
     "page",
     "steps",
     "composer",
+    "options",
+    "empty",
     "address",
     "attach",
     "text_files",
@@ -32,17 +35,19 @@ SCRIPTS = (
     "pictures",
     "print",
 )
+LAZY = ("viewer", "models")
+"""The scripts that are loaded when they are used, with a style of the same name: `shared.load(name)`."""
 
 
-def script(language: str, *, viewer: str = "", links: bool = True) -> str:
+def script(language: str, *, lazy: Mapping[str, str], links: bool = True) -> str:
     """Return a function that runs the page's script.
 
-    `viewer` is the file of the picture viewer. `links`: chats can have read-only links.
+    `lazy` has the files of `LAZY` by name. `links`: chats can have read-only links.
     """
     said: dict[str, Any] = translated(TEXTS, language) | {"labels": translated(LABELS, language)}
     given = ", ".join(json.dumps(one, ensure_ascii=False) for one in (said, language))
     begin = f"const shared = (\n{read('shared.js')}\n)({given});"
-    begin += f"shared.links = {json.dumps(links)};shared.viewer = `${{shared.root}}/assets/{viewer}`;"
+    begin += f"Object.assign(shared, {json.dumps({'links': links, 'lazy': dict(lazy)})});"
     helpers = "".join(f"shared.{name} = (\n{read(f'{name}.js')}\n)(shared);" for name in HELPERS)
     # A failing script must not prevent the others from running.
     calls = "".join(
@@ -51,11 +56,11 @@ def script(language: str, *, viewer: str = "", links: bool = True) -> str:
     return f"() => {{ {begin}{helpers}{calls} }}"
 
 
-def viewer_script() -> str:
-    """Return the script of the picture viewer with its style. It is loaded when a picture is opened."""
-    rules = json.dumps((HERE / "viewer.css").read_text(encoding="utf-8"))
+def lazy_script(name: str) -> str:
+    """Return one of the scripts of `LAZY` with its style."""
+    rules = json.dumps((HERE / f"{name}.css").read_text(encoding="utf-8"))
     style = f'document.head.append(Object.assign(document.createElement("style"), {{ textContent: {rules} }}));'
-    return f"window.makeViewer = (shared) => {{ {style} return (\n{read('viewer.js')}\n)(shared); }};"
+    return f"(window.lazy ??= {{}}).{name} = (shared) => {{ {style} return (\n{read(f'{name}.js')}\n)(shared); }};"
 
 
 def read(name: str) -> str:

@@ -1,20 +1,9 @@
 // Makes the pictures of the chat buttons that open the viewer. viewer.js is loaded with the first picture that is opened.
-(shared) => {
-  const { said, hint, viewer } = shared;
+({ said, hint, load }) => {
   const PICTURES = "#chat .prose img:not(a img, button img)";
-  let show; // the viewer, once it is loaded
-  const load = () => new Promise((done, fail) => {
-    const script = Object.assign(document.createElement("script"), { src: viewer, onload: done });
-    script.onerror = () => (script.remove(), fail());
-    document.head.append(script);
-  });
   const open = async (picture) => {
-    try {
-      if (!window.makeViewer) await load();
-    } catch {
-      return hint(said.chats_failed);
-    }
-    show ??= window.makeViewer(shared);
+    const show = await load("viewer").catch(() => hint(said.chats_failed));
+    if (!show) return;
     const pictures = [...document.querySelectorAll(PICTURES)].filter((one) => one.naturalWidth);
     if (pictures.includes(picture) && !document.querySelector("dialog[open]")) show(pictures, picture);
   };

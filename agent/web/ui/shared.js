@@ -35,5 +35,19 @@
     area.value = text;
     area.dispatchEvent(new Event("input", { bubbles: true }));
   };
-  return { said, language, $, box: () => $("#composer textarea"), when, hint, frame, make, button, write, root };
+  // Loads a script that few visits need, once, and returns what it makes.
+  const made = {};
+  const fetched = (name) => new Promise((done, fail) => {
+    const script = make("script", { src: `${root}/assets/${shared.lazy[name]}` });
+    script.addEventListener("load", done);
+    script.addEventListener("error", () => (script.remove(), fail(new Error(`${name} was not loaded`))));
+    document.head.append(script);
+  });
+  const load = (name) => (made[name] ??= fetched(name).then(() => window.lazy[name](shared), (error) => {
+    delete made[name];
+    throw error;
+  }));
+  const box = () => $("#composer textarea");
+  const shared = { said, language, $, box, when, hint, frame, make, button, write, root, load };
+  return shared;
 }

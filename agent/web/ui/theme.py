@@ -59,6 +59,8 @@ STYLES = (
     "text_files.css",
     "queue.css",
     "prompts.css",
+    "options.css",
+    "empty.css",
     "blocks.css",
     "steps.css",
     "print.css",

@@ -1,0 +1,141 @@
+// The list of models: a dialog with a search field. The server says which models there are each time it is opened.
+// options.js opens it and gets the choice.
+({ said, $, make }) => {
+  const ABILITIES = ["image", "audio", "tools", "reasoning"], ROOM = 480, ENOUGH = 320, PAGE = 8;
+  const search = make("input", { type: "text", role: "combobox", "aria-label": said.models_search, "aria-controls": "model-list",
+    "aria-expanded": "true", "aria-autocomplete": "list", placeholder: said.models_how, autocomplete: "off", autocapitalize: "off",
+    spellcheck: "false", maxlength: "300", enterkeyhint: "go" });
+  const list = make("div", { id: "model-list", role: "listbox", "aria-label": said.models });
+  const state = make("p", { role: "status" });
+  const end = make("button", { type: "button", class: "close", "aria-label": said.close, title: said.close, tabindex: "-1" });
+  const dialog = make("dialog", { id: "models", "aria-label": said.models, tabindex: "-1" }, make("div", { class: "head" }, search, end), state, list);
+  let all = [], options = [], marked, chosen = "", opener, early = false; // `early`: Enter came before the list
+
+  const plain = (text) => text.toLowerCase().replace(/\s+/g, " ").trim();
+  const row = (entry) => {
+    const badges = [said[`place_${entry.place}`], ...ABILITIES.filter((one) => entry[one]).map((one) => said[`ability_${one}`])];
+    const about = [entry.source, entry.missing].filter(Boolean);
+    const isChosen = entry.id === chosen;
+    const facts = [...about.map((one) => make("span", {}, one)), ...badges.map((one, n) => make("i", { class: n ? "ability" : "place" }, one))];
+    const option = make("div", { role: "option", id: `model-${options.length}`, "aria-selected": isChosen },
+      make("b", { dir: "auto" }, entry.label),
+      make("span", {}, ...facts));
+    const short = entry.id.slice(entry.id.indexOf(":") + 1);
+    options.push({ option, entry, names: [entry.label, [entry.label, entry.missing].filter(Boolean).join(" · "), entry.id, short].map(plain),
+      text: plain([entry.label, entry.id, ...about, ...badges].join(" ")) });
+    return option;
+  };
+  const group = (name, entries) => {
+    const head = make("p", { id: `models-${name}`, role: "presentation" }, said[`models_${name}`]);
+    return make("div", { role: "group", "aria-labelledby": head.id }, head, ...entries.map(row));
+  };
+  const own = { option: make("div", { role: "option", id: "model-own", class: "own", "aria-selected": "false", hidden: "" }) };
+  const shown = () => [...options, own].filter(({ option }) => !option.hidden);
+  const mark = (one) => {
+    marked?.option.classList.remove("marked");
+    marked = one;
+    if (one) {
+      one.option.classList.add("marked");
+      search.setAttribute("aria-activedescendant", one.option.id);
+      one.option.scrollIntoView({ block: "nearest" });
+    } else search.removeAttribute("aria-activedescendant");
+  };
+  const filter = () => {
+    const typed = plain(search.value), words = typed.split(" ").filter(Boolean);
+    for (const { option, text } of options) option.hidden = !words.every((word) => text.includes(word));
+    for (const part of list.querySelectorAll("[role=group]")) part.hidden = !part.querySelector("[role=option]:not([hidden])");
+    const hits = options.filter(({ option }) => !option.hidden);
+    const exact = options.find(({ names }) => names.includes(typed));
+    own.option.hidden = !typed || !all.length || Boolean(exact) || (hits.length > 0 && !/[:/]/.test(typed));
+    own.entry = { id: search.value.trim(), label: search.value.trim() };
+    own.option.textContent = said.models_own.replace("{name}", () => own.entry.label);
+    if (all.length) state.textContent = hits.length ? "" : said.models_none;
+    list.scrollTop = 0;
+    mark(typed ? exact ?? hits[0] ?? (own.option.hidden ? undefined : own) : options.find(({ entry }) => entry.id === chosen));
+  };
+  const draw = () => {
+    options = [];
+    const missing = all.filter((entry) => entry.missing), ready = all.filter((entry) => !entry.missing);
+    list.replaceChildren(...(missing.length && ready.length ? [group("ready", ready), group("with_key", missing)] : all.map(row)), own.option);
+    filter();
+  };
+  const choose = (one) => {
+    dialog.close();
+    if (one.entry.id !== chosen) window.models.pick(one.entry.id, one.entry.label);
+  };
+  window.models.list = (models) => {
+    if (!models) return void (all.length || (state.textContent = said.chats_failed));
+    const before = marked?.entry?.id;
+    all = models;
+    if (!dialog.open) return;
+    draw();
+    const again = !early && before && shown().find(({ entry }) => entry.id === before);
+    if (again) mark(again); // the visitor may have moved on in the list that was there
+    if (early && marked) choose(marked);
+    early = false;
+  };
+
+  const move = (by) => {
+    const rows = shown(), at = rows.indexOf(marked);
+    const next = Math.abs(by) > 1 ? Math.max(0, Math.min(rows.length - 1, at + by)) : (at + by + rows.length) % rows.length;
+    if (rows.length) mark(rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : next]);
+  };
+  const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: PAGE, PageUp: -PAGE };
+  dialog.addEventListener("keydown", (event) => {
+    if (event.isComposing || event.keyCode === 229) return;
+    if (STEPS[event.key]) move(STEPS[event.key]);
+    else if (event.key === "Enter" && event.target !== end) {
+      if (!all.length) early = true;
+      else if (marked) choose(marked);
+    } else {
+      if (event.key === "Tab") dialog.close(); // and the browser goes on from the button
+      else if (event.key.length === 1 && event.target !== end) search.focus();
+      return;
+    }
+    event.preventDefault();
+  });
+  search.addEventListener("input", () => {
+    early = false;
+    filter();
+  });
+  list.addEventListener("mousedown", (event) => event.preventDefault()); // the focus stays in the search field
+  list.addEventListener("click", ({ target }) => {
+    const option = target.closest("[role=option]");
+    const one = shown().find((each) => each.option === option);
+    if (one) choose(one);
+  });
+  end.addEventListener("click", () => dialog.close());
+  let pressed;
+  dialog.addEventListener("pointerdown", ({ target }) => (pressed = target));
+  dialog.addEventListener("click", ({ target }) => target === dialog && pressed === dialog && dialog.close());
+  dialog.addEventListener("close", () => {
+    opener.setAttribute("aria-expanded", "false");
+    dialog.remove();
+  });
+
+  // Beside the button, where there is more room; on a narrow screen at the top, above a keyboard on the screen.
+  const narrow = matchMedia("(max-width: 640px)"), view = window.visualViewport;
+  const fit = () => {
+    if (!dialog.open) return;
+    const { top, right, bottom } = opener.getBoundingClientRect(), width = Math.min(460, innerWidth - 32);
+    const below = innerHeight - bottom - 16, above = top - 16, down = below >= Math.min(ENOUGH, above);
+    const height = Math.min(ROOM, down ? below : above);
+    Object.assign(dialog.style, narrow.matches
+      ? { inset: "8px 8px auto", width: "auto", height: `${(view?.height ?? innerHeight) - 16}px` }
+      : { inset: `${down ? bottom + 8 : top - height - 8}px auto auto ${Math.max(16, right - width)}px`, width: `${width}px`, height: `${height}px` });
+  };
+  for (const target of [window, view]) target?.addEventListener("resize", fit);
+  return (button, id) => {
+    if (dialog.open || $("dialog[open]")) return;
+    [opener, chosen, early, search.value] = [button, id ?? "", false, ""];
+    opener.setAttribute("aria-expanded", "true");
+    document.body.append(dialog);
+    dialog.showModal();
+    fit();
+    if (matchMedia("(pointer: coarse)").matches) dialog.focus(); // else the keyboard covers half of the list
+    else search.focus();
+    state.textContent = all.length ? "" : said.models_loading;
+    draw();
+    $("#list-models")?.click();
+  };
+}

@@ -1,0 +1,79 @@
+// The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, and a
+// button with the name of the model. It opens the list of models: models.js, which is loaded when it is used.
+({ said, $, when, hint, frame, make, load }) => {
+  const input = (name) => $(`#${name} input[type=checkbox]`);
+  const name = make("span", { dir: "auto" });
+  const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
+  const switches = ["reasoning", "tools"].map((of) => {
+    const label = said[`switch_${of}`];
+    const one = make("button", { type: "button", role: "switch", class: `switch ${of}`, "aria-label": label, hidden: "" }, make("span", {}, label));
+    one.addEventListener("click", () => (input(of).disabled ? hint(one.title) : input(of).click()));
+    return [of, one];
+  });
+  const options = make("div", { class: "options", role: "group", "aria-label": said.options }, ...switches.map(([, one]) => one), model);
+
+  // Shows what the boxes show. A box that is off and cannot be turned on is of a model that has no such ability.
+  const show = () => {
+    for (const [of, one] of switches) {
+      const { checked = false, disabled = true } = input(of) ?? {};
+      one.hidden = !name.textContent || (disabled && !checked);
+      one.setAttribute("aria-checked", checked);
+      one.setAttribute("aria-disabled", disabled);
+      one.title = $(`#${of} .info-text`)?.textContent.trim() || said[`switch_${of}`];
+    }
+  };
+  const entitle = (text) => {
+    name.textContent = text;
+    model.hidden = !text;
+    model.title = text;
+    model.setAttribute("aria-label", `${said.model}: ${text}`);
+    show();
+  };
+  const known = () => $("#model-name [data-id]");
+  const settled = () => entitle(known()?.textContent ?? "");
+  entitle("");
+
+  const open = async () => {
+    const list = await load("models").catch(() => hint(said.chats_failed));
+    list?.(model, known()?.dataset.id);
+  };
+  model.addEventListener("click", open);
+  model.addEventListener("keydown", (event) => {
+    if (!["ArrowDown", "ArrowUp"].includes(event.key)) return;
+    event.preventDefault();
+    open();
+  });
+  for (const kind of ["pointerenter", "focus"]) model.addEventListener(kind, () => load("models").catch(() => undefined), { once: true });
+  window.models = {
+    // Chooses a model. Its name is shown at once, and the server's when it has answered, which can refuse a name.
+    pick: (id, label) => {
+      window.models.picked = id;
+      entitle(label);
+      $("#pick")?.click();
+    },
+    settled: () => frame().then(settled),
+    switched: () => frame().then(show),
+    list: () => undefined, // models.js sets it
+  };
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest?.("#attached button[data-model]");
+    if (button) window.models.pick(button.dataset.model, button.textContent);
+  });
+
+  const place = () => {
+    const row = $("#composer .input-row");
+    if (row && options.parentElement !== row) $(":scope > :is(.submit-button, .stop-button)", row)?.before(options);
+  };
+  when("#composer", (composer) => {
+    new MutationObserver(place).observe(composer, { childList: true, subtree: true });
+    place();
+  });
+  when("#model-name", (told) => {
+    new MutationObserver(settled).observe(told, { childList: true, subtree: true, characterData: true });
+    settled();
+  });
+  when("#settings", (settings) => {
+    new MutationObserver(show).observe(settings, { subtree: true, childList: true, attributeFilter: ["disabled"] });
+    settings.addEventListener("change", show);
+  });
+}

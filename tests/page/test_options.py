@@ -1,0 +1,328 @@
+"""The options in the composer: the model with its list, and the switches for reasoning and tools."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.conftest import App, Visitor, becomes
+from tests.support import media_files
+from tests.support.scripted_server import Config, Running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+SEEING = "Qwen/Qwen3-VL-8B-Instruct"
+"""A model that sees and does not reason."""
+SERVER = Config(models=("Qwen/Qwen3-8B", SEEING, *(f"lab/Model-{number:03}" for number in range(300))), rate=500.0)
+CONFIG = """
+[agent]
+tools = ["agent.tools.builtin:calculate"]
+"""
+EMPTY = ":root[data-chat=empty]"
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], server: Running) -> App:
+    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
+
+
+def rows(visitor: Visitor) -> Locator:
+    """The models that the open list shows."""
+    return visitor.page.locator("#model-list").get_by_role("option")
+
+
+def marked(visitor: Visitor) -> str:
+    """Return the text of the option that the search field names as the active one."""
+    return visitor.page.evaluate(
+        "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))?.innerText ?? ''"
+    )
+
+
+def switch(visitor: Visitor, name: str) -> Locator:
+    return visitor.page.get_by_role("switch", name=name)
+
+
+def remembers(page: Page) -> Any:
+    """Return a context that ends when the server has answered an event."""
+    return page.expect_response(lambda response: "/queue/data" in response.url)
+
+
+def body(server: Running) -> dict[str, Any]:
+    """Return the newest request to the model."""
+    return server.journal()[-1]["body"]
+
+
+@pytest.mark.gate("The models are searched in the composer.")
+def test_list_of_models_is_searched_by_keyboard(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    button, press = visitor.page.locator("#model-button"), visitor.page.keyboard.press
+    expect(button).to_have_text("Qwen3-8B")
+    search = visitor.open_models()
+    expect(search).to_be_focused()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    expect(rows(visitor).filter(visible=True).nth(301)).to_be_attached()
+    expect(rows(visitor).and_(visitor.page.locator("[aria-selected=true]"))).to_contain_text("Qwen3-8B")
+    visitor.page.keyboard.type("model-12")
+    expect(rows(visitor)).to_have_count(10)
+    becomes(True, lambda: "Model-120" in marked(visitor))
+    for key, name in (
+        ("ArrowDown", "Model-121"),
+        ("PageDown", "Model-129"),
+        ("ArrowDown", "Model-120"),
+        ("ArrowUp", "Model-129"),
+    ):
+        press(key)
+        assert name in marked(visitor)
+    expect(rows(visitor).filter(has_text="Model-129")).to_be_in_viewport(ratio=0.9)
+    press("Escape")
+    expect(search).to_be_hidden()
+    expect(button).to_be_focused()
+    expect(button).to_have_text("Qwen3-8B")
+    press("ArrowDown")  # opens it, too
+    expect(search).to_be_focused()
+    visitor.page.keyboard.type("model-123")
+    expect(rows(visitor)).to_have_count(1)
+    press("Enter")
+    expect(search).to_be_hidden()
+    expect(button).to_have_accessible_name("Model: Model-123")
+    expect(visitor.page.locator("#about")).to_contain_text("Model-123")
+    visitor.ask("!text Yes.")
+    assert body(server)["model"] == "lab/Model-123"
+
+
+def test_search_without_hit_says_so(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    search = visitor.open_models()
+    expect(rows(visitor).nth(3)).to_be_visible()
+    search.fill("no model is called that")
+    expect(visitor.page.locator("#models [role=status]")).to_have_text("No model in the list has these words.")
+    expect(rows(visitor)).to_have_text("Use “no model is called that”")
+    visitor.shot("models-none")
+    search.fill("openai:some-free-name")
+    search.press("Enter")
+    expect(visitor.page.locator("#about")).to_contain_text("some-free-name")
+    visitor.choose("no model is called that")
+    expect(visitor.toast).to_contain_text("No model named")
+    expect(visitor.page.locator("#model-button")).to_contain_text("some-free-name")
+
+
+def test_badges_say_what_models_can_do(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    search = visitor.open_models()
+    search.fill("qwen3")
+    names = {
+        "Qwen3-8B": "Qwen3-8B a vLLM server Local Tools Reasoning",
+        "Qwen3-VL-8B-Instruct": "Qwen3-VL-8B-Instruct a vLLM server Local Images Tools",
+        "Qwen3-VL 8B (Hugging Face)": "Qwen3-VL 8B (Hugging Face) Hugging Face needs a key Hosted Images Tools",
+    }
+    for name, said in names.items():
+        expect(visitor.page.get_by_role("option", name=said, exact=True).locator("b")).to_have_text(name)
+    badges = visitor.page.get_by_role("option", name=names["Qwen3-VL-8B-Instruct"]).locator("i")
+    expect(badges).to_have_text(["Local", "Images", "Tools"])
+    search.fill("audio hosted")
+    expect(rows(visitor).filter(has_text="GPT Audio")).to_be_visible()
+    expect(rows(visitor).filter(has_text="Claude")).to_have_count(0)
+
+
+def test_list_is_loaded_when_it_is_used(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-8B")
+    loaded = "performance.getEntriesByType('resource').filter(({ name }) => /assets.models-/.test(name)).length"
+    assert visitor.page.evaluate(loaded) == 0
+    visitor.open_models()
+    assert visitor.page.evaluate(loaded) == 1
+    visitor.page.keyboard.press("Escape")
+    visitor.page.route(re.compile(r"/queue/join"), lambda route: route.abort())
+    visitor.open_models()
+    expect(rows(visitor).nth(3)).to_be_visible()  # the list from before, while the server cannot be reached
+
+
+@pytest.mark.gate("The switches in the composer and the settings show the same.")
+def test_switches_and_settings_show_the_same(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    page = visitor.page
+    boxes = {name: page.locator(f"#{name.lower()} input") for name in ("Reasoning", "Tools")}
+
+    def both(name: str, on: bool) -> None:
+        expect(switch(visitor, name)).to_have_attribute("aria-checked", str(on).lower())
+        expect(boxes[name]).to_be_checked(checked=on)
+
+    both("Reasoning", True)
+    both("Tools", False)
+    with remembers(page):
+        switch(visitor, "Tools").click()
+    with remembers(page):
+        switch(visitor, "Reasoning").press("Space")
+    both("Reasoning", False)
+    both("Tools", True)
+    visitor.reload()
+    both("Reasoning", False)
+    both("Tools", True)
+    visitor.ask("!text One.")
+    assert body(server)["chat_template_kwargs"]["enable_thinking"] is False
+    assert [tool["function"]["name"] for tool in body(server)["tools"]] == ["calculate"]
+    visitor.open_settings()
+    boxes["Tools"].uncheck()
+    boxes["Reasoning"].check()
+    both("Reasoning", True)
+    both("Tools", False)
+    visitor.close_settings()
+    visitor.ask("!text Two.")
+    assert "tools" not in body(server)
+    assert body(server)["chat_template_kwargs"]["enable_thinking"] is True
+
+
+def test_switch_is_only_there_for_models_that_can(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    expect(switch(visitor, "Reasoning")).to_be_visible()
+    visitor.choose(SEEING)
+    expect(visitor.page.locator("#about")).to_contain_text("Qwen3-VL-8B-Instruct")
+    expect(switch(visitor, "Reasoning")).to_be_hidden()
+    expect(switch(visitor, "Tools")).to_be_visible()
+    visitor.choose("openai:gpt-6-luna")
+    expect(switch(visitor, "Reasoning")).to_be_visible()
+
+
+def test_change_during_answer_holds_for_the_next(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    visitor.say("!tokens 4000 @50")
+    expect(visitor.chat).to_contain_text("word5")
+    switch(visitor, "Tools").click()
+    switch(visitor, "Reasoning").click()
+    visitor.choose("Model-007")
+    expect(visitor.page.locator("#about")).to_contain_text("Model-007")
+    expect(visitor.page.locator("#tools input")).to_be_checked()
+    expect(visitor.stop).to_be_visible()  # the answer goes on
+    visitor.stop.click()
+    visitor.idle()
+    assert body(server)["model"] == "Qwen/Qwen3-8B"
+    assert "tools" not in body(server)
+    visitor.ask("!text Next.")
+    assert body(server)["model"] == "lab/Model-007"
+    visitor.choose("Qwen3-8B")
+    expect(switch(visitor, "Reasoning")).to_have_attribute("aria-checked", "false")
+    visitor.ask("!text Last.")
+    assert body(server)["chat_template_kwargs"]["enable_thinking"] is False
+    assert "tools" in body(server)
+
+
+def test_message_sent_at_once_goes_to_chosen_model(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    search = visitor.open_models()
+    search.fill("Model-042")
+    expect(rows(visitor)).to_have_count(1)
+    search.press("Enter")
+    visitor.ask("!text Quick.")
+    assert body(server)["model"] == "lab/Model-042"
+
+
+def test_text_and_files_stay_when_model_changes(own: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    (tmp_path / "small.png").write_bytes(media_files.picture("PNG"))
+    visitor.choose(SEEING)
+    expect(visitor.page.locator("#about")).to_contain_text("Qwen3-VL-8B-Instruct")
+    visitor.box.fill("What is this?")
+    visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / "small.png"])
+    attached, thumbnails = visitor.page.locator("#attached"), visitor.page.locator("#composer .thumbnail-item")
+    expect(attached.locator("li")).to_have_text("small.png")
+    visitor.choose("Qwen3-8B")
+    expect(attached.locator("li.refused")).to_contain_text("small.png")
+    expect(thumbnails).to_have_count(1)
+    expect(visitor.box).to_have_value("What is this?")
+    visitor.shot("options-refused-file")
+    attached.get_by_role("button", name="Qwen3-VL-8B-Instruct").click()
+    expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-VL-8B-Instruct")
+    expect(attached.locator("li.refused")).to_have_count(0)
+    expect(thumbnails).to_have_count(1)
+    expect(visitor.box).to_have_value("What is this?")
+
+
+def test_options_fit_small_phone(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, phone=True)
+    page = visitor.page
+    page.set_viewport_size({"width": 360, "height": 740})
+    visitor.choose(SEEING)
+    expect(page.get_by_role("button", name="Take a picture")).to_be_visible()
+    visitor.box.fill("Text, so that the button of the saved prompts is there.")
+    for model in ("openai:a-model-with-a-name-that-is-longer-than-a-telephone-is-wide-really", SEEING):
+        visitor.choose(model)
+        expect(page.locator("#model-button")).to_have_attribute(
+            "title", re.compile(model.split("/")[-1].split(":")[-1])
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        small = page.evaluate(
+            "[...document.querySelectorAll('#composer .input-row button')].filter((one) => one.checkVisibility())"
+            ".map((one) => [one.id || one.className, one.getBoundingClientRect()])"
+            ".filter(([, { left, right, width, height }]) => width < 40 || height < 40 || left < 16 || right > 344)"
+            ".map(([name, box]) => [name, box.left, box.width, box.height])"
+        )
+        assert not small
+    visitor.shot("options-360")
+    search = visitor.open_models()
+    expect(rows(visitor).nth(3)).to_be_visible()
+    visitor.shot("models-360")
+    expect(page.locator("#models")).to_be_in_viewport(ratio=1)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert rows(visitor).first.evaluate("one => one.offsetHeight") >= 40
+    assert page.evaluate("(list => list.scrollWidth <= list.clientWidth)(document.querySelector('#model-list'))")
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(search).to_be_hidden()
+
+
+# The empty page
+
+
+def middle(part: Locator) -> float:
+    box = part.bounding_box()
+    assert box
+    return box["y"] + box["height"] / 2
+
+
+@pytest.mark.gate("The composer stands in the middle of an empty page.")
+def test_composer_is_in_the_middle_of_empty_page(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    page, dock = visitor.page, visitor.page.locator("#dock")
+    expect(page.locator(EMPTY)).to_have_count(1)
+    height = page.viewport_size["height"] if page.viewport_size else 0
+    assert abs(middle(dock) - height / 2) < height / 12
+    example = visitor.examples.first
+    assert middle(visitor.chat.locator(".empty")) < middle(dock) < middle(example)
+    visitor.ask("!text A first answer.")
+    expect(page.locator(EMPTY)).to_have_count(0)
+    assert middle(dock) > height * 0.8
+    page.reload()
+    expect(visitor.chat).to_contain_text("A first answer.")
+    assert middle(dock) > height * 0.8
+    page.get_by_role("button", name="New chat").first.click()
+    expect(page.locator(EMPTY)).to_have_count(1)
+    expect(example).to_be_visible()
+    assert abs(middle(dock) - height / 2) < height / 12
+    page.go_back()
+    expect(visitor.chat).to_contain_text("A first answer.")
+    assert middle(dock) > height * 0.8
+
+
+def test_composer_is_never_shown_where_it_moves_away(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    visitor.page.route(re.compile(r"/queue/data"), lambda route: route.abort())
+    visitor.page.goto(own.url)
+    opacity = "() => getComputedStyle(document.querySelector('#dock')).opacity"
+    visitor.page.wait_for_selector("#dock")
+    assert visitor.page.evaluate(opacity) == "0"
+    visitor.page.wait_for_function(f"({opacity})() === '1'")  # also without an answer of the server
+
+
+def test_low_page_scrolls_to_examples(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    visitor.page.set_viewport_size({"width": 740, "height": 360})
+    expect(visitor.page.locator(EMPTY)).to_have_count(1)
+    expect(visitor.submit).to_be_in_viewport(ratio=1)
+    last = visitor.examples.last
+    last.scroll_into_view_if_needed()
+    expect(last).to_be_in_viewport(ratio=1)
+    last.click()
+    expect(visitor.mine).to_have_count(1)
