@@ -347,7 +347,7 @@ def test_example_picture_reaches_model(sized: Callable[..., Visitor], sees: tupl
     visitor = sized(SIZES["desktop"], own.url)
     expect(visitor.examples.locator("img").first).to_be_visible()
     visitor.shot("empty-pictures")
-    visitor.chat.get_by_role("button", name="Read a chart").click()
+    visitor.examples.filter(has_text="Read a chart").click()
     expect(visitor.caption).to_be_visible()
     assert "data:image/" in str(server.journal()[-1]["body"]["messages"][-1]["content"])
     expect(visitor.chat.locator(".user-row img")).to_be_visible()

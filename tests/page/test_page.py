@@ -441,7 +441,7 @@ def test_caption_marks_estimated_figures(app: App, visit: Visit) -> None:
 def test_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.shot("empty")
-    visitor.page.get_by_role("button", name="Ask a quick question").click()
+    visitor.examples.filter(has_text="Ask a quick question").click()
     expect(visitor.mine).to_have_text("What is the capital of France? Answer in one word.")
     expect(visitor.caption).to_be_visible()
 

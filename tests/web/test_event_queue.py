@@ -123,23 +123,6 @@ async def test_unread_session_is_bounded(queue: BoundedQueue, monkeypatch: pytes
     assert unread.size == 0
 
 
-async def test_session_is_forgotten_when_all_is_read(queue: BoundedQueue) -> None:
-    unread = queue.pending_messages_per_session["ann-page"] = UnreadMessages()
-    mine = event("ann-page")
-    pending = queue.pending_event_ids_session["ann-page"] = {mine._id}
-    queue.forget_read("ann-page")
-    assert queue.has_session("ann-page"), "an event was pending"
-    pending.clear()
-    queue.send_message(mine, update("text"))
-    queue.forget_read("ann-page")
-    assert queue.has_session("ann-page"), "a message was not read"
-    await unread.get()
-    queue.forget_read("ann-page")
-    queue.forget_read("ann-page")
-    assert not queue.has_session("ann-page")
-    assert not queue.pending_event_ids_session
-
-
 async def test_event_waits_for_its_reader(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     unread = queue.pending_messages_per_session["ann-page"] = UnreadMessages()
     mine = event("ann-page")

@@ -1,7 +1,6 @@
 """A message that is sent while the page's event stream closes is answered after the page knows that it closed."""
 
 import asyncio
-from contextlib import suppress
 from time import monotonic
 
 import pytest
@@ -93,21 +92,3 @@ async def test_other_requests_do_not_wait(patience: float) -> None:
 async def test_answer_text_closes_nothing(patience: float) -> None:
     _, took = await order(TEXT, sessions=("me", "me"))
     assert took < patience
-
-
-async def test_end_of_a_stream_is_told_once_it_has_ended() -> None:
-    told = list[str]()
-
-    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-        assert not told
-        if scope["path"].endswith("data"):
-            raise ConnectionResetError
-
-    async def nothing(*_: object) -> Message:
-        return {"type": "http.disconnect"}
-
-    app = EventStreamMiddleware(stream, on_end=told.append)
-    for path in ("queue/join", "queue/data"):
-        with suppress(ConnectionResetError):
-            await app({"type": "http", "path": API + path, "state": {"session": "one"}}, nothing, nothing)
-    assert told == ["one"]

@@ -136,17 +136,6 @@ class BoundedQueue(Queue):
         """Return True if messages of this page session are kept."""
         return session in self._unread
 
-    def forget_read(self, session: str) -> None:
-        """Forget the messages of a session that has read all of them. Call it when its stream has ended.
-
-        Gradio keeps them until newer sessions push them out, and they take 5 KB of a page that is long closed. The
-        session's next event begins anew.
-        """
-        unread = self._unread.get(session)
-        if unread is not None and unread.empty() and not self.pending_event_ids_session.get(session):
-            self._unread.pop(session, None)
-            self.pending_event_ids_session.pop(session, None)
-
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
         """Add an event, or refuse it beyond the share of its visitor or address. See `Queue.push`."""
         session = str(body.session_hash)

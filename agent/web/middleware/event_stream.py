@@ -26,16 +26,11 @@ class EventStreamMiddleware:
     """Middleware behind the isolation middleware. Owns the times at which streams were closed.
 
     `has_session` returns True if the queue keeps messages for a session. For any other session Gradio would start an
-    answer and then fail with a traceback in the log. `on_end` is called with the session after its stream.
+    answer and then fail with a traceback in the log.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        has_session: Callable[[str], bool] = lambda _: True,
-        on_end: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._app, self._has_session, self._on_end = app, has_session, on_end
+    def __init__(self, app: ASGIApp, has_session: Callable[[str], bool] = lambda _: True) -> None:
+        self._app, self._has_session = app, has_session
         self._closed: OrderedDict[str, float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,12 +40,8 @@ class EventStreamMiddleware:
             if not self._has_session(session):
                 await refuse(send, 404)
                 return
-            try:
-                await self._app(scope, receive, self._note_closing(session, send))
-            finally:
-                self._on_end(session)
-            return
-        if session is not None and scope["path"] == f"{API}queue/join":
+            send = self._note_closing(session, send)
+        elif session is not None and scope["path"] == f"{API}queue/join":
             send = self._delay_after_closing(session, send)
         await self._app(scope, receive, send)
 
