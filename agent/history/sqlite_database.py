@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
 """Seconds until the file is rewritten after a deletion, and the most of the time that this takes, as a fraction."""
+RETRY_SECONDS = 60.0
+"""Seconds until this is tried again if the disk is full."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ class SqliteDatabase:
         self._writer, self._reader, self._searcher = connections
         self._lock = asyncio.Lock()  # One connection holds one transaction at a time.
         self._writes = UninterruptedWork()
-        self._has_left_text, self._seconds_to_wipe = False, 0.0
+        self._has_left_text, self._pause = False, WIPE_SECONDS
         self._wiping: asyncio.Task[None] | None = None
 
     @classmethod
@@ -99,10 +101,10 @@ class SqliteDatabase:
 
     async def aclose(self) -> None:
         """Close the connections. Writes in progress are finished first."""
+        await self._writes.finish()
         if self._wiping is not None:
             self._wiping.cancel()
             await asyncio.wait([self._wiping])
-        await self._writes.finish()
         if self._has_left_text:
             await self._in_turn(self._wipe)
         for connection in (self._searcher, self._reader, self._writer):
@@ -142,7 +144,7 @@ class SqliteDatabase:
 
     async def _wipe_later(self) -> None:
         while self._has_left_text:
-            await asyncio.sleep(max(WIPE_SECONDS, self._seconds_to_wipe / WIPE_SHARE))
+            await asyncio.sleep(self._pause)
             await self.wipe()
 
     async def _wipe(self, connection: aiosqlite.Connection) -> None:
@@ -159,7 +161,9 @@ class SqliteDatabase:
             self._has_left_text = not await _empty_log(connection)
         except sqlite3.Error:
             log.warning("deleted text could not be wiped from %s; this is tried again", self.path, exc_info=True)
-        self._seconds_to_wipe = time.monotonic() - began
+            self._pause = RETRY_SECONDS
+        else:
+            self._pause = max(WIPE_SECONDS, (time.monotonic() - began) / WIPE_SHARE)
 
 
 async def _empty_log(connection: aiosqlite.Connection) -> bool:
