@@ -392,7 +392,7 @@ class Visitor:
     def open_models(self) -> Locator:
         """Open the list of models. Return its search field."""
         self.page.locator("#model-button").click()
-        search = self.page.get_by_role("combobox", name="Search models")
+        search = self.page.locator("#models").get_by_role("combobox")
         expect(search).to_be_visible()
         return search
 

@@ -111,7 +111,7 @@ def test_page_hides_examples(start_app: Callable[..., App], visit: Callable[...,
     visitor = visit(app.url)
     expect(visitor.page.locator("#about")).to_contain_text("tiny demo model, often wrong; for a better one")
     visitor.shot("tiny-model")
-    visitor.page.get_by_text("Ask for a capital").click()
+    visitor.examples.filter(has_text="Ask for a capital").click()
     expect(visitor.mine).to_have_text("What is the capital of Japan?")
     expect(visitor.bubbles.filter(has_text="Tokyo")).to_be_visible(timeout=60_000)
     visitor.idle()

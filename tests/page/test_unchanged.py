@@ -128,6 +128,7 @@ def test_change_makes_chromium_search_no_ancestor(app: App, visit: Visit) -> Non
 def test_open_settings_leave_room_for_the_chat(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page, settings = visitor.page, visitor.page.locator("#settings")
+    expect(page.locator("html")).to_have_attribute("data-chat", "empty")  # the composer has moved to the middle
     wide = page.locator("#dock").bounding_box()
     visitor.open_settings()
     becomes(True, lambda: is_beside(page.locator("#dock").bounding_box(), settings.bounding_box()))

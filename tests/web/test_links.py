@@ -352,7 +352,7 @@ def test_public_page_has_links_only_if_allowed(start_app: Callable[..., App], se
     app = start_app(PUBLIC + "links = true\n", VLLM_BASE_URL=server.base_url)
     owner, conversation = chat(app, "!text Yes")
     path = link(owner, conversation)
-    assert "shared.links = true" in page_script(owner)
+    assert '"links": true' in page_script(owner)
     assert read(app, path).status_code == 200
     assert go_on(app, path).status_code == 303
     app.stop()
@@ -362,4 +362,4 @@ def test_public_page_has_links_only_if_allowed(start_app: Callable[..., App], se
         answer = owner.ask(method, f"/conversations/{conversation}/links", json={} if method == "POST" else None)
         assert (answer.status, answer.json["detail"]) == (404, "Links to chats are turned off on this page.")
     assert [one.status_code for one in (read(app, path), go_on(app, path))] == [404, 404]
-    assert "shared.links = false" in page_script(owner)  # no entry in the menu
+    assert '"links": false' in page_script(owner)  # no entry in the menu
