@@ -137,6 +137,8 @@ MENDED = """() => !document.getAnimations().some((one) => one.effect.getTiming()
 # The order of the focus
 
 TO_THE_TOP = "() => { document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex') }"
+DRAWN = "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+"""Waits until the page is drawn as it is now. Nobody presses a key before that."""
 FOCUSED = """() => {
   const at = document.activeElement;
   const style = getComputedStyle(at);
@@ -219,7 +221,9 @@ def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) 
     expect(toggle).to_have_attribute("aria-expanded", "false")
     press("Enter")
     expect(toggle).to_have_attribute("aria-expanded", "true")
+    expect(page.locator("#system textarea")).to_be_visible()
     expect(page.locator("#system textarea")).to_be_in_viewport(ratio=1)  # Tab skips it until it has slid in
+    page.evaluate(DRAWN)
     press("Tab")
     expect(page.locator("#system textarea")).to_be_focused()
     press("ControlOrMeta+a")  # select the default prompt to replace it
