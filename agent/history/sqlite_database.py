@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
 """Seconds until the file is rewritten after a deletion, and the most of the time that this takes, as a fraction."""
-RETRY_SECONDS = 60.0
+DISK_FULL_SECONDS = 60.0
 """Seconds until this is tried again if the disk is full."""
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class SqliteDatabase:
             self._has_left_text = not await _empty_log(connection)
         except sqlite3.Error:
             log.warning("deleted text could not be wiped from %s; this is tried again", self.path, exc_info=True)
-            self._pause = RETRY_SECONDS
+            self._pause = DISK_FULL_SECONDS
         else:
             self._pause = max(WIPE_SECONDS, (time.monotonic() - began) / WIPE_SHARE)
 
