@@ -267,7 +267,7 @@ def test_options_fit_small_phone(own: App, visit: Visit) -> None:
     visitor.shot("models-360")
     expect(page.locator("#models")).to_be_in_viewport(ratio=1)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert rows(visitor).first.evaluate("one => one.offsetHeight") >= 40
+    becomes(True, lambda: rows(visitor).first.evaluate("one => one.offsetHeight") >= 40)
     assert page.evaluate("(list => list.scrollWidth <= list.clientWidth)(document.querySelector('#model-list'))")
     page.get_by_role("button", name="Close", exact=True).click()
     expect(search).to_be_hidden()

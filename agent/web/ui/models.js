@@ -65,9 +65,9 @@
   };
   window.models.list = (models) => {
     if (!models) return void (all.length || (state.textContent = said.chats_failed));
-    const before = marked?.entry?.id;
+    const before = marked?.entry?.id, same = JSON.stringify(models) === JSON.stringify(all);
     all = models;
-    if (!dialog.open) return;
+    if (!dialog.open || (same && !early)) return; // a row that is pressed just now stays the same element
     draw();
     const again = !early && before && shown().find(({ entry }) => entry.id === before);
     if (again) mark(again); // the visitor may have moved on in the list that was there
