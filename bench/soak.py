@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +34,9 @@ LIMIT_S = 600
 MARKER = re.compile(rb"marker-[0-9a-f]{16}")
 LONGEST = 64
 """Bytes of a stream that are kept, so that a marker that is cut in two is found."""
-WARM_SECONDS = 30.0
-"""The stay of a first crowd, after which the memory is measured: the allocator keeps what so many at once needed."""
+WARM_ANSWERS, WARM_SECONDS = 2, 120.0
+"""A first crowd stays until it has so many answers for each visitor, or for so long. The memory is measured after it:
+by then the app has its working size, on a slow machine too."""
 QUIET_S = 20.0
 """Seconds after the last visitor has left until the memory is measured."""
 WORDS, RATE = 60, 30
@@ -118,14 +119,14 @@ class Visitor:
         self._url, self._config, self._report, self._all_ids = url, config, report, all_ids
         self._marker, self._cookies = _new_marker(), httpx.Cookies()
 
-    async def stay(self, until: float) -> None:
-        """Open pages, chat, and leave them, until then."""
-        while time.monotonic() < until:
+    async def stay(self, staying: Callable[[], bool]) -> None:
+        """Open pages, chat, and leave them, as long as `staying` says so."""
+        while staying():
             page = OurPage(self._url, self._config)
             await page.http.aclose()
             page.http = self._client()
             try:
-                await self._visit(page, until)
+                await self._visit(page, staying)
             except Exception as error:
                 self._report.fault(f"{type(error).__name__}: {error}"[:200])
                 await asyncio.sleep(1)
@@ -144,11 +145,11 @@ class Visitor:
             headers={"accept-encoding": "identity"},
         )
 
-    async def _visit(self, page: OurPage, until: float) -> None:
+    async def _visit(self, page: OurPage, staying: Callable[[], bool]) -> None:
         await page.open()
         self._report.done["pages"] += 1
         for _ in range(random.randint(1, 3)):
-            if time.monotonic() < until:
+            if staying():
                 await self._talk(page)
                 await self._pry(page.http)
                 await asyncio.sleep(random.uniform(0, 2))
@@ -189,18 +190,26 @@ def _filled(route: str, ids: Ids) -> str:
     return route.format(run=ids.run, conversation=ids.conversation)
 
 
-async def crowd(url: str, config: PageConfig, report: Report, visitors: int, seconds: float) -> None:
-    """Let so many visitors stay for that long."""
+async def crowd(
+    url: str, config: PageConfig, report: Report, visitors: int, seconds: float, answers: float = float("inf")
+) -> None:
+    """Let so many visitors stay for that long, or until they have so many answers."""
     until, all_ids = time.monotonic() + seconds, list[Ids]()
-    await asyncio.gather(*(Visitor(url, config, report, all_ids).stay(until) for _ in range(visitors)))
+
+    def staying() -> bool:
+        return time.monotonic() < until and report.done["answers"] < answers
+
+    await asyncio.gather(*(Visitor(url, config, report, all_ids).stay(staying) for _ in range(visitors)))
 
 
 async def soak(url: str, child: psutil.Popen, visitors: int, seconds: float) -> tuple[Report, float, float]:
     """Return the report, and the memory of the app before and after, in MB."""
     config = await PageConfig.read(url)
-    await crowd(url, config, Report(), visitors, WARM_SECONDS)
+    first, report = Report(), Report()
+    await crowd(url, config, first, visitors, WARM_SECONDS, WARM_ANSWERS * visitors)
     await asyncio.sleep(QUIET_S)
-    before, report = _memory_mb(child), Report()
+    before = _memory_mb(child)
+    print(f"first crowd: {first.done['answers']} answers on {first.done['pages']} pages")
     await crowd(url, config, report, visitors, seconds)
     await asyncio.sleep(QUIET_S)
     return report, before, _memory_mb(child)
