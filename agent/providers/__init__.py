@@ -5,8 +5,9 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -181,6 +182,18 @@ def preload(dialect: Dialect) -> None:
         await connection.aclose()
 
     asyncio.run(open_once())
+
+
+@lru_cache(256)
+def efforts(spec: ModelSpec) -> tuple[Effort, ...]:
+    """Return the efforts that a model that reasons can be asked for, from least to most; () if it has none.
+
+    The first call for a dialect loads the vendor's SDK, which takes a second: call it in a thread.
+    """
+    if not spec.reasoning or spec.dialect == "chat":  # a chat template has only a switch
+        return ()
+    connection = connect(spec, Endpoint("http://127.0.0.1/v1", "none"))
+    return tuple(one for one in get_args(Effort) if one != "none" and connection.effort(one) == one)
 
 
 def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:

@@ -123,6 +123,64 @@ def test_key_is_private_and_can_be_forgotten(hosted: App, visit: Visit, openai: 
     assert not openai.requests
 
 
+@pytest.mark.gate("The effort of reasoning is chosen in the composer.")
+def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic: Playing, openai: Playing) -> None:
+    visitor = visit(hosted.url, fresh=True)
+    effort = visitor.page.get_by_role("combobox", name="Reasoning effort")
+    expect(visitor.page.get_by_role("switch", name="Reasoning")).to_be_visible()
+    expect(effort).to_be_hidden()  # the template of this model has only a switch
+    visitor.choose("claude-sonnet-5-5")
+    chosen(visitor, "Claude Sonnet 5.5")
+    names = dict(low="Low", medium="Medium", high="High", xhigh="Very high", max="Maximum")
+    expect(effort.locator("option")).to_have_text(["Default", *names.values()])
+    expect(effort).to_have_value("")
+    with visitor.page.expect_response(lambda response: "/queue/data" in response.url):
+        effort.select_option("Very high")
+    anthropic.play(*(anthropic_messages.answer(text) for text in ("One.", "Two.", "Three.")))
+    visitor.ask("one")
+    assert anthropic.requests[-1].json["output_config"] == {"effort": "xhigh"}
+    visitor.reload()
+    expect(effort).to_have_value("xhigh")
+    visitor.shot("effort")
+    reasoning = visitor.page.get_by_role("switch", name="Reasoning")
+    reasoning.click()
+    expect(effort).to_be_hidden()
+    visitor.ask("two")
+    assert "output_config" not in anthropic.requests[-1].json
+    reasoning.click()
+    expect(effort).to_have_value("xhigh")
+    visitor.choose("gpt-6.1-sol")
+    chosen(visitor, "GPT-6.1 Sol")
+    expect(effort).to_be_visible()
+    asked = effort.input_value()
+    give_key(visitor)
+    openai.play(openai_responses.answer("Four."))
+    visitor.ask("four")
+    assert openai.requests[-1].json["reasoning"]["effort"] == asked
+    visitor.choose("claude-sonnet-5-5")
+    chosen(visitor, "Claude Sonnet 5.5")
+    expect(effort).to_have_value("xhigh")
+    effort.select_option("Default")
+    visitor.ask("three")
+    assert "output_config" not in anthropic.requests[-1].json
+
+
+def test_switch_of_model_that_always_reasons_says_so(hosted: App, visit: Visit) -> None:
+    visitor = visit(hosted.url, fresh=True)
+    visitor.choose("gpt-6.1-sol")
+    chosen(visitor, "GPT-6.1 Sol")
+    reasoning = visitor.page.get_by_role("switch", name="Reasoning")
+    expect(reasoning).to_have_attribute("aria-checked", "true")
+    expect(reasoning).to_have_attribute("aria-disabled", "true")
+    reasoning.click(force=True)  # Playwright waits for enabled elements
+    expect(visitor.page.locator("#hint")).to_have_text("This model always reasons.")
+    expect(reasoning).to_have_attribute("aria-checked", "true")
+    visitor.open_settings()
+    box = visitor.page.locator("#reasoning input")
+    expect(box).to_be_checked()
+    expect(box).to_be_disabled()
+
+
 def test_key_lives_as_long_as_its_page(hosted: App, visit: Visit, openai: Playing) -> None:
     visitor = visit(hosted.url)
     visitor.choose("gpt-6-luna")

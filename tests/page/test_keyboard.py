@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.conftest import App, Visitor
-from tests.peers.axe import grave
+from tests.conftest import App, Visitor, becomes
+from tests.peers.axe import grave, violations
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -34,6 +34,19 @@ def test_enter_sends_and_shift_enter_breaks_line(app: App, visit: Visit, model_s
     visitor.box.press("Enter")
     expect(visitor.caption).to_be_visible()
     assert asked(model_server) == ["one\ntwo"]
+
+
+def test_keyboard_scrolls_first_long_answer(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
+    visitor.say("!tokens 4000 @100")
+    expect(visitor.chat).to_contain_text("word400")
+    assert not violations(visitor.page)
+    visitor.chat.focus()
+    expect(visitor.chat).to_be_focused()
+    visitor.page.keyboard.press("Home")
+    becomes(0, lambda: visitor.chat.evaluate("chat => chat.scrollTop"))
+    visitor.stop.click()
+    visitor.idle()
 
 
 def compose(cdp: Any, text: str) -> None:

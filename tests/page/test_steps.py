@@ -190,6 +190,20 @@ def test_focus_in_folded_step_goes_to_row(visitor: Visitor) -> None:
     visitor.idle()
 
 
+def test_printed_timeline_is_its_row_and_what_failed(visitor: Visitor) -> None:
+    visitor.ask(f"{STEPS} !text Done.")
+    visitor.page.emulate_media(media="print")
+    expect(rows(visitor)).to_contain_text("2 tools · 1 failed")
+    expect(steps(visitor)).to_have_text([FAILED])
+    step = visitor.chat.locator(".message[data-step]:visible")
+    assert step.evaluate("step => getComputedStyle(step, '::before').display") == "none", "a dot is on the sheet"
+    visitor.page.emulate_media(media="screen")
+    rows(visitor).click()
+    expect(steps(visitor)).to_have_count(3)
+    visitor.page.emulate_media(media="print")
+    expect(steps(visitor)).to_have_count(3)
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_in_timeline(own: App, visit: Visit, dark: bool) -> None:
     visitor = visit(own.url, dark=dark, phone=dark)

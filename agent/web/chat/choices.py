@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 from agent.errors import InputError
 from agent.i18n import _
-from agent.providers import Reasoning
+from agent.providers import Effort, Reasoning, is_off, is_reasoning
 
 MAX_PROMPT_CHARACTERS = 20_000
 """The most characters of a system prompt."""
@@ -20,6 +21,7 @@ HIGHEST_TOKEN_LIMIT = 10_000_000
 class Choices:
     """The settings of a visitor on the page. `picked` is True if the visitor chose the model.
 
+    `effort` is how much to reason while reasoning is on; None: as much as the provider decides.
     `max_tokens` is the visitor's own limit of an answer, or None. `system_message` is None for the default and "" for
     no system prompt. With `extract_text`, text in images and speech in audio are extracted on this machine for a model
     that cannot see or hear.
@@ -29,10 +31,16 @@ class Choices:
     picked: bool = False
     system_message: str | None = None
     reasoning: Reasoning = True
+    effort: Effort | None = None
     temperature: float | None = None
     max_tokens: int | None = None
     tools: bool = False
     extract_text: bool = False
+
+    @property
+    def wanted_reasoning(self) -> Reasoning:
+        """What a model that reasons is asked for."""
+        return self.effort if self.reasoning is True and self.effort is not None else self.reasoning
 
     def check(self) -> None:
         """Raise `InputError` if the system prompt is too long."""
@@ -50,6 +58,12 @@ class Choices:
 def text_of(value: object, most: int | None = None) -> str:
     """Return the first `most` characters of a widget's text, or "" for anything else."""
     return value[:most] if isinstance(value, str) else ""
+
+
+def effort_of(value: object) -> Effort | None:
+    """Return a widget's effort, or None for anything else."""
+    known = isinstance(value, str) and is_reasoning(value) and not is_off(value)
+    return cast(Effort, value) if known else None
 
 
 def temperature_of(value: object) -> float | None:

@@ -108,7 +108,7 @@ async def set_up_run(
         ).with_documents(*(documents if use_tools else ())),
         context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
         options=Options(
-            reasoning=choices.reasoning if spec.reasoning else None,
+            reasoning=choices.wanted_reasoning if spec.reasoning else None,
             temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
             max_tokens=most,
         ),

@@ -1,20 +1,21 @@
 """Widget updates for a model and a run: pure functions."""
 
 import html
+import json
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any, Literal, cast
 
 import gradio as gr
 
-from agent.i18n import _, joined
+from agent.i18n import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import LONGEST_NAME
-from agent.providers import Status, is_off
+from agent.providers import Effort, Status, is_off
 from agent.web.chat.attachments import AttachmentPlan, kinds
-from agent.web.chat.choices import Choices, limit_of, temperature_of, text_of
+from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of
 from agent.web.chat.model_menu import shown_name
 from agent.web.ui.examples import examples
 from agent.web.ui.layout import TEMPERATURE, Widgets
@@ -36,6 +37,15 @@ TOOL_SUPPORT = {
     "none": _("This model is too small to call tools."),
 }
 """The remark about the tools of a model, by `ModelSpec.tools`."""
+EFFORTS: dict[Effort, LocalizedText] = {
+    "minimal": _("Minimal"),
+    "low": _("Low"),
+    "medium": _("Medium"),
+    "high": _("High"),
+    "xhigh": _("Very high"),
+    "max": _("Maximum"),
+}
+"""The names of reasoning efforts."""
 
 
 def values(given: Given) -> dict[str, Any]:
@@ -55,6 +65,7 @@ def choices_of(given: Given) -> Choices:
         model=text_of(by_id["model"], LONGEST_NAME + 1),  # a longer one is refused, but need not be kept
         system_message=text_of(by_id["system"]),
         reasoning=bool(by_id["reasoning"]),
+        effort=effort_of(by_id["effort"]),
         temperature=temperature_of(by_id["temperature"]),
         max_tokens=limit_of(by_id["max-tokens"]),
         tools=bool(by_id["tools"]),
@@ -69,9 +80,14 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: 
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
-def shown_model(id_: str, label: str) -> str:
-    """Return the name of the chosen model for the button in the composer."""
-    return f'<span data-id="{html.escape(id_)}">{html.escape(label)}</span>'
+def shown_model(id_: str, label: str, efforts: Sequence[Effort] = (), translator: Translator = ENGLISH) -> str:
+    """Return the name of the chosen model for the button in the composer, and its reasoning efforts with their names.
+
+    A model with a single effort leaves no choice, so it has none here.
+    """
+    choices = [("", translator(_("Default"))), *((one, translator(EFFORTS[one])) for one in efforts)]
+    offered = html.escape(json.dumps(choices, ensure_ascii=False)) if len(efforts) > 1 else "[]"
+    return f'<span data-id="{html.escape(id_)}" data-efforts="{offered}">{html.escape(label)}</span>'
 
 
 def status_line(status: Status, translator: Translator = ENGLISH) -> str:
@@ -138,6 +154,7 @@ def widgets_for_model(
             if can_reason
             else translator(_("This model has no visible reasoning.")),
         ),
+        widgets.composer.effort: chosen.effort or "",
         settings.tools: gr.Checkbox(
             value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
         ),

@@ -36,6 +36,7 @@ class Events:
             composer.model,
             settings.system,
             settings.reasoning,
+            composer.effort,
             settings.temperature,
             settings.max_tokens,
             settings.tools,
@@ -46,6 +47,7 @@ class Events:
         self._for_model = [
             settings.system,
             settings.reasoning,
+            composer.effort,
             settings.tools,
             settings.temperature,
             settings.max_tokens,
@@ -171,6 +173,10 @@ class Events:
         for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
             written(remember.set_prompt, settings.system, None, **last)
         settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
+        wanted: dict[str, Any] = {"js": "() => window.models.wanted", **QUIET}
+        composer.set_effort.click(None, None, composer.effort, trigger_mode="multiple", **wanted)
+        composer.set_effort.click(remember.set_effort, composer.effort, None, trigger_mode="always_last", **wanted)
+        composer.effort.change(None, composer.effort, None, js="(effort) => window.models?.asks(effort)", **QUIET)
         settings.tools.input(remember.set_tools, settings.tools, None, **last)
         settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
         settings.max_tokens.input(remember.set_max_tokens, settings.max_tokens, None, **last)

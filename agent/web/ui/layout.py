@@ -72,7 +72,8 @@ class Composer:
     The page's scripts click `fetch`, `give_up`, `look`, `compose` and `send_queued`, and read `fetched`.
     `stored` tells composer.js that a message was stored: each one has another value.
     The menu `model` is hidden: options.js shows its name, which `model_name` has, and clicks `list_models` to get all
-    models in `listed` and `pick` to choose one.
+    models in `listed` and `pick` to choose one. `effort` is the reasoning effort, "" for the model's own. options.js
+    shows it, and clicks `set_effort` to change it.
     """
 
     links: gr.HTML
@@ -90,6 +91,8 @@ class Composer:
     list_models: gr.Button
     listed: gr.JSON
     pick: gr.Button
+    effort: gr.Textbox
+    set_effort: gr.Button
     about: gr.HTML
     fetched: gr.MultimodalTextbox
 
@@ -278,6 +281,8 @@ def _composer() -> Composer:
     list_models = gr.Button("", elem_id="list-models", visible="hidden")
     listed = gr.JSON(visible=False)
     pick = gr.Button("", elem_id="pick", visible="hidden")
+    effort = gr.Textbox(visible=False, elem_id="effort")
+    set_effort = gr.Button("", elem_id="set-effort", visible="hidden")
     about = gr.HTML(elem_id="about", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
     return Composer(
@@ -296,6 +301,8 @@ def _composer() -> Composer:
         list_models=list_models,
         listed=listed,
         pick=pick,
+        effort=effort,
+        set_effort=set_effort,
         about=about,
         fetched=fetched,
     )

@@ -1,10 +1,12 @@
 """The widgets that depend on the chosen model: the menu, the settings that it supports, and the panel for a key."""
 
+import asyncio
 from dataclasses import asdict
 
 import gradio as gr
 
 from agent.models.catalog import ModelSpec
+from agent.providers import efforts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
 from agent.web.ui.components import (
@@ -27,7 +29,7 @@ class ModelWidgets:
     def __init__(self, conversations: Conversations, widgets: Widgets) -> None:
         self._conversations, self._widgets = conversations, widgets
 
-    def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
+    async def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
         entries = self._conversations.models.entries(session.owner, spec, session.login, session.translator)
@@ -36,7 +38,7 @@ class ModelWidgets:
             self._widgets.chat.notice: self.notice(session),
             self._widgets.chat.switch: offer(better, session.translator),
         }
-        return shown | self._name(session, spec) if chosen else shown
+        return shown | await self._name(session, spec) if chosen else shown
 
     def listed(self, session: PageSession, model: str | None) -> Updates:
         """Return all models with their abilities, for the list in the composer. `model` is the chosen one."""
@@ -55,7 +57,7 @@ class ModelWidgets:
         """Return the timer of the page, which asks again until the store is there and all models are loaded."""
         return gr.Timer(active=self._conversations.storage.is_away or not self._conversations.models.is_settled)
 
-    def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> Updates:
+    async def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> Updates:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
         chosen = self._conversations.choices(session.owner)
         settings, models = self._conversations.settings, self._conversations.models
@@ -66,14 +68,17 @@ class ModelWidgets:
         )
         transcriber = self._conversations.transcriber if chosen.extract_text else None
         shown = widgets_for_model(self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber)
-        return {self._widgets.settings.system: prompt} | shown | self._name(session, spec) | self.keys(session, spec)
+        shown |= await self._name(session, spec)
+        return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
-    def _name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
-        """Return the name of the chosen model, with what the visitor needs for it."""
+    async def _name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
+        """Return the name of the chosen model, with what the visitor needs for it, and its reasoning efforts."""
         entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
         entry = next((one for one in entries if spec is not None and one.id == spec.id), None)
         replayed = spec and shown_model(spec.id, spec.label)  # a record of the owner that is not in the list
-        return {self._widgets.composer.model_name: shown_model(entry.id, entry.full_label) if entry else replayed or ""}
+        accepted = await asyncio.to_thread(efforts, spec) if spec and entry else ()
+        shown = shown_model(entry.id, entry.full_label, accepted, session.translator) if entry else replayed or ""
+        return {self._widgets.composer.model_name: shown}
 
     def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:
         """Return the widgets of the panel for a key."""

@@ -1,6 +1,8 @@
-// The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, and a
-// button with the name of the model. It opens the list of models: models.js, which is loaded when it is used.
+// The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
+// of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
+// used.
 ({ said, $, when, hint, frame, make, load }) => {
+  const LADDER = ["", "minimal", "low", "medium", "high", "xhigh", "max"];
   const input = (name) => $(`#${name} input[type=checkbox]`);
   const name = make("span", { dir: "auto" });
   const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
@@ -10,7 +12,11 @@
     one.addEventListener("click", () => (input(of).disabled ? hint(one.title) : input(of).click()));
     return [of, one];
   });
-  const options = make("div", { class: "options", role: "group", "aria-label": said.options }, ...switches.map(([, one]) => one), model);
+  const effort = make("select", { "aria-label": said.effort, title: said.effort });
+  const efforts = make("span", { class: "effort", hidden: "" }, effort);
+  const [[, reasoning], [, tools]] = switches;
+  const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, model);
+  let asked = ""; // the effort, "" for the model's own
 
   // Shows what the boxes show. A box that is off and cannot be turned on is of a model that has no such ability.
   const show = () => {
@@ -21,6 +27,15 @@
       one.setAttribute("aria-disabled", disabled);
       one.title = $(`#${of} .info-text`)?.textContent.trim() || said[`switch_${of}`];
     }
+    efforts.hidden = !effort.length || !input("reasoning")?.checked;
+  };
+  // Shows the efforts of the chosen model. One that it does not take is asked for as the next higher one, or its highest.
+  const offer = () => {
+    const given = known()?.dataset.efforts ?? "[]", offered = JSON.parse(given);
+    if (effort.dataset.given !== given) effort.replaceChildren(...offered.map(([value, label]) => make("option", { value }, label)));
+    effort.dataset.given = given;
+    const higher = LADDER.slice(LADDER.indexOf(asked)), has = (one) => offered.some(([value]) => value === one);
+    effort.value = higher.find(has) ?? offered.at(-1)?.[0] ?? "";
   };
   const entitle = (text) => {
     name.textContent = text;
@@ -30,8 +45,15 @@
     show();
   };
   const known = () => $("#model-name [data-id]");
-  const settled = () => entitle(known()?.textContent ?? "");
+  const settled = () => {
+    offer();
+    entitle(known()?.textContent ?? "");
+  };
   entitle("");
+  effort.addEventListener("change", () => {
+    window.models.wanted = asked = effort.value;
+    $("#set-effort")?.click();
+  });
 
   const open = async () => {
     const list = await load("models").catch(() => hint(said.chats_failed));
@@ -53,6 +75,11 @@
     },
     settled: () => frame().then(settled),
     switched: () => frame().then(show),
+    // The page has another effort.
+    asks: (value) => {
+      asked = value;
+      offer();
+    },
     list: () => undefined, // models.js sets it
   };
   document.addEventListener("click", ({ target }) => {

@@ -366,7 +366,17 @@
       top = log.scrollTop;
       if (!following && top < log.clientHeight) window.live.earlier();
     }, { passive: true });
-    const sizes = new ResizeObserver(down);
+    // The first long answer has no control yet, and the keyboard must be able to scroll it.
+    const reach = () => {
+      if (document.activeElement === log) return;
+      const controls = [...log.querySelectorAll("button, a[href], [tabindex='0']")];
+      if (log.scrollHeight > log.clientHeight + 1 && !controls.some((one) => one.checkVisibility())) log.tabIndex = 0;
+      else log.removeAttribute("tabindex");
+    };
+    const sizes = new ResizeObserver(() => {
+      down();
+      reach();
+    });
     sizes.observe(log);
     new MutationObserver(() => {
       for (const child of log.children) sizes.observe(child);

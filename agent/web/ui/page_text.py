@@ -188,6 +188,7 @@ SCRIPTS = {
     "options": N_("Options for the next message"),
     "switch_reasoning": N_("Reasoning"),
     "switch_tools": N_("Tools"),
+    "effort": N_("Reasoning effort"),
     "offline": N_("You are offline. What you type stays here."),
     "offline_kept": N_("Not sent, because you are offline. Your message stays here."),
     "not_sent": N_("Your message was not sent. The reason is above the box."),
