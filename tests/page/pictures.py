@@ -92,7 +92,7 @@ def test_states(own: App, visit: Callable[..., Visitor], tmp_path: Path, phone: 
     expect(visitor.toast.first).to_be_visible()
     shot(12, "refused")
     search = visitor.open_models()
-    expect(page.get_by_role("option").nth(3)).to_be_visible()
+    expect(page.locator("#model-list").get_by_role("option").nth(3)).to_be_visible()
     shot(13, "models")
     search.fill("no such model")
     shot(16, "models-none")

@@ -326,3 +326,11 @@ def test_low_page_scrolls_to_examples(own: App, visit: Visit) -> None:
     expect(last).to_be_in_viewport(ratio=1)
     last.click()
     expect(visitor.mine).to_have_count(1)
+
+
+def test_page_of_a_chat_shows_no_greeting_before_its_messages(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    greeting = visitor.page.get_by_text("What can I help with?")
+    expect(greeting).to_be_visible()
+    visitor.page.evaluate("document.documentElement.dataset.chat = 'begun'")  # as the address of a chat sets it
+    expect(greeting).to_be_hidden()

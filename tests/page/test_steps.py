@@ -202,6 +202,7 @@ def test_printed_timeline_is_its_row_and_what_failed(visitor: Visitor) -> None:
     expect(steps(visitor)).to_have_count(3)
     visitor.page.emulate_media(media="print")
     expect(steps(visitor)).to_have_count(3)
+    visitor.page.emulate_media(media="screen")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
