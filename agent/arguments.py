@@ -4,18 +4,21 @@ Everything here happens before any network access.
 """
 
 import inspect
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from pydantic_ai.embeddings import EmbeddingModel
 from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResponse
 
 from agent.context import Context
-from agent.errors import InputError
+from agent.errors import ConfigError, InputError
 from agent.fetch import Guard
 from agent.history import STORE_KINDS, new_id
 from agent.limits import Limits
 from agent.messages.prompt import prompt_parts
+from agent.providers import Embedder, connect_embedder
 from agent.result import Options, RunResult
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.shared_stores import StoreAddress
@@ -88,6 +91,24 @@ def read_history(store: object, id_: object, context: object) -> ChatHistory | N
     if id_ is not None and not (isinstance(id_, str) and id_.strip() and len(id_) <= LONGEST_ID and id_.isprintable()):
         raise InputError(f'the id of a chat is a text such as "customer-42", not {_shown(id_)}')
     return ChatHistory(StoreAddress(store, Path.cwd()), id_ or new_id())
+
+
+def read_embeddings(embeddings: object, env: Mapping[str, str] = os.environ) -> Embedder | None:
+    """Return the embedder of a chat. For None it is that of EMBEDDINGS in the environment, if there is one. "": none.
+
+    Raises `InputError` or, for a wrong variable, `ConfigError`.
+    """
+    if embeddings is None:
+        try:
+            return connect_embedder(name) if (name := env.get("EMBEDDINGS", "").strip()) else None
+        except InputError as error:
+            raise ConfigError(f"EMBEDDINGS: {error}") from error
+    if not isinstance(embeddings, str | EmbeddingModel):
+        raise InputError(
+            'embeddings takes a name such as "openai:text-embedding-3-small", the URL of a server, or an '
+            f"EmbeddingModel of pydantic-ai, not {_shown(embeddings)}"
+        )
+    return connect_embedder(embeddings) if embeddings else None
 
 
 def read_base_options(options: object) -> Options | None:

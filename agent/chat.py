@@ -15,8 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self, Unpack, cast
 
+from pydantic_ai.embeddings import EmbeddingModel
+
 from agent.agent import Agent
-from agent.arguments import read_context, read_history
+from agent.arguments import read_context, read_embeddings, read_history
 from agent.chat_files import ChatFile, SearchResult, files_in, search_files
 from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
@@ -27,6 +29,7 @@ from agent.responses import Response
 from agent.result import RunOptions, RunResult
 from agent.run import Run
 from agent.runtime.chat_history import ChatHistory
+from agent.runtime.chat_vectors import ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
 from agent.suspension import Pending, Reply
 from agent.tools import Tool
@@ -53,6 +56,10 @@ class Chat:
     `Conflict`: nothing is overwritten. The stored chats belong to the owner `agent.history.PROGRAM`, which no visitor
     of the page can be.
 
+    `embeddings` makes `search` compare meanings, too: "openai:text-embedding-3-small", the URL of a server such as
+    "http://127.0.0.1:8080/v1#model", or an `EmbeddingModel` of pydantic-ai. That server gets the text of the files. By
+    default it is EMBEDDINGS in the environment, and "" is none. The vectors are kept and deleted with the chat.
+
     Toolsets are opened once, at the first run. `close` closes them, the agent's clients and child processes, and the
     thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.
     """
@@ -66,6 +73,7 @@ class Chat:
         context: Context | None = None,
         store: str | None = None,
         id: str | None = None,
+        embeddings: str | EmbeddingModel | None = None,
     ) -> None:
         if not isinstance(cast(object, agent), Agent | str):
             raise InputError(f"a chat takes an Agent or the name of a model, not {agent!r}")
@@ -73,6 +81,8 @@ class Chat:
         self.result: RunResult | None = None
         """The result of the last run."""
         self._history = read_history(store, id, context)
+        embedder = read_embeddings(embeddings)
+        self._vectors = ChatVectors(embedder, self._history) if embedder else None
         self._context = Context(session_id=self._history.id) if self._history else read_context(context)
         self._single_run, self._queue = single_run, queue
         self._has_run = self._closed = False
@@ -119,8 +129,13 @@ class Chat:
         return files_in(self.context.messages)
 
     def search(self, query: str, *, limit: int = 10) -> SearchResult:
-        """Return the best passages of the documents and texts among `files`, by keywords. Raises `InputError`."""
-        return self._ensure_thread().wait(search_files(self.files.values(), query, limit=limit))
+        """Return the best passages of the documents and texts among `files`. Raises `InputError`.
+
+        They are found by keywords and, with `embeddings`, also by vectors. The first search makes the vectors of all
+        passages, which takes a request for each 64. If that fails, the result has the passages found by keywords.
+        """
+        files = self.files.values()
+        return self._ensure_thread().wait(search_files(files, query, limit=limit, vectors=self._vectors))
 
     def clear(self) -> None:
         """Remove all messages except the system message, also from the store. Raises `Busy` during a run."""
@@ -128,6 +143,8 @@ class Chat:
             raise Busy("This chat cannot be cleared while a run is going on: cancel it, or wait for its end.")
         if self._history is not None:
             self._ensure_thread().wait(self._history.delete())
+        if self._vectors is not None:
+            self._vectors.forget()
         self._context, self.result = replace(self._context, messages=()), None
 
     # Runs

@@ -1,7 +1,7 @@
-"""The files of a conversation and the search in their texts. Both come from its messages alone, so nothing is indexed.
+"""The files of a conversation and the search in their texts, by keywords and by vectors.
 
-The same messages give the same files and the same order of hits in every process, and a conversation that is deleted
-has none.
+Files and keywords come from the messages alone. The same messages give the same files and the same order of hits in
+every process, and a conversation that is deleted has none.
 """
 
 import asyncio
@@ -16,15 +16,20 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, ModelRes
 from agent.documents.for_model import is_read_type
 from agent.documents.kinds import Document
 from agent.documents.passages import sections_of_text
-from agent.documents.ranking import passages_of, ranked
+from agent.documents.ranking import Passage, fused, indexed
 from agent.documents.reading import read_document
 from agent.errors import AgentError, InputError
 from agent.history import PROGRAM
 from agent.media.mime import SUFFIXES
 from agent.messages.parts import has_suffix, quoted_file_name
+from agent.runtime.chat_vectors import ChatVectors
 
 KEYWORDS_ONLY = "Found by keywords alone: this program has no embeddings of the texts."
-"""The note of a search. It compares words, not meanings."""
+KEYWORDS_AND_VECTORS = "Found by keywords, and by vectors of {model}."
+VECTORS_FAILED = "Found by keywords alone, because there are no vectors of the texts now: {reason}"
+"""The notes of a search. Keywords compare words, vectors compare meanings."""
+CANDIDATES = 100
+"""Passages of each order that are fused, if there are not more hits. Later ones would change little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +51,16 @@ class ChatFile:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A passage that has words of a query: its file, the page, slide, sheet or section (`unit`), and its text."""
+    """A passage that suits a query: its file, the page, slide, sheet or section (`unit`), and its text.
+
+    `found_by` says what found it. Vectors always find something, however far it is from the query.
+    """
 
     file: str
     unit: str
     page: int
     text: str
+    found_by: Literal["keywords", "vectors", "both"] = "keywords"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,10 @@ def files_in(messages: Iterable[ModelMessage]) -> dict[str, ChatFile]:
     return found
 
 
-async def search_files(files: Iterable[ChatFile], query: str, *, limit: int) -> SearchResult:
-    """Return the passages of these files that have words of the query, at most `limit`. Raises `InputError`."""
+async def search_files(
+    files: Iterable[ChatFile], query: str, *, limit: int, vectors: ChatVectors | None = None
+) -> SearchResult:
+    """Return the passages of these files that suit the query best, at most `limit`. Raises `InputError`."""
     if not query.strip():
         raise InputError("the query is empty")
     if limit < 1:
@@ -96,14 +107,30 @@ async def search_files(files: Iterable[ChatFile], query: str, *, limit: int) -> 
                 read.append((file.name, document))
         except AgentError as error:
             unread[file.name] = str(error)
-    hits = await asyncio.to_thread(_hits, read, query, limit)  # the ranking of a long text takes a second
-    return SearchResult(tuple(hits), KEYWORDS_ONLY, unread)
+    documents = tuple(document for _name, document in read)
+    passages, keywords = await asyncio.to_thread(indexed, documents)  # this takes a second for a long text
+    most = max(limit, CANDIDATES)
+    by_keywords = (await asyncio.to_thread(keywords.ranked, query))[:most]
+    by_vectors, note = await _by_vectors(vectors, passages, query, most)
+    hits: list[SearchHit] = []
+    for at in fused(by_keywords, by_vectors)[:limit]:
+        name, document = read[passages[at].document]
+        way = "both" if at in by_keywords and at in by_vectors else "keywords" if at in by_keywords else "vectors"
+        hits.append(SearchHit(name, document.unit, passages[at].page, passages[at].text, way))
+    return SearchResult(tuple(hits), note, unread)
 
 
-def _hits(documents: Sequence[tuple[str, Document]], query: str, limit: int) -> list[SearchHit]:
-    passages = [one for number, (_name, document) in enumerate(documents) for one in passages_of(document, number)]
-    best = [passages[at] for at in ranked(passages, query)[:limit]]
-    return [SearchHit(documents[one.document][0], documents[one.document][1].unit, one.page, one.text) for one in best]
+async def _by_vectors(
+    vectors: ChatVectors | None, passages: Sequence[Passage], query: str, most: int
+) -> tuple[Sequence[int], str]:
+    """Return the numbers of the passages nearest to the query, and the note of the search. Failures are in the note."""
+    if vectors is None:
+        return (), KEYWORDS_ONLY
+    try:
+        nearest = await vectors.nearest([one.text for one in passages], query, most) if passages else ()
+        return nearest, KEYWORDS_AND_VECTORS.format(model=await vectors.name())
+    except AgentError as error:
+        return (), VECTORS_FAILED.format(reason=error)
 
 
 async def _document(file: ChatFile) -> Document | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.documents.kinds import Document
-from agent.documents.ranking import PASSAGE, Passage, passages_of, pieces, ranked
+from agent.documents.ranking import PASSAGE, Passage, indexed, pieces
 
 MAX_RANGES = 12
 """The most page ranges that are named."""
@@ -63,8 +63,8 @@ def excerpt(document: Document, question: str, max_bytes: int) -> Excerpt:
     """
     if whole_size(document) <= max_bytes:
         return Excerpt(_whole(document), tuple(range(1, len(document.pages) + 1)), is_whole=True)
-    passages = passages_of(document)
-    chosen = _choose(passages, ranked(passages, question), max_bytes)
+    passages, keywords = indexed((document,))
+    chosen = _choose(passages, keywords.ranked(question), max_bytes)
     return Excerpt(
         _joined(document, passages, chosen), tuple(sorted({passages[at].page for at in chosen})), is_whole=False
     )
@@ -75,9 +75,8 @@ def best_excerpts(documents: Sequence[Document], question: str, max_bytes: int) 
 
     A document without a word of the question has None.
     """
-    passages = [one for number, document in enumerate(documents) for one in passages_of(document, number)]
-    order = ranked(passages, question)
-    chosen = _chosen(passages, _unique(_around(order, passages), len(passages)), max_bytes)
+    passages, keywords = indexed(tuple(documents))
+    chosen = _chosen(passages, _unique(_around(keywords.ranked(question), passages), len(passages)), max_bytes)
     found: list[Excerpt | None] = []
     for number, document in enumerate(documents):
         own = [at for at, passage in enumerate(passages) if passage.document == number]

@@ -32,6 +32,8 @@ PROGRAM = "program"
 No visitor of the page can be this owner: the page makes the ids of visitors, 32 hexadecimal digits, and those of guests
 begin with "guest-". So nobody reaches such a chat through the page, even if both use one store and the id is known.
 """
+PROGRAM_VECTORS = "program-vectors"
+"""The owner of the vectors of such chats, which are in no list of chats. No visitor can be this owner either."""
 
 NO_CONVERSATION = _("There is no such conversation.")
 NO_ENTRY = _("There is no such message.")

@@ -2,18 +2,20 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
+from pydantic_ai.embeddings import EmbeddingModel
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from agent.errors import ProviderError, UnknownModel
+from agent.errors import MissingExtra, ProviderError, UnknownModel
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
 from agent.providers.base_url import check_base_url
 from agent.providers.delta_merging import count_deltas as count_deltas
@@ -140,6 +142,22 @@ class Models(Protocol):
         ...
 
 
+class Embedder(Protocol):
+    """Makes vectors of texts with one model. Usable from any event loop. Its methods raise `ProviderError`."""
+
+    async def name(self) -> str:
+        """Return the name of the model for people. It can be unknown until the server is asked."""
+        ...
+
+    async def identity(self) -> str:
+        """Return a text that is another one for another model or server, whose vectors cannot be compared."""
+        ...
+
+    async def embed(self, texts: Sequence[str], *, is_query: bool = False) -> Sequence[Sequence[float]]:
+        """Return a vector for each text, in one request. `is_query`: for questions, which some models treat apart."""
+        ...
+
+
 class StreamingModel(Model):
     """A model that only streams. `request` gathers the stream into a whole response.
 
@@ -212,6 +230,20 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     endpoint = endpoint or default_endpoint(provider)
     check_base_url(endpoint.base_url)
     return cast(Connection, kind(spec, endpoint, provider))
+
+
+def connect_embedder(model: str | EmbeddingModel) -> Embedder:
+    """Return an embedder without touching the network: for a model of pydantic-ai, or by name.
+
+    A name is "provider:model" such as "openai:text-embedding-3-small", or the URL of a server with OpenAI's API such
+    as "http://127.0.0.1:8080/v1", which "#model" can follow. The key of such a server is EMBEDDINGS_API_KEY. Raises
+    `InputError` if there is no such provider or no key, and `MissingExtra` without numpy.
+    """
+    if find_spec("numpy") is None:
+        raise MissingExtra("The search by vectors", "documents")
+    from agent.providers.embeddings import ModelEmbedder, embedder_named  # late, because it loads OpenAI's SDK
+
+    return embedder_named(model) if isinstance(model, str) else ModelEmbedder(model)
 
 
 def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ) -> Endpoint:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from agent.errors import InputError
 from agent.i18n import _
 
-_ROUTES = ("/chat/completions", "/completions", "/responses", "/messages")
+_ROUTES = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
 """The ends of addresses that people copy from examples of requests. The SDKs append them to the base URL."""
 _MISSING_ROUTE = (
     *("not found", "file not found", "page not found", "404 page not found", "404 not found"),

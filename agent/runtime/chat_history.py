@@ -12,6 +12,7 @@ from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import PROGRAM, Entry, Note, Record
 from agent.messages.repair import open_calls, repair, unanswered_calls
 from agent.runtime.shared_stores import STORES, StoreAddress
+from agent.runtime.stored_vectors import StoredVectors
 from agent.suspension import Suspension
 from agent.suspension.seals import unpack
 
@@ -26,6 +27,8 @@ class ChatHistory:
 
     def __init__(self, address: StoreAddress, id_: str) -> None:
         self.id = id_
+        self.vectors = StoredVectors(address, id_)
+        """The vectors of the passages in its files."""
         self._address = address
         self._lock = asyncio.Lock()
         self._is_open = False
@@ -105,12 +108,18 @@ class ChatHistory:
         if self._record is not None:
             self._record = _at(self._record, self._head_before)
 
+    async def is_stored(self) -> bool:
+        """Return False if the conversation that was loaded or saved was deleted meanwhile. Raises `HistoryError`."""
+        found, record = await self._find(), self._record
+        return record is not None and found.revision > 0 and found.created_at == record.created_at
+
     async def delete(self) -> None:
-        """Remove the conversation from the store. The next message begins another one with the same id."""
+        """Remove the conversation and its vectors from the store. The next message begins another one of this id."""
         await self.load(again=False)
         async with self._lock:
             with suppress(NotFound):
                 await STORES.call(self._address, lambda store: store.delete(self.id, owner=PROGRAM))
+            await self.vectors.delete()
             self._use(Record(id=self.id, owner=PROGRAM), [])
 
     async def aclose(self) -> None:

@@ -171,6 +171,7 @@ HOMES = {
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_stdio"),
     "openai": ("agent.providers.openai_client", "agent.providers.chat_completions", "agent.providers.openai_responses"),
     "pydantic_ai.models.openai": ("agent.providers.chat_completions", "agent.providers.openai_responses"),
+    "pydantic_ai.embeddings.openai": ("agent.providers.embeddings",),
     "anthropic": ("agent.providers.anthropic_messages",),
     "pydantic_ai.models.anthropic": ("agent.providers.anthropic_messages",),
     "google": ("agent.providers.google_generate_content",),
@@ -196,6 +197,7 @@ HOMES = {
 DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "google_generate_content")
 LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
+    ("agent.providers", "agent.providers.embeddings"),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
     ("agent.local.connect_by_name", "agent.local.auto"),
     ("agent.local.connect_by_name", "agent.local.connection"),

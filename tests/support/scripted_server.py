@@ -51,7 +51,8 @@ class Config:
     """The server's configuration. `rate`, in tokens a second, applies to scripts that set none.
 
     `owned_by` in the list of models is how servers of the same API tell who they are. `scripts` are played when a
-    message has their key as its text, so that the message can be one of a person.
+    message has their key as its text, so that the message can be one of a person. `embed` makes the vectors for the
+    route /v1/embeddings, which is missing without it.
     """
 
     models: Sequence[str] = ("Qwen/Qwen3-8B",)
@@ -60,6 +61,7 @@ class Config:
     rate: float = 100.0
     owned_by: str = "vllm"
     scripts: Mapping[str, str] = field(default_factory=dict[str, str])
+    embed: Callable[[Sequence[str]], Sequence[Sequence[float]]] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,6 +115,7 @@ class Server:
     config: Config
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
     attempts: Counter[str] = field(default_factory=Counter[str])
+    embedded: list[list[str]] = field(default_factory=list[list[str]])
     connections: set["Connection"] = field(default_factory=set["Connection"])
     ids: int = 0
 
@@ -205,6 +208,8 @@ class Connection(asyncio.Protocol):
         match method, path:
             case "POST", "/v1/chat/completions":
                 await self._chat(json.loads(body), headers.get("authorization"))
+            case "POST", "/v1/embeddings" if self.server.config.embed is not None:
+                self._embed(json.loads(body), headers.get("authorization"))
             case "GET", "/v1/models":
                 refused = self.server.config.api_key and (
                     headers.get("authorization") != f"Bearer {self.server.config.api_key}"
@@ -220,6 +225,16 @@ class Connection(asyncio.Protocol):
                 self._reply(200, {"version": "0.32.0"})
             case _:
                 self._reply(404, {"detail": "Not Found"})
+
+    def _embed(self, body: Json, authorization: str | None) -> None:
+        if self.server.config.api_key and authorization != f"Bearer {self.server.config.api_key}":
+            return self._reply(401, {"error": "Unauthorized"})
+        assert self.server.config.embed is not None
+        vectors = self.server.config.embed(body["input"])
+        self.server.embedded.append(list(body["input"]))
+        data = [{"object": "embedding", "index": at, "embedding": list(one)} for at, one in enumerate(vectors)]
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        self._reply(200, {"object": "list", "model": body["model"], "data": data, "usage": usage})
 
     async def _chat(self, body: Json, authorization: str | None) -> None:
         self.exchange = exchange = self.server.open(body, authorization)

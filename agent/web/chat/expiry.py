@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from agent.errors import HistoryError
-from agent.history import PROGRAM, HistoryStore, Record, now, replicas_of
+from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
@@ -53,7 +53,7 @@ class RetentionPeriods:
         Its last message was written at `at` (default: now). `running` is True if its run has not ended. A program
         deletes its own conversations.
         """
-        if owner == PROGRAM:
+        if owner in (PROGRAM, PROGRAM_VECTORS):
             return None
         period = self.guest if owner.startswith(GUEST_PREFIX) else self.visitor
         if period is None:
