@@ -1,4 +1,4 @@
-"""Films the page for README: `make pictures PICTURES=tests/page/film.py`, on a machine that does nothing else.
+"""Films the page for README and takes its pictures: `make pictures PICTURES=tests/page/film.py`, on a quiet machine.
 
 The page and everything that happens on it is real. Only the model is a script, so that the film shows each kind of
 bubble in twenty seconds. Chromium sends a picture for each change, with its time; the film keeps these times.
@@ -18,7 +18,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.conftest import App, Visitor
 from tests.support.scripted_server import Config, Running, running
 
-FILM = Path(__file__).parents[2] / "docs" / "pictures" / "film.webp"
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+FILM = FOLDER / "film.webp"
 WIDTH, HEIGHT = 1000, 640
 SHORTEST = 70
 """Milliseconds that a picture is shown at least: two changes that follow each other sooner become one."""
@@ -27,14 +28,14 @@ LIGHT = "How long does light need from Paris to Tokyo?"
 SEA = "Write a story about the sea."
 SCRIPTS = {
     LIGHT: (
-        "!pace 25 !reasoning The way along the surface is about 9,710 km. Light makes 299,792 km in a second. "
+        "!pace 13 !reasoning The way along the surface is about 9,710 km. Light makes 299,792 km in a second. "
         'I divide one by the other. !tool calculate {"expression": "9710 / 299792 * 1000"} '
         "!text Light needs **about 32 milliseconds**.\\n\\n| way | distance | time |\\n|---|---|---|\\n"
         "| along the surface | 9,710 km | 32 ms |\\n| through a glass fibre | 9,710 km | 49 ms |\\n\\n"
         "A fibre is slower, because light is slower in glass."
     ),
     SEA: (
-        "!pace 18 !text The boat left before the sun. Nobody spoke, because the fog took every word and gave it back "
+        "!pace 11 !text The boat left before the sun. Nobody spoke, because the fog took every word and gave it back "
         "changed. When the first gull came, the old man put down his oar. He had counted the waves all night, he said, "
         "and one was missing. The others laughed. Then the water before them rose, slowly, like somebody who has been "
         "waiting for a long time, and the bell of the harbour rang, although the harbour was ten miles behind them and "
@@ -72,7 +73,7 @@ class Camera:
             append_images=images[1:],
             duration=times,
             loop=0,
-            quality=72,
+            lossless=True,  # otherwise traces of earlier pictures stay
             method=4,
             minimize_size=True,
         )
@@ -86,12 +87,14 @@ def play(visitor: Visitor, url: str) -> Camera:
     visitor.allow_tools()
     page.mouse.move(WIDTH // 2, HEIGHT // 3)
     camera = Camera(page)
-    page.wait_for_timeout(900)
+    page.wait_for_timeout(1000)
     visitor.box.press_sequentially(LIGHT, delay=28)
     visitor.box.press("Enter")
     expect(visitor.caption).to_be_visible()
     visitor.idle()
-    page.wait_for_timeout(1400)
+    page.wait_for_timeout(1200)
+    visitor.chat.locator(".title:has(.steps)").click()
+    page.wait_for_timeout(2000)
     page.get_by_role("button", name="New chat").first.click()
     expect(visitor.examples.first).to_be_visible()
     visitor.box.press_sequentially(SEA, delay=28)
@@ -102,7 +105,7 @@ def play(visitor: Visitor, url: str) -> Camera:
     page.wait_for_timeout(1200)
     page.locator("#chats li").filter(has_text=LIGHT[:20]).first.click()
     expect(visitor.chat).to_contain_text("about 32 milliseconds")
-    page.wait_for_timeout(1200)
+    page.wait_for_timeout(2500)
     return camera
 
 
@@ -118,4 +121,22 @@ def test_film(start_app: Callable[..., App], server: Running, browser: Browser) 
     seconds = play(Visitor(page), own.url).save(FILM)
     page.close()
     print(f"{FILM.name}: {seconds:.1f} s, {FILM.stat().st_size / 1e6:.2f} MB")
-    assert 15 < seconds < 25
+    assert 16 < seconds < 24
+
+
+@pytest.mark.parametrize("name", ["light", "dark", "phone"])
+def test_pictures(start_app: Callable[..., App], server: Running, visit: Callable[..., Visitor], name: str) -> None:
+    own = start_app(TOOLS, VLLM_BASE_URL=server.base_url)
+    visitor = visit(own.url, dark=name == "dark", phone=name == "phone", fresh=True)
+    if name != "phone":
+        visitor.page.set_viewport_size({"width": WIDTH, "height": HEIGHT + 150})
+    visitor.allow_tools()
+    visitor.ask(SEA)
+    visitor.page.get_by_role("button", name="New chat").first.click()
+    visitor.ask(LIGHT)
+    visitor.chat.locator(".title:has(.steps)").click()
+    expect(visitor.chat).to_contain_text("Calculate")
+    visitor.page.mouse.move(0, 0)
+    path = FOLDER / f"{name}.png"
+    visitor.page.screenshot(path=path)
+    Image.open(path).quantize(256).save(path, optimize=True)
