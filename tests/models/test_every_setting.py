@@ -30,7 +30,7 @@ from fastapi import FastAPI
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from starlette.requests import Request
 
-from agent import Agent, Limits, Seals, Telemetry
+from agent import Agent, Chat, Limits, Seals, Telemetry
 from agent.errors import ConfigError, Limited, LocalModelError, NotFound, SuspensionError
 from agent.history import Entry, Record, now
 from agent.history.sqlite import SqliteStore
@@ -56,6 +56,7 @@ from agent.web.unsent_files import UnsentFiles
 from bench.attack.client import Client
 from tests.support import launched_servers
 from tests.support.dialect_server import playing
+from tests.support.embeddings import hashed_vectors
 from tests.support.http_client import forged
 from tests.support.hub_server import serving
 from tests.support.media_files import picture
@@ -737,6 +738,19 @@ async def test_used_runs_are_remembered_in_the_ledger(tmp_path: Path, monkeypatc
     await Seals().use(suspension)
     with pytest.raises(SuspensionError, match="resumed already"):
         await Seals(ledger=SqliteLedger(tmp_path / "used.db")).use(suspension)
+
+
+@shows("EMBEDDINGS", "EMBEDDINGS_API_KEY")
+def test_chat_is_searched_by_vectors_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notes.md").write_text("A sublease is allowed.")
+    with running(Config(models=(MODEL,), api_key="sk-vectors", embed=hashed_vectors)) as server:
+        agent = Agent(MODEL, base_url=server.base_url, api_key="sk-vectors")
+        monkeypatch.setenv("EMBEDDINGS", server.base_url)
+        for key, way in (("sk-vectors", "by vectors of"), ("sk-wrong", "because there are no vectors")):
+            monkeypatch.setenv("EMBEDDINGS_API_KEY", key)
+            with Chat(agent) as chat:
+                chat.say(["!text Done.", tmp_path / "notes.md"])
+                assert way in chat.search("leasing").note
 
 
 @pytest.mark.slow

@@ -184,7 +184,7 @@ class Widget:
 
 async def by_page(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
     """Send with the composer."""
-    values = {"composer": message, "model": SEES.id, "system": "", "reasoning": False, "temperature": 0.5}
+    values = {"composer": message, "model": SEES.id, "system": "", "reasoning": False, "effort": "", "temperature": 0.5}
     values |= {"max-tokens": 100, "tools": False, "extract-text": switch}
     async for _ in Handlers(page, widgets()).submit({Widget(name): value for name, value in values.items()}, request):
         pass

@@ -78,6 +78,7 @@ class Page:
             "reasoning": False,
             "temperature": 0.5,
             "max-tokens": 100,
+            "effort": "",
             "tools": True,
             "extract-text": False,
             **more,

@@ -103,7 +103,7 @@ async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
     assert (await handlers.model_chosen(SMALL.id, large, page_request()))[prompt] == small
     session = handlers._sessions.get(page_request())
     assert handlers._conversations.choices(session.owner).system_message == small
-    sent = {"model": LARGE.id, "system": small, "reasoning": True, "temperature": 1.0, "max-tokens": 64}
+    sent = {"model": LARGE.id, "system": small, "reasoning": True, "effort": "", "temperature": 1.0, "max-tokens": 64}
     given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "tools": False, "extract-text": False}.items()}
     assert handlers._choices(session, given).system_message == large, "sent before the page shows the new prompt"
     typed = "openai:gpt-typed-by-hand"
@@ -124,7 +124,15 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
         assert (properties_of(shown[ui.tools])["value"], properties_of(shown[ui.temperature])["value"]) == (on, 0.3), (
             spec.id
         )
-    sent = {"model": LARGE.id, "system": "", "reasoning": True, "temperature": 1.0, "max-tokens": 64, "tools": False}
+    sent = {
+        "model": LARGE.id,
+        "system": "",
+        "reasoning": True,
+        "effort": "",
+        "temperature": 1.0,
+        "max-tokens": 64,
+        "tools": False,
+    }
     given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "extract-text": False}.items()}
     session = handlers._sessions.get(page_request())
     assert not handlers._choices(session, given).tools, "an older page sends what it shows"
@@ -160,13 +168,14 @@ async def test_odd_number_is_clamped_before_storage(
         "model": [sent],
         "system": [sent],
         "reasoning": 1,
+        "effort": sent,
         "temperature": sent,
         "max-tokens": sent,
         "tools": sent,
     }
     said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**values, "extract-text": [sent]}.items()})
     assert (said.max_tokens, said.temperature, said.model, said.system_message) == (tokens, warmth, "", "")
-    assert said.extract_text is True
+    assert (said.extract_text, said.effort) == (True, None)
 
 
 async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
