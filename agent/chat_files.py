@@ -107,7 +107,7 @@ async def search_files(
                 read.append((file.name, document))
         except AgentError as error:
             unread[file.name] = str(error)
-    documents = tuple(document for _name, document in read)
+    documents = [document for _name, document in read]
     passages, keywords = await asyncio.to_thread(indexed, documents)  # this takes a second for a long text
     most = max(limit, CANDIDATES)
     by_keywords = (await asyncio.to_thread(keywords.ranked, query))[:most]

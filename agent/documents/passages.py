@@ -75,7 +75,7 @@ def best_excerpts(documents: Sequence[Document], question: str, max_bytes: int) 
 
     A document without a word of the question has None.
     """
-    passages, keywords = indexed(tuple(documents))
+    passages, keywords = indexed(documents)
     chosen = _chosen(passages, _unique(_around(keywords.ranked(question), passages), len(passages)), max_bytes)
     found: list[Excerpt | None] = []
     for number, document in enumerate(documents):

@@ -7,7 +7,6 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from agent.documents.kinds import Document
 
@@ -17,8 +16,6 @@ LONGEST_LINE = 1_400
 """Characters after which a line without any break is cut."""
 STEM = 4
 """Letters at the start of a word that count as its stem, so that "rents" and "renting" find "rental"."""
-MAX_INDEXED = 4
-"""Sets of documents whose words are kept in memory. Those of a long book take about 15 MB."""
 RANK_CONSTANT = 60
 """The usual constant of reciprocal rank fusion. A larger one lets the first places count less."""
 
@@ -94,9 +91,8 @@ class KeywordIndex:
         return sorted(scores, key=lambda at: (-scores[at], at))
 
 
-@lru_cache(maxsize=MAX_INDEXED)
-def indexed(documents: tuple[Document, ...]) -> tuple[tuple[Passage, ...], KeywordIndex]:
-    """Return the passages of these documents, and their words. The last ones are kept in memory."""
+def indexed(documents: Sequence[Document]) -> tuple[tuple[Passage, ...], KeywordIndex]:
+    """Return the passages of these documents, and their words."""
     passages = tuple(one for number, document in enumerate(documents) for one in passages_of(document, number))
     return passages, KeywordIndex(passages)
 

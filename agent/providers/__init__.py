@@ -24,6 +24,7 @@ from agent.providers.reasoning import Reasoning as Reasoning
 from agent.providers.reasoning import effort_note as effort_note
 from agent.providers.reasoning import is_off as is_off
 from agent.providers.reasoning import is_reasoning as is_reasoning
+from agent.providers.reasoning import nearest as nearest
 from agent.providers.request_queue import RequestQueue as RequestQueue
 from agent.providers.request_queue import acting_for as acting_for
 

@@ -39,7 +39,7 @@ class Choices:
 
     @property
     def wanted_reasoning(self) -> Reasoning:
-        """What a model that reasons is asked for."""
+        """The reasoning that a model is asked for: the effort, or on or off."""
         return self.effort if self.reasoning is True and self.effort is not None else self.reasoning
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import LONGEST_NAME
-from agent.providers import Effort, Status, is_off
+from agent.providers import Effort, Status, is_off, nearest
 from agent.web.chat.attachments import AttachmentPlan, kinds
 from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of
 from agent.web.chat.model_menu import shown_name
@@ -125,8 +125,9 @@ def widgets_for_model(
     translator: Translator = ENGLISH,
     *,
     transcriber: Transcriber | None = None,
+    efforts: Sequence[Effort] = (),
 ) -> Updates:
-    """Return the widgets that depend on the model.
+    """Return the widgets that depend on the model, which takes these `efforts` of reasoning.
 
     These are reasoning, tools, temperature, the token limit, the composer, the examples of the empty chat and the
     description of the model. They show what was `chosen`, or else values that suit the model. `transcriber` extracts
@@ -154,7 +155,7 @@ def widgets_for_model(
             if can_reason
             else translator(_("This model has no visible reasoning.")),
         ),
-        widgets.composer.effort: chosen.effort or "",
+        widgets.composer.effort: (chosen.effort and nearest(chosen.effort, efforts)) or chosen.effort or "",
         settings.tools: gr.Checkbox(
             value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
         ),

@@ -84,7 +84,7 @@ class Handlers:
             await self._conversations.transcriber.check_models()
         spec = self._conversations.model_for(session.owner, None)
         busy = await self._conversations.running.is_busy(session.conversation, session.owner)
-        shown = await self._model.menu(session, spec) | await self._model.for_model(session, spec, busy=busy)
+        shown = self._model.menu(session, spec) | await self._model.for_model(session, spec, busy=busy)
         return shown | {self.widgets.settings.extract_text: chosen.extract_text}
 
     async def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
@@ -100,9 +100,9 @@ class Handlers:
             await self._conversations.storage.check()
         timer: Updates = {self.widgets.timer: self._model.timer()}
         if named := self._conversations.models.get(model):
-            return timer | await self._model.menu(session, named, chosen=False)
+            return timer | self._model.menu(session, named, chosen=False)
         spec = self._conversations.model_for(session.owner, None)
-        shown = await self._model.menu(session, spec) | await self._model.for_model(session, spec)
+        shown = self._model.menu(session, spec) | await self._model.for_model(session, spec)
         if spec is None:  # somebody may be typing a prompt
             del shown[self.widgets.settings.system]
         return timer | shown
@@ -129,7 +129,7 @@ class Handlers:
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
-        shown = await self._model.menu(session, spec, chosen=new) | await self._model.for_model(session, spec)
+        shown = self._model.menu(session, spec, chosen=new) | await self._model.for_model(session, spec)
         own, box = own_prompt(prompt or "", settings, specs), self.widgets.settings.system
         if own is not None:
             shown[box] = adapt_prompt(own, settings, spec, specs)
@@ -148,7 +148,7 @@ class Handlers:
             self._conversations.remembered.put(
                 session.visitor, replace(self._conversations.choices(session.owner), model=spec.id)
             )
-        return await self._model.menu(session, spec) | await self._model.for_model(session, spec)
+        return self._model.menu(session, spec) | await self._model.for_model(session, spec)
 
     # Actions
 

@@ -26,14 +26,22 @@ class KeyHandlers:
                 self._conversations.models.keys.put(session.owner, provider.id, key or "")
             except AgentError as error:
                 gr.Warning(session.translator(error.text), title=session.translator(_("Not taken")))
-        return await self._widgets.menu(session, spec) | self._widgets.keys(session, spec)
+        return (
+            self._widgets.menu(session, spec)
+            | await self._widgets.name(session, spec)
+            | self._widgets.keys(session, spec)
+        )
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> Updates:
         """Forget all keys that this visitor typed."""
         session = self._sessions.get(request)
         self._conversations.models.keys.forget(session.owner)
         spec = self._conversations.model_for(session.owner, model)
-        return await self._widgets.menu(session, spec) | self._widgets.keys(session, spec)
+        return (
+            self._widgets.menu(session, spec)
+            | await self._widgets.name(session, spec)
+            | self._widgets.keys(session, spec)
+        )
 
     async def still_here(self, model: str | None, request: gr.Request) -> Updates:
         """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import gradio as gr
 
 from agent.models.catalog import ModelSpec
-from agent.providers import efforts
+from agent.providers import Effort, efforts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
 from agent.web.ui.components import (
@@ -29,16 +29,15 @@ class ModelWidgets:
     def __init__(self, conversations: Conversations, widgets: Widgets) -> None:
         self._conversations, self._widgets = conversations, widgets
 
-    async def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
+    def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
         """Return the model menu, the status of a loading model, and the offer of a better one."""
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
         entries = self._conversations.models.entries(session.owner, spec, session.login, session.translator)
-        shown: Updates = {
+        return {
             self._widgets.composer.model: menu(entries, spec, chosen=chosen),
             self._widgets.chat.notice: self.notice(session),
             self._widgets.chat.switch: offer(better, session.translator),
         }
-        return shown | await self._name(session, spec) if chosen else shown
 
     def listed(self, session: PageSession, model: str | None) -> Updates:
         """Return all models with their abilities, for the list in the composer. `model` is the chosen one."""
@@ -67,16 +66,19 @@ class ModelWidgets:
             else adapt_prompt(chosen.system_message, settings, spec, models.specs_with(chosen.model))
         )
         transcriber = self._conversations.transcriber if chosen.extract_text else None
-        shown = widgets_for_model(self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber)
-        shown |= await self._name(session, spec)
+        accepted = await self._efforts(spec)
+        shown = widgets_for_model(
+            self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber, efforts=accepted
+        )
+        shown |= await self.name(session, spec)
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
-    async def _name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
+    async def name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
         """Return the name of the chosen model, with what the visitor needs for it, and its reasoning efforts."""
         entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
         entry = next((one for one in entries if spec is not None and one.id == spec.id), None)
         replayed = spec and shown_model(spec.id, spec.label)  # a record of the owner that is not in the list
-        accepted = await asyncio.to_thread(efforts, spec) if spec and entry else ()
+        accepted = await self._efforts(spec)
         shown = shown_model(entry.id, entry.full_label, accepted, session.translator) if entry else replayed or ""
         return {self._widgets.composer.model_name: shown}
 
@@ -99,3 +101,9 @@ class ModelWidgets:
             translator=session.translator,
         )
         return panel | {self._widgets.sign_of_life: gr.Timer(active=models.keys.has_any(session.owner))}
+
+    async def _efforts(self, spec: ModelSpec | None) -> tuple[Effort, ...]:
+        """Return the efforts of a hosted model. A record has none: that of its run is fixed."""
+        if spec is None or self._conversations.models.provider(spec) is None:
+            return ()
+        return await asyncio.to_thread(efforts, spec)

@@ -2,7 +2,6 @@
 // of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
 // used.
 ({ said, $, when, hint, frame, make, load }) => {
-  const LADDER = ["", "minimal", "low", "medium", "high", "xhigh", "max"];
   const input = (name) => $(`#${name} input[type=checkbox]`);
   const name = make("span", { dir: "auto" });
   const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
@@ -29,13 +28,12 @@
     }
     efforts.hidden = !effort.length || !input("reasoning")?.checked;
   };
-  // Shows the efforts of the chosen model. One that it does not take is asked for as the next higher one, or its highest.
+  // Shows the efforts of the chosen model, and the one that it is asked for.
   const offer = () => {
     const given = known()?.dataset.efforts ?? "[]", offered = JSON.parse(given);
     if (effort.dataset.given !== given) effort.replaceChildren(...offered.map(([value, label]) => make("option", { value }, label)));
     effort.dataset.given = given;
-    const higher = LADDER.slice(LADDER.indexOf(asked)), has = (one) => offered.some(([value]) => value === one);
-    effort.value = higher.find(has) ?? offered.at(-1)?.[0] ?? "";
+    effort.value = asked;
   };
   const entitle = (text) => {
     name.textContent = text;

@@ -369,8 +369,8 @@
     // The first long answer has no control yet, and the keyboard must be able to scroll it.
     const reach = () => {
       if (document.activeElement === log) return;
-      const controls = [...log.querySelectorAll("button, a[href], [tabindex='0']")];
-      if (log.scrollHeight > log.clientHeight + 1 && !controls.some((one) => one.checkVisibility())) log.tabIndex = 0;
+      const hasControl = () => [...log.querySelectorAll("button, a[href], [tabindex='0']")].some((one) => one.checkVisibility());
+      if (log.scrollHeight > log.clientHeight + 1 && !hasControl()) log.tabIndex = 0;
       else log.removeAttribute("tabindex");
     };
     const sizes = new ResizeObserver(() => {
