@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 from urllib.request import urlopen
 
 import pytest
@@ -284,10 +284,24 @@ FAILED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember a failure for `visit`."""
+    """Remember a failure for `visit`, and add the state of each open page to its report."""
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    browser = cast(Browser | None, getattr(item, "funcargs", {}).get("browser"))
+    if report.when == "call" and report.failed and browser is not None:
+        pages = [page for context in browser.contexts for page in context.pages if page.url != "about:blank"]
+        report.sections += [(f"page {page.url}", _state_of(page)) for page in pages]
     return report
+
+
+def _state_of(page: Page) -> str:
+    """Return what the page shows, and what went wrong in it."""
+    try:
+        snapshot = page.locator("body").aria_snapshot(timeout=3000)
+        wrong = [message.text for message in page.console_messages() if message.type in {"error", "warning"}]
+        return "\n".join([snapshot, *wrong, *map(str, page.page_errors())])
+    except Error as error:
+        return f"cannot be read: {error}"
 
 
 @pytest.fixture
@@ -361,6 +375,7 @@ class Visitor:
         expect(self.box).to_be_enabled()
         if ready:
             expect(self.page.locator("#model input")).not_to_have_value("")
+            expect(self.page.locator("html[data-chat]")).to_be_attached()  # the composer does not move from here on
 
     def forget(self, url: str) -> None:
         """Empty the storage of the page at `url`, as in a new browser."""

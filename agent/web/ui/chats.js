@@ -41,7 +41,9 @@
   const isOpen = () => page.dataset.chats === "open";
   const toggle = (open, { keep = true } = {}) => {
     page.dataset.chats = open ? "open" : "closed";
-    const drawer = open && !wide.matches, hadFocus = aside.contains(document.activeElement);
+    const drawer = open && !wide.matches;
+    // Nothing outside an open drawer can have the focus, and Tab can leave it on nothing at all.
+    const hadFocus = aside.contains(document.activeElement) || aside.getAttribute("role") === "dialog";
     aside.inert = !open;
     $("gradio-app").inert = drawer;
     if (drawer) Object.entries({ role: "dialog", "aria-modal": "true" }).forEach((pair) => aside.setAttribute(...pair));
