@@ -113,6 +113,7 @@ def test_search_without_hit_says_so(own: App, visit: Visit) -> None:
 def test_badges_say_what_models_can_do(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
     search = visitor.open_models()
+    expect(visitor.page.locator("#model-list [role=group] > p")).to_have_text(["Ready to use", "needs a key"])
     search.fill("qwen3")
     names = {
         "Qwen3-8B": "Qwen3-8B a vLLM server Local Tools Reasoning",

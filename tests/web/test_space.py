@@ -532,6 +532,9 @@ def test_login_gives_access_to_hub_models(
     for visitor in (ann, bob):
         choose_hub_model(visitor)
         expect(visitor.page.locator("#model input")).to_have_value("Qwen3-VL 8B (Hugging Face) · needs a login")
+    ann.open_models()
+    expect(ann.page.get_by_role("group", name="needs a login").get_by_role("option")).to_contain_text("Qwen3-VL 8B")
+    ann.page.keyboard.press("Escape")
     ann.shot("space-login-offered")
     before = len(router.journal())
     log_in(ann, "ann")

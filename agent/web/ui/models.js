@@ -25,10 +25,11 @@
       text: plain([entry.label, entry.id, ...about, ...badges].join(" ")) });
     return option;
   };
-  const group = (name, entries) => {
-    const head = make("p", { id: `models-${name}`, role: "presentation" }, said[`models_${name}`]);
-    return make("div", { role: "group", "aria-labelledby": head.id }, head, ...entries.map(row));
-  };
+  // The models that need the same, for example a key. Those that need nothing come first.
+  const groups = () => [...new Set(all.map(({ missing }) => missing))].sort().map((needed, at) => {
+    const head = make("p", { id: `models-group-${at}`, role: "presentation" }, needed || said.models_ready);
+    return make("div", { role: "group", "aria-labelledby": head.id }, head, ...all.filter(({ missing }) => missing === needed).map(row));
+  });
   const own = { option: make("div", { role: "option", id: "model-own", class: "own", "aria-selected": "false", hidden: "" }) };
   const shown = () => [...options, own].filter(({ option }) => !option.hidden);
   const mark = (one) => {
@@ -55,8 +56,7 @@
   };
   const draw = () => {
     options = [];
-    const missing = all.filter((entry) => entry.missing), ready = all.filter((entry) => !entry.missing);
-    list.replaceChildren(...(missing.length && ready.length ? [group("ready", ready), group("with_key", missing)] : all.map(row)), own.option);
+    list.replaceChildren(...(all.some(({ missing }) => missing !== all[0].missing) ? groups() : all.map(row)), own.option);
     filter();
   };
   const choose = (one) => {

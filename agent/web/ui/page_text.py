@@ -174,7 +174,6 @@ SCRIPTS = {
     "models_search": N_("Search models"),
     "models_how": N_("Search, or type provider:name"),
     "models_ready": N_("Ready to use"),
-    "models_with_key": N_("With your key or login"),
     "models_loading": N_("Loading the list of models…"),
     "models_none": N_("No model in the list has these words."),
     "models_own": N_("Use “{name}”"),
