@@ -187,8 +187,10 @@ def by_program(here: Place, rounds: int) -> list[Sent]:
 
 def load(client: Client) -> None:
     """Select the visitor's last conversation, as a page does when it has loaded."""
-    event = next(one for one in client.config["dependencies"] if any(name == "load" for _, name in one["targets"]))
-    body: dict[str, Any] = {"data": [], "fn_index": event["id"], "session_hash": client.session}
+    events = [one for one in client.config["dependencies"] if any(name == "load" for _, name in one["targets"])]
+    event = next(one for one in events if one["backend_fn"])
+    data = [None] * len(event["inputs"])  # no conversation is named
+    body: dict[str, Any] = {"data": data, "fn_index": event["id"], "session_hash": client.session}
     client.http.post(f"{API}queue/join", json=body).raise_for_status()
     client.wait()
 
