@@ -51,13 +51,22 @@ class Block:
     is_failed: bool = False
 
 
+def beginning(text: str, most: int = 60) -> str:
+    """Return the text on one line, with at most so many characters. It is cut between words, if one is near."""
+    words = " ".join(text.split())
+    if len(words) <= most:
+        return words
+    cut = words[: most - 1]
+    whole = cut.rpartition(" ")[0] if words[most - 1] != " " else cut
+    return (whole if len(whole) > most // 2 else cut).rstrip() + "…"
+
+
 def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> str:
     """Return the title of a conversation, or the beginning of its first message if it is empty."""
     if title.strip():
         return " ".join(title.split())
     texts = (block.text for block in blocks_of(entries, translator) if block.type == "text")
-    first = " ".join(next(texts, "").split())
-    return (first[:59] + "…" if len(first) > 60 else first) or translator(_("Conversation"))
+    return beginning(next(texts, "")) or translator(_("Conversation"))
 
 
 def blocks_of(entries: Sequence[Entry], translator: Translator) -> list[Block]:

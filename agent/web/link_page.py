@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator
-from agent.transfer.document import Block, blocks_of, title_of
+from agent.transfer.document import Block, beginning, blocks_of, title_of
 from agent.transfer.html import PAGE_END, STYLE, FileUrl, Frame, page_head, style_source, to_html
 from agent.transfer.shared import NOT_INCLUDED
 from agent.web.chat.links import SharedChat
@@ -122,7 +122,5 @@ def _description(blocks: Sequence[Block], translator: Translator) -> str:
     """Return the beginning of what was said, or what the site is if nothing was written."""
     left_out = translator(NOT_INCLUDED)
     texts = (block.text for block in blocks if block.type == "text" and block.text != left_out)
-    words = " ".join(" ".join(texts).split())
-    if not words:
-        return translator(_("Chat with the model of your choice, with pictures, sound and tools."))
-    return words if len(words) <= DESCRIPTION_CHARACTERS else words[: DESCRIPTION_CHARACTERS - 1].rstrip() + "…"
+    words = beginning(" ".join(texts), DESCRIPTION_CHARACTERS)
+    return words or translator(_("Chat with the model of your choice, with pictures, sound and tools."))

@@ -142,6 +142,15 @@ def test_list_is_loaded_when_it_is_used(own: App, visit: Visit) -> None:
     expect(rows(visitor).nth(3)).to_be_visible()  # the list from before, while the server cannot be reached
 
 
+def test_model_without_reasoning_leaves_the_switch_alone(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    visitor.choose("Qwen3-VL-8B-Instruct")
+    expect(switch(visitor, "Reasoning")).to_be_hidden()
+    visitor.ask("!text One.")
+    visitor.choose("Qwen3-8B")
+    expect(switch(visitor, "Reasoning")).to_have_attribute("aria-checked", "true")
+
+
 @pytest.mark.gate("The switches in the composer and the settings show the same.")
 def test_switches_and_settings_show_the_same(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url)

@@ -119,6 +119,45 @@ def test_up_edits_the_last_message(app: App, visit: Visit, model_server: Running
     visitor.idle()
 
 
+def test_long_message_is_edited_as_a_whole(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text One.\n" + "A line of the message.\n" * 8)
+    visitor.box.press("ArrowUp")
+    area = visitor.page.locator("textarea.edit-textarea")
+    expect(area).to_be_focused()
+    assert area.evaluate("(area) => area.scrollHeight <= area.clientHeight + 2")
+    visitor.shot("edit-long")
+    area.press("Escape")
+
+
+def test_typing_without_focus_goes_into_the_box(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    help_ = page.get_by_role("dialog", name="Keyboard shortcuts")
+    visitor.examples.first.click()
+    expect(visitor.caption).to_be_visible()
+    visitor.idle()
+    page.evaluate("document.activeElement.blur()")  # as after a click on a button that is disabled or removed then
+    page.keyboard.type("A follow-up? Yes.")
+    expect(visitor.box).to_have_value("A follow-up? Yes.")
+    expect(help_).to_be_hidden()
+    visitor.box.fill("")
+    visitor.open_models()
+    page.keyboard.press("Escape")
+    expect(page.locator("#model-button")).to_be_focused()
+    page.keyboard.type("More.")
+    expect(visitor.box).to_have_value("More.")
+    search = page.get_by_role("searchbox", name="Search chats")
+    search.focus()
+    page.keyboard.type("ships")
+    expect(search).to_have_value("ships")
+    expect(visitor.box).to_have_value("More.")
+    search.fill("")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("?")
+    expect(help_).to_be_visible()
+
+
 def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")

@@ -102,6 +102,26 @@ def test_first_words_that_nobody_sees_are_no_title(text: str) -> None:
     assert first_words(chain(prompt(text))[0]) == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Two\n words", "Two words"),
+        ("x" * 60, "x" * 60),
+        ("x" * 61, "x" * 59 + "…"),
+        ("word " * 30, "word " * 11 + "word…"),
+        ("A long letter to my landlord about the heating and the water", None),
+        (
+            "A long letter to my landlord about the heating and the waters",
+            "A long letter to my landlord about the heating and the…",
+        ),
+        ("no " + "x" * 90, "no " + "x" * 56 + "…"),
+    ],
+    ids=["short", "exact", "one-word", "words", "fits", "cut", "long-word"],
+)
+def test_first_words_are_cut_between_words(text: str, title: str | None) -> None:
+    assert first_words(chain(prompt(text))[0]) == (text if title is None else title)
+
+
 async def test_title_is_one_line_and_never_empty(store: HistoryStore, listed: ConversationList) -> None:
     record, _ = await started(store)
     assert (await listed.change(ALICE, record.id, title="  Two\n words ")).title == "Two words"

@@ -26,6 +26,7 @@ from agent.i18n import _
 from agent.limits import FAILURE_POLICIES
 from agent.media.store import display_name, id_of
 from agent.responses import BubbleMarker, Piece, Response, pieces_of
+from agent.transfer.document import beginning
 from agent.web.chat.questions import Call
 
 SILENCE_SECONDS = 3.0
@@ -237,7 +238,7 @@ def message_text(entry: Entry) -> str:
 
 def first_words(entry: Entry) -> str:
     """Return the title of a conversation that begins with this message, until it gets another one."""
-    words = " ".join(message_text(entry).split())[:60]
+    words = beginning(message_text(entry))
     return words if has_visible(words) else ""
 
 

@@ -14,6 +14,7 @@ import gradio as gr
 from agent.errors import AgentError, Conflict
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
+from agent.models.catalog import ModelSpec
 from agent.providers import preload
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -303,7 +304,19 @@ class Handlers:
             own = adapt_prompt(own, settings, spec, specs)
         choices = replace(choices, picked=remembered.picked, system_message=own)
         if self._conversations.remembered.get(session.owner) is None:
-            usual = spec is not None and choices.temperature == usual_temperature(spec)
-            remembered = replace(choices, temperature=None if usual else choices.temperature)
+            remembered = _set_by_visitor(choices, spec)
         self._conversations.remembered.put(session.visitor, replace(remembered, model=choices.model))
         return choices
+
+
+def _set_by_visitor(choices: Choices, spec: ModelSpec | None) -> Choices:
+    """Return these settings without those that show what the model can do and not what the visitor has set."""
+    if spec is None:
+        return choices
+    usual = choices.temperature == usual_temperature(spec)
+    fixed = not spec.reasoning or spec.always_reasons
+    return replace(
+        choices,
+        temperature=None if usual else choices.temperature,
+        reasoning=Choices.reasoning if fixed else choices.reasoning,
+    )

@@ -64,6 +64,14 @@
     box().focus();
   };
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
+  // After a click on something that is then disabled or removed, nothing has the focus, and after a choice in the
+  // composer a button has it. What is typed next is meant for the box.
+  const toBox = ({ key, isComposing, keyCode, altKey, ctrlKey, metaKey }) => {
+    const types = (key.length === 1 && !" ?".includes(key) && !altKey && !ctrlKey && !metaKey) || isComposing || keyCode === 229;
+    const pastes = key.toLowerCase() === "v" && (ctrlKey || metaKey);
+    const active = document.activeElement, idle = active === document.body || active?.matches("#composer button");
+    if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
+  };
   let composing = false;
   window.addEventListener("keypress", (event) => {
     if (event.key !== "Enter" || !(composing || event.isComposing)) return;
@@ -71,6 +79,7 @@
     event.preventDefault();
   }, true);
   window.addEventListener("keydown", (event) => {
+    toBox(event);
     const area = event.target.closest?.("#chat textarea.edit-textarea");
     const typing = event.target.closest?.("input, textarea, select");
     composing = event.isComposing || event.keyCode === 229; // 229: Safari has already ended the composition
