@@ -6,7 +6,7 @@ It is a pure function, so the same question always gives the same text.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.documents.kinds import Document
+from agent.documents.kinds import TEXT, Document
 from agent.documents.ranking import PASSAGE, Passage, indexed, pieces
 
 MAX_RANGES = 12
@@ -40,9 +40,9 @@ def ranges_of(pages: Iterable[int]) -> str:
     return ", ".join(texts) + (" …" if len(ranges) > MAX_RANGES else "")
 
 
-def sections_of_text(text: str, media_type: str = "text/plain", most: int = 4_000) -> Document:
+def sections_of_text(text: str, most: int = 4_000) -> Document:
     """Return a long text file as a document of sections, which end at line breaks."""
-    return Document(media_type, "", tuple(pieces(text, most)))
+    return Document(TEXT, "", tuple(pieces(text, most)))
 
 
 def excerpts(documents: Sequence[Document], question: str, room: int) -> list[Excerpt]:
