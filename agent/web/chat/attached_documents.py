@@ -104,7 +104,10 @@ async def read_long_text(name: str, text: str) -> AttachedDocument:
         values = {"name": name, "count": len(text), "most": MAX_CHARACTERS}
         raise InputError(_("{name} has {count:,} characters; {most:,} is the most.", **values))
     data = text.encode("utf-8", "replace")
-    document = await read_document(data, HTML if name.lower().endswith((".html", ".htm")) else TEXT)
+    try:
+        document = await read_document(data, HTML if name.lower().endswith((".html", ".htm")) else TEXT)
+    except InputError as error:  # its text continues a sentence that begins with the name
+        raise InputError(_("{name} {reason}.", name=name, reason=error.text)) from error
     return AttachedDocument(data=data, media_type=TEXT, document=document)
 
 
