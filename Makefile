@@ -38,7 +38,7 @@ help:
 	@echo 'make translations write new sentences of the code into the catalogues of agent/i18n'
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
 	@echo 'make coverage     run the fast tests, and show which lines of agent/ they run, also in htmlcov/'
-	@echo 'make bench        measure the page, a visit and the list of chats; BENCH=--quick measures less'
+	@echo 'make bench        measure the page, a visit, the list of chats and documents; BENCH=--quick measures less'
 	@echo 'make soak         let 200 visitors with markers chat for five minutes; fails if text crosses or memory stays'
 	@echo 'make bench-load   measure many visitors at once; LOAD="--row ours:100" measures one row'
 	@echo 'make pictures     save screenshots of the states of the page in tests/shots; PICTURES=tests/x.py those of a test'
@@ -104,6 +104,7 @@ bench: .venv/.dev
 	.venv/bin/python -m bench.run $(BENCH)
 	.venv/bin/python -m bench.list
 	.venv/bin/python -m bench.visit
+	.venv/bin/python -m bench.documents
 
 soak: .venv/.dev
 	.venv/bin/python -m bench.soak $(SOAK)

@@ -19,7 +19,7 @@ from pydantic_ai.embeddings import EmbeddingModel
 
 from agent.agent import Agent
 from agent.arguments import read_context, read_embeddings, read_history
-from agent.chat_files import ChatFile, SearchResult, files_in, search_files
+from agent.chat_files import ChatFile, ChatIndex, SearchResult, files_in, search_files
 from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
 from agent.errors import AgentError, Busy, InputError, SingleRun
@@ -83,6 +83,7 @@ class Chat:
         self._history = read_history(store, id, context)
         embedder = read_embeddings(embeddings)
         self._vectors = ChatVectors(embedder, self._history) if embedder else None
+        self._index = ChatIndex()
         self._context = Context(session_id=self._history.id) if self._history else read_context(context)
         self._single_run, self._queue = single_run, queue
         self._has_run = self._closed = False
@@ -132,10 +133,11 @@ class Chat:
         """Return the best passages of the documents and texts among `files`. Raises `InputError`.
 
         They are found by keywords and, with `embeddings`, also by vectors. The first search makes the vectors of all
-        passages, which takes a request for each 64. If that fails, the result has the passages found by keywords.
+        passages, which takes a request for each 64. If that fails, the result has the passages found by keywords. The
+        words of the files stay in memory for the next search, until `clear`.
         """
-        files = self.files.values()
-        return self._ensure_thread().wait(search_files(files, query, limit=limit, vectors=self._vectors))
+        search = search_files(self.files.values(), query, limit=limit, index=self._index, vectors=self._vectors)
+        return self._ensure_thread().wait(search)
 
     def clear(self) -> None:
         """Remove all messages except the system message, also from the store. Raises `Busy` during a run."""
@@ -145,6 +147,7 @@ class Chat:
             self._ensure_thread().wait(self._history.delete())
         if self._vectors is not None:
             self._vectors.forget()
+        self._index = ChatIndex()  # a search that is going on keeps the old one until its end
         self._context, self.result = replace(self._context, messages=()), None
 
     # Runs

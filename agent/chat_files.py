@@ -16,7 +16,7 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, ModelRes
 from agent.documents.for_model import is_read_type
 from agent.documents.kinds import Document
 from agent.documents.passages import sections_of_text
-from agent.documents.ranking import Passage, fused, indexed
+from agent.documents.ranking import KeywordIndex, Passage, fused, indexed
 from agent.documents.reading import read_document
 from agent.errors import AgentError, InputError
 from agent.history import PROGRAM
@@ -75,6 +75,22 @@ class SearchResult:
     unread: Mapping[str, str]
 
 
+class ChatIndex:
+    """The passages of a chat's documents, and their words: kept in memory until the documents are others."""
+
+    def __init__(self) -> None:
+        self._documents: tuple[Document, ...] = ()
+        self._indexed = indexed(())
+
+    async def of(self, documents: Sequence[Document]) -> tuple[tuple[Passage, ...], KeywordIndex]:
+        """Return the passages of these documents, and their words. New documents take a second for a long text."""
+        if self._documents != (given := tuple(documents)):
+            found = await asyncio.to_thread(indexed, given)
+            self._documents, self._indexed = given, found
+            return found
+        return self._indexed
+
+
 def files_in(messages: Iterable[ModelMessage]) -> dict[str, ChatFile]:
     """Return the files in these messages by name, the earliest first. A file that comes again is listed once."""
     found: dict[str, ChatFile] = {}
@@ -92,9 +108,12 @@ def files_in(messages: Iterable[ModelMessage]) -> dict[str, ChatFile]:
 
 
 async def search_files(
-    files: Iterable[ChatFile], query: str, *, limit: int, vectors: ChatVectors | None = None
+    files: Iterable[ChatFile], query: str, *, limit: int, index: ChatIndex, vectors: ChatVectors | None = None
 ) -> SearchResult:
-    """Return the passages of these files that suit the query best, at most `limit`. Raises `InputError`."""
+    """Return the passages of these files that suit the query best, at most `limit`. Raises `InputError`.
+
+    The `index` keeps the words of the files for the next search.
+    """
     if not query.strip():
         raise InputError("the query is empty")
     if limit < 1:
@@ -107,8 +126,7 @@ async def search_files(
                 read.append((file.name, document))
         except AgentError as error:
             unread[file.name] = str(error)
-    documents = [document for _name, document in read]
-    passages, keywords = await asyncio.to_thread(indexed, documents)  # this takes a second for a long text
+    passages, keywords = await index.of([document for _name, document in read])
     most = max(limit, CANDIDATES)
     by_keywords = (await asyncio.to_thread(keywords.ranked, query))[:most]
     by_vectors, note = await _by_vectors(vectors, passages, query, most)

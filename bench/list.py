@@ -4,7 +4,8 @@
 the times of the calls of `ConversationList`, as the routes make them. If a median is above 100 ms, it exits with 1.
 
 `--store URL` measures another store than a new SQLite file, in an empty database. `--store postgresql` starts the
-PostgreSQL of the tests, which writes each statement into its log.
+PostgreSQL of the tests, which writes each statement into its log. `--words` are those of an answer; a prompt has a
+third of them. `--conversations 1000 --words 800` are 10,000 long messages with 30 MB of text.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from tests.support import postgres_server
 
 OWNER, OTHER = "visitor", "neighbour"
 CONVERSATIONS, OTHERS, TURNS = 5_000, 500, 5
-PROMPT_WORDS, ANSWER_WORDS = 20, 60
+ANSWER_WORDS = 60
 ROUNDS, CONCURRENT = 20, 16
 LIMIT_MS = 100.0
 RARE, COMMON, ABSENT = "xylograph", "harbour", "quetzalcoatl"
@@ -42,17 +43,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--store", default="sqlite", metavar="URL", help="as in [history] store of configs/app.toml")
     parser.add_argument("--conversations", type=int, default=CONVERSATIONS)
+    parser.add_argument("--words", type=int, default=ANSWER_WORDS, help="of an answer")
     given = parser.parse_args()
-    return asyncio.run(_measure(given.store, given.conversations))
+    return asyncio.run(_measure(given.store, given.conversations, given.words))
 
 
-async def _measure(url: str, conversations: int) -> int:
+async def _measure(url: str, conversations: int, words: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         url = postgres_server.url_of(Path(folder)) if url == "postgresql" else url
         store = await open_store(url, folder=Path(folder))
         try:
             began = perf_counter()
-            await _fill(store, conversations)
+            await _fill(store, conversations, words)
             print(f"{conversations:,} conversations of {2 * TURNS} messages stored in {perf_counter() - began:.0f} s")
             media, running = MediaStore(Path(folder) / "media"), RunningAnswers(store, LiveRuns(None))
             listed = ConversationList(store, media, running, Replies())
@@ -62,30 +64,40 @@ async def _measure(url: str, conversations: int) -> int:
             postgres_server.stop_shared_server()
 
 
-async def _fill(store: HistoryStore, conversations: int) -> None:
-    chance = random.Random(1)
-    words = [f"{chance.choice('bdfgklmnprst')}{number:x}{chance.choice('aeiou')}" for number in range(4_000)]
+async def _fill(store: HistoryStore, conversations: int, answer_words: int) -> None:
+    writer = _Writer(answer_words)
     numbers = [(OWNER, number) for number in range(conversations)] + [(OTHER, number) for number in range(OTHERS)]
-    chance.shuffle(numbers)
+    writer.chance.shuffle(numbers)
     for at in range(0, len(numbers), CONCURRENT):
         some = numbers[at : at + CONCURRENT]
-        await asyncio.gather(*(_store_one(store, owner, number, chance, words) for owner, number in some))
+        await asyncio.gather(*(_store_one(store, owner, number, writer) for owner, number in some))
 
 
-async def _store_one(store: HistoryStore, owner: str, number: int, chance: random.Random, words: list[str]) -> None:
+async def _store_one(store: HistoryStore, owner: str, number: int, writer: "_Writer") -> None:
     rare = RARE if (owner, number) == (OWNER, 7) else ""
     entries: list[Entry] = []
-    for message in _messages(chance, words, rare):
+    for message in writer.messages(rare):
         entries.append(Entry(parent_id=entries[-1].id if entries else None, message=message))
-    record = Record(owner=owner, title=" ".join(chance.choices(words, k=6)), head_id=entries[-1].id)
+    record = Record(owner=owner, title=writer.text(6), head_id=entries[-1].id)
     await store.save(replace(record, pinned=number < 5), entries)
 
 
-def _messages(chance: random.Random, words: list[str], rare: str) -> Iterator[ModelMessage]:
-    for turn in range(TURNS):
-        asked = [*chance.choices(words, k=PROMPT_WORDS), COMMON if turn == 1 else "", rare if turn == 0 else ""]
-        yield ModelRequest([UserPromptPart(" ".join(asked))])
-        yield ModelResponse([TextPart(" ".join(chance.choices(words, k=ANSWER_WORDS)))])
+class _Writer:
+    """Writes random messages. A prompt has a third of the words of an answer."""
+
+    def __init__(self, answer_words: int) -> None:
+        self.chance = chance = random.Random(1)
+        self._words = [f"{chance.choice('bdfgklmnprst')}{number:x}{chance.choice('aeiou')}" for number in range(4_000)]
+        self._answer_words = answer_words
+
+    def text(self, words: int) -> str:
+        return " ".join(self.chance.choices(self._words, k=words))
+
+    def messages(self, rare: str) -> Iterator[ModelMessage]:
+        for turn in range(TURNS):
+            asked = [self.text(self._answer_words // 3), COMMON if turn == 1 else "", rare if turn == 0 else ""]
+            yield ModelRequest([UserPromptPart(" ".join(asked))])
+            yield ModelResponse([TextPart(self.text(self._answer_words))])
 
 
 async def _print_times(listed: ConversationList, conversations: int) -> int:

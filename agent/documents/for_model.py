@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, TextContent
 
-from agent.documents.kinds import PDF, SUFFIXES, Document
+from agent.documents.kinds import PDF, SUFFIXES, TEXT, Document
 from agent.documents.passages import Excerpt, excerpts
 from agent.documents.reading import read_document
 from agent.errors import InputError
@@ -44,6 +44,11 @@ def is_document(item: object) -> bool:
 def is_read_type(media_type: str) -> bool:
     """Return True for the type of a document whose text can be read."""
     return media_type in _READ_TYPES
+
+
+def may_have_text(item: object) -> TypeGuard[BinaryContent]:
+    """Return True for a file that can have its text after it: a document, or a text file that is too long."""
+    return isinstance(item, BinaryContent) and (is_read_type(item.media_type) or item.media_type == TEXT)
 
 
 def question_of(items: Iterable[object]) -> str:

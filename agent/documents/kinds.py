@@ -12,6 +12,7 @@ PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentatio
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 EML = "message/rfc822"
 HTML = "text/html"
+TEXT = "text/plain"
 
 Unit = Literal["page", "slide", "sheet", "section"]
 

@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.documents.for_model import MIN_BYTES, document_room, is_read_type, question_of, takes_document
-from agent.documents.kinds import UNITS, Document, Unit
+from agent.documents.kinds import TEXT, UNITS, Document, Unit
 from agent.documents.passages import are_whole, best_excerpts, whole_size
 from agent.documents.reading import read_document
 from agent.errors import AgentError, InputError
@@ -131,14 +131,14 @@ async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
     found: list[tuple[File, LongDocument]] = []
     unread: list[tuple[BinaryContent, Document]] = []
     for item, after in zip(items, [*items, None][1:], strict=True):
-        if not isinstance(item, File) or not _is_document(item) or takes_document(spec, item.media_type):
+        if not isinstance(item, File) or takes_document(spec, item.media_type):
             continue
         read = extracted_text_of(after)
-        if read and read["kind"] == "document":
+        if read and read["kind"] == "document" and (_is_document(item) or item.media_type == TEXT):
             if read.get("pages"):
-                unit, count = UNITS.get(item.media_type, "section"), int(read["count"])
+                unit, count = UNITS.get(read.get("media_type") or item.media_type, "section"), int(read["count"])
                 found.append((item, LongDocument(read["name"], unit, count, _reader(item, read, load))))
-        elif isinstance(item, BinaryContent):
+        elif isinstance(item, BinaryContent) and _is_document(item):
             try:
                 unread.append((item, await read_document(item.data, item.media_type)))
             except InputError:
@@ -155,7 +155,8 @@ async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
 
 def _reader(item: File, read: Mapping[str, str], load: LoadFile) -> Callable[[], Awaitable[Document]]:
     async def text() -> Document:
-        return await read_again(lambda: load(item), item.media_type, read)
+        # A text file is stored as plain text, also HTML, of which the visible text is read.
+        return await read_again(lambda: load(item), read.get("media_type") or item.media_type, read)
 
     return text
 

@@ -6,12 +6,14 @@ It is a pure function, so the same question always gives the same text.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.documents.kinds import Document
+from agent.documents.kinds import TEXT, Document
 from agent.documents.ranking import PASSAGE, Passage, indexed, pieces
 
 MAX_RANGES = 12
 """The most page ranges that are named."""
 SKIPPED = "[…]"
+SHORTEST = 100
+"""Characters of the shortest passage that a text is cut into, about: a sentence or two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ def ranges_of(pages: Iterable[int]) -> str:
     return ", ".join(texts) + (" …" if len(ranges) > MAX_RANGES else "")
 
 
-def sections_of_text(text: str, media_type: str = "text/plain", most: int = 4_000) -> Document:
+def sections_of_text(text: str, most: int = 4_000) -> Document:
     """Return a long text file as a document of sections, which end at line breaks."""
-    return Document(media_type, "", tuple(pieces(text, most)))
+    return Document(TEXT, "", tuple(pieces(text, most)))
 
 
 def excerpts(documents: Sequence[Document], question: str, room: int) -> list[Excerpt]:
@@ -63,7 +65,7 @@ def excerpt(document: Document, question: str, max_bytes: int) -> Excerpt:
     """
     if whole_size(document) <= max_bytes:
         return Excerpt(_whole(document), tuple(range(1, len(document.pages) + 1)), is_whole=True)
-    passages, keywords = indexed((document,))
+    passages, keywords = indexed((document,), _length_for(max_bytes))
     chosen = _choose(passages, keywords.ranked(question), max_bytes)
     return Excerpt(
         _joined(document, passages, chosen), tuple(sorted({passages[at].page for at in chosen})), is_whole=False
@@ -75,7 +77,7 @@ def best_excerpts(documents: Sequence[Document], question: str, max_bytes: int) 
 
     A document without a word of the question has None.
     """
-    passages, keywords = indexed(documents)
+    passages, keywords = indexed(documents, _length_for(max_bytes))
     chosen = _chosen(passages, _unique(_around(keywords.ranked(question), passages), len(passages)), max_bytes)
     found: list[Excerpt | None] = []
     for number, document in enumerate(documents):
@@ -85,6 +87,11 @@ def best_excerpts(documents: Sequence[Document], question: str, max_bytes: int) 
         pages = tuple(sorted({passages[own[place]].page for place in kept}))
         found.append(Excerpt(text, pages, is_whole=False) if kept else None)
     return found
+
+
+def _length_for(max_bytes: int) -> int:
+    """Return the characters of a passage, so that a few fit also where a model has little room."""
+    return max(SHORTEST, min(PASSAGE, max_bytes // 4))
 
 
 def whole_size(document: Document) -> int:

@@ -13,7 +13,9 @@ from agent.documents.kinds import Document
 PASSAGE = 700
 """Characters of a passage, about. It ends at a line break, if there is one."""
 LONGEST_LINE = 1_400
-"""Characters after which a line without any break is cut."""
+"""Characters after which a line without any break is cut, fewer for short passages."""
+ENDS = (". ", "。", " ")
+"""Where a long line is cut, the best first."""
 STEM = 4
 """Letters at the start of a word that count as its stem, so that "rents" and "renting" find "rental"."""
 RANK_CONSTANT = 60
@@ -34,12 +36,15 @@ class Passage:
     document: int = 0
 
 
-def passages_of(document: Document, number: int = 0) -> list[Passage]:
-    """Return the passages of a document in their order. `number` is its number among several documents."""
+def passages_of(document: Document, number: int = 0, most: int = PASSAGE) -> list[Passage]:
+    """Return the passages of a document in their order, of about `most` characters.
+
+    `number` is its number among several documents.
+    """
     return [
         Passage(page, piece, number)
         for page, text in enumerate(document.pages, 1)
-        for piece in pieces(text, PASSAGE)
+        for piece in pieces(text, most)
         if piece.strip()
     ]
 
@@ -47,10 +52,9 @@ def passages_of(document: Document, number: int = 0) -> list[Passage]:
 def pieces(text: str, most: int) -> Iterator[str]:
     """Yield the text in pieces of about `most` characters that end with a line, or with a long part of one."""
     lines: list[str] = []
-    size = 0
+    size, longest = 0, min(LONGEST_LINE, 2 * most)
     for whole_line in text.split("\n"):
-        for at in range(0, len(whole_line) or 1, LONGEST_LINE):
-            line = whole_line[at : at + LONGEST_LINE]
+        for line in _parts(whole_line, longest):
             if lines and size + len(line) > most:
                 yield "\n".join(lines)
                 lines, size = [], 0
@@ -58,6 +62,17 @@ def pieces(text: str, most: int) -> Iterator[str]:
             size += len(line) + 1
     if lines:
         yield "\n".join(lines)
+
+
+def _parts(line: str, most: int) -> Iterator[str]:
+    """Yield the line in parts of at most `most` characters, which end after a sentence or else after a word."""
+    at = 0
+    while len(line) - at > most:
+        ends = (line.rfind(mark, at + most // 2, at + most) + len(mark) for mark in ENDS)
+        end = next((one for one in ends if one > at + most // 2), at + most)
+        yield line[at:end]
+        at = end
+    yield line[at:]
 
 
 class KeywordIndex:
@@ -91,9 +106,9 @@ class KeywordIndex:
         return sorted(scores, key=lambda at: (-scores[at], at))
 
 
-def indexed(documents: Sequence[Document]) -> tuple[tuple[Passage, ...], KeywordIndex]:
-    """Return the passages of these documents, and their words."""
-    passages = tuple(one for number, document in enumerate(documents) for one in passages_of(document, number))
+def indexed(documents: Sequence[Document], most: int = PASSAGE) -> tuple[tuple[Passage, ...], KeywordIndex]:
+    """Return the passages of these documents, of about `most` characters, and their words."""
+    passages = tuple(one for number, document in enumerate(documents) for one in passages_of(document, number, most))
     return passages, KeywordIndex(passages)
 
 

@@ -11,7 +11,8 @@ from hashlib import sha256
 from typing import Any, cast
 
 from agent.documents import worker
-from agent.documents.kinds import LABELS, PDF, Document
+from agent.documents.kinds import LABELS, PDF, TEXT, Document
+from agent.documents.passages import sections_of_text
 from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
 from agent.errors import InputError
 from agent.media.mime import detect_mime
@@ -33,26 +34,34 @@ _queue = RequestQueue(MAX_READ, slots_per_visitor=MAX_READ_PER_VISITOR)
 async def read_document(data: bytes, media_type: str) -> Document:
     """Return the text of a document. Raises `InputError`; its text continues a sentence that begins with the name.
 
-    Cancelling it ends the process that reads. The result is kept in memory for a while.
+    Cancelling it ends the process that reads. Plain text, in UTF-8, needs none. The result is kept in memory for a
+    while.
     """
     key = sha256(data).digest(), media_type
     if (known := _read.get(key)) is not None:
         _read.move_to_end(key)
         return known
+    if media_type == TEXT:
+        found = await asyncio.to_thread(sections_of_text, data.decode("utf-8", "replace"))
+    else:
+        found = await _read_apart(data, media_type)
+    _read[key] = found
+    while sum(_size(one) for one in _read.values()) > MAX_CACHED_CHARACTERS:
+        _read.popitem(last=False)
+    return found
+
+
+async def _read_apart(data: bytes, media_type: str) -> Document:
     jobs: list[SandboxJob] = []
     async with _queue.slot():
         try:
-            found = await asyncio.get_running_loop().run_in_executor(
+            return await asyncio.get_running_loop().run_in_executor(
                 _threads(), read_in_sandbox, data, media_type, jobs.append
             )
         except asyncio.CancelledError:
             for job in jobs:
                 job.kill()
             raise
-    _read[key] = found
-    while sum(_size(one) for one in _read.values()) > MAX_CACHED_CHARACTERS:
-        _read.popitem(last=False)
-    return found
 
 
 def read_in_sandbox(data: bytes, media_type: str, on_start: Callable[[SandboxJob], None] = lambda _: None) -> Document:

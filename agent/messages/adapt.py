@@ -29,7 +29,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.documents.for_model import is_document, takes_document
+from agent.documents.for_model import may_have_text, takes_document
 from agent.errors import InputError, ProviderError, UnknownModel
 from agent.i18n import N_, LocalizedText, _, listed, ngettext
 from agent.messages.parts import extracted_text_of
@@ -222,7 +222,7 @@ class _Adapter:
         unusable = (
             (_is_picture(item) and not self.spec.image)
             or (_is_sound(item) and not self.spec.audio)
-            or (isinstance(item, BinaryContent) and is_document(item) and not self._takes("document", item.media_type))
+            or (may_have_text(item) and not self._takes("document", item.media_type))
         )
         return not (unusable and extracted_text_of(after))
 

@@ -1,5 +1,6 @@
 """`Chat.files` and `Chat.search`: the files of one conversation, and keyword search in their texts."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from PIL import Image as Pillow
 from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
 
 from agent import Agent, Chat, Context, Endpoint, InputError, ModelSpec, connect, tool
-from agent.chat_files import files_in
+from agent.chat_files import ChatIndex, files_in
+from agent.documents.kinds import PDF, Document
+from agent.documents.ranking import Passage
 from agent.history import PROGRAM
 from tests.conftest import ROOT
 from tests.support.documents import pdf, scanned_pdf, word, workbook
@@ -109,6 +112,32 @@ def test_search_finds_passages_in_all_kinds_of_files(agent: Agent, folder: Path)
         for query, limit in ((" ", 3), ("rent", 0)):
             with pytest.raises(InputError):
                 chat.search(query, limit=limit)
+
+
+async def test_words_are_indexed_again_for_other_documents() -> None:
+    index, first, second = ChatIndex(), Document(PDF, "", ("A boat.",)), Document(PDF, "", ("A mill.",))
+    found = await index.of([first])
+    assert await index.of([Document(PDF, "", ("A boat.",))]) is found
+    for documents, question, places in (([first, second], "mill", [1]), ([second], "mill", [0]), ([], "mill", [])):
+        passages, keywords = await index.of(documents)
+        assert (len(passages), keywords.ranked(question)) == (len(documents), places)
+
+
+def test_cleared_chat_keeps_no_words(agent: Agent, tmp_path: Path) -> None:
+    def passages() -> list[str]:
+        gc.collect()
+        return [one.text for one in gc.get_objects() if isinstance(one, Passage) and "xylograph" in one.text]
+
+    (tmp_path / "notes.md").write_text("A xylograph hangs in the hall.")
+    (tmp_path / "more.md").write_text("Two xylographs are in the cellar.")
+    with Chat(agent) as chat:
+        chat.say(["!text Done.", tmp_path / "notes.md"])
+        assert len(chat.search("xylograph").hits) == len(passages()) == 1
+        chat.say(["!text Done.", tmp_path / "more.md"])
+        assert len(chat.search("xylograph").hits) == len(passages()) == 2
+        chat.clear()
+        assert passages() == []
+        assert chat.search("xylograph").hits == ()
 
 
 def test_unreadable_document_is_named(agent: Agent, folder: Path) -> None:

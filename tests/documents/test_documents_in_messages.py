@@ -100,6 +100,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
         "locked.pdf": pdf(["Secret"], password="p"),
         "cut.docx": LETTER[:900],
         "long.csv": b"committee,minutes\n" * 4_000 + b"hall rent,812\n" + b"committee,minutes\n" * 4_000,
+        "empty.html": b"<p></p>\n" * 8_000,
     }
     for name, data in contents.items():
         (tmp_path / name).write_bytes(data)
@@ -114,6 +115,7 @@ PLANS = {
     "locked.pdf": ("refused", "locked.pdf is protected by a password. Attach a copy without it."),
     "cut.docx": ("refused", "cut.docx is damaged or cut off: it can't be read as DOCX."),
     "long.csv": ("converted", "read as text: 37 sections. Too long for Small"),
+    "empty.html": ("refused", "empty.html has no text"),
 }
 
 

@@ -1,18 +1,21 @@
 """A document that is too long for a model: tools read it, or each new question gets passages of its own."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image as Pillow
 from pydantic_ai.messages import BinaryContent, ModelRequest, ToolCallPart, UserPromptPart
 
 from agent import Agent, Chat, Endpoint, ModelSpec, ask_user, connect, tool
 from agent.documents.for_model import fit_documents
 from agent.documents.kinds import PDF, Document
 from agent.documents.long_documents import LongDocument, long_documents
+from agent.documents.passages import sections_of_text
 from agent.documents.tools import document_tools
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
@@ -239,8 +242,10 @@ async def test_follow_up_without_tools_gets_new_passages(server: Running, report
 
 
 @pytest.fixture
-async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
-    models: Any = FakeLocalModels(served=(ServedModel(WITH_TOOLS, Endpoint(server.base_url)),))
+async def page(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Conversations]:
+    """A page with `WITH_TOOLS`, or with the model that is the fixture's parameter."""
+    spec: ModelSpec = getattr(request, "param", WITH_TOOLS)
+    models: Any = FakeLocalModels(served=(ServedModel(spec, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
     made = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
     yield made
@@ -310,6 +315,96 @@ async def test_follow_up_on_the_page_gets_new_passages(page: Conversations, serv
     await settle(page)
     assert "812 euros" in sent(server)
     assert "95 crowns" not in sent(server)
+
+
+# --- text files on the page -------------------------------------------------------------------------------------------
+
+
+LINES = "committee,minutes\n" * 4_000
+TABLE = f"{LINES}hall rent,812\n{LINES}boat,95 crowns\n{LINES}"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "costs.csv"
+    path.write_text(TABLE)
+    return path
+
+
+async def test_long_text_file_brings_the_tools(page: Conversations, server: Running, table: Path) -> None:
+    chat = await say(page, '!tool search_files {"query": "hall rent"} !text Found.', files=(table,), tools=True)
+    described = re.findall(r"costs\.csv \(sections 1-(\d+)\)", str(offered(server)))
+    assert len(described) == 2
+    assert "costs.csv, from section" in sent(server)
+    assert "hall rent,812" in sent(server)
+    sections = sections_of_text(TABLE).pages
+    number = next(number for number, text in enumerate(sections, 1) if "95 crowns" in text)
+    assert int(described[0]) == len(sections)
+    read = json.dumps({"file": "costs.csv", "from": number, "to": number})
+    await say(page, f"!tool read_pages {read} !text Read.", chat, tools=True)
+    assert f"costs.csv, section {number} of {len(sections)}:" in sent(server)
+    assert "boat,95 crowns" in sent(server)
+
+
+async def test_later_question_gets_other_passages_of_a_text_file(
+    page: Conversations, server: Running, table: Path
+) -> None:
+    chat = await say(page, "!text A. What is the hall rent?", files=(table,), tools=False)
+    first = sent(server)
+    assert "hall rent,812" in first
+    assert "95 crowns" not in first
+    assert len(first) < len(TABLE) / 10, "the file itself is not sent"
+    await say(page, "!text B. How many crowns was the boat?", chat, tools=False)
+    assert "Text of the document costs.csv (text, " in sent(server)
+    assert "95 crowns" in sent(server)
+    assert sent(server, -3) == first
+    message = await last_message(page, chat)
+    await page.edit(ANN, chat, message, "!text C. And the hall rent?", Choices())
+    await settle(page)
+    assert "hall rent,812" in sent(server)
+    assert "95 crowns" not in sent(server)
+
+
+async def test_edited_question_about_a_text_file_gets_its_passages(
+    page: Conversations, server: Running, table: Path
+) -> None:
+    chat = await say(page, "!text A. What is the hall rent?", files=(table,), tools=False)
+    await page.edit(ANN, chat, await last_message(page, chat), "!text B. How many crowns was the boat?", Choices())
+    await settle(page)
+    assert "95 crowns" in sent(server)
+    assert "hall rent,812" not in sent(server)
+
+
+async def test_long_html_file_is_read_without_its_tags(page: Conversations, server: Running, tmp_path: Path) -> None:
+    rows = "<p class='minutes'>The committee met.</p>\n" * 2_000
+    (tmp_path / "page.html").write_text(f"<body>{rows}<p>The <b>hall</b> rent is 812.</p>{rows}</body>")
+    chat = await say(page, "!text First.", files=(tmp_path / "page.html",), tools=True)
+    await say(page, '!tool search_files {"query": "hall rent"} !text Found.', chat, tools=True)
+    assert "page.html, from section" in sent(server)
+    assert "The hall rent is 812." in sent(server)
+    assert "class=" not in sent(server)
+    [id_] = await page.media.files(ANN.owner)
+    assert id_.endswith(".txt"), "the browser gets it as plain text"
+
+
+@pytest.mark.parametrize("page", [replace(WITH_TOOLS, image=True)], indirect=True)
+async def test_text_of_a_file_is_not_taken_for_that_of_a_picture(
+    page: Conversations, server: Running, table: Path, tmp_path: Path
+) -> None:
+    Pillow.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
+    chat = await say(page, "!text A. What is the hall rent?", files=(tmp_path / "red.png", table), tools=False)
+    assert "image_url" in sent(server)
+    await page.edit(ANN, chat, await last_message(page, chat), "!text B. The crowns of the boat?", Choices())
+    await settle(page)
+    assert "image_url" in sent(server)
+    assert "95 crowns" in sent(server)
+
+
+async def test_long_text_file_is_stored_for_its_owner(page: Conversations, table: Path) -> None:
+    await say(page, "!text First.", files=(table,), tools=False)
+    [id_] = await page.media.files(ANN.owner)
+    assert (await page.media.read(ANN.owner, id_)).data == TABLE.encode()
+    assert not await page.media.files(BOB.owner)
 
 
 async def last_message(page: Conversations, chat: str) -> str:

@@ -1,10 +1,12 @@
 """A document is cut to the passages that suit the question, in the order of its pages."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.documents.kinds import PDF, Document
-from agent.documents.passages import Excerpt, excerpt, excerpts, sections_of_text
+from agent.documents.passages import Excerpt, best_excerpts, excerpt, excerpts, sections_of_text
+from agent.documents.ranking import pieces
 from tests.tiers import examples
 
 FILLER = "The committee met and the minutes of the last meeting were approved without any changes.\n" * 20
@@ -36,6 +38,33 @@ def test_passages_with_words_of_the_question_are_chosen() -> None:
 def test_passages_are_found_in_scripts_without_spaces() -> None:
     found = excerpt(report(p9="会议室的租金是八百一十二欧元。"), "租金多少?", 3_000)
     assert "八百一十二" in found.text
+
+
+FACT = "The rent of the hall is 812 euros."
+
+
+@pytest.mark.parametrize("room", [250, 500, 800, 1_500, 5_000])
+@pytest.mark.parametrize("filler", [FILLER, FILLER.replace("\n", " ")], ids=["lines", "one line"])
+def test_passage_is_found_also_in_little_room(filler: str, room: int) -> None:
+    pages = tuple(f"{filler}{FACT if number == 7 else ''}\n{filler}" for number in range(1, 42))
+    documents = [Document(PDF, "", pages), Document(PDF, "", (filler,) * 41), Document(PDF, "", (filler,) * 9)]
+    found = excerpts(documents, "What is the rent of the hall?", 3 * room)[0]
+    assert FACT in " ".join(found.text.split())
+    assert 7 in found.pages
+    assert sum(len(one.text.encode()) for one in excerpts(documents, "rent", 3 * room)) <= 3 * room
+    later = best_excerpts(documents, "What is the rent of the hall?", room)[0]
+    assert later is not None
+    assert FACT in " ".join(later.text.split())
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.sampled_from(["word", "word.", "会议室的租金。", "x" * 90]), min_size=40), st.integers(50, 150))
+def test_long_line_is_cut_after_words(words: list[str], most: int) -> None:
+    line = " ".join(words)
+    found = [*pieces(line, most)]
+    assert "".join(found) == line
+    assert all(len(piece) <= 2 * most for piece in found)
+    assert all(len(piece) > most - 1 and piece[-1] in " 。" for piece in found[:-1] if "x" not in piece)
 
 
 def test_question_without_known_words_gets_the_beginning() -> None:

@@ -93,3 +93,24 @@ def test_tools_read_a_long_document(own: App, visit: Visit, server: Running, tmp
     visitor.ask('!tool read_pages {"file": "report.pdf", "from": 99, "to": 100} !text Wrong.')
     failed = visitor.chat.locator(".thought-group > .title:visible").last
     expect(failed).to_contain_text("failed: report.pdf has no pages 99 to 100: the files are report.pdf")
+
+
+def test_long_text_file_is_kept_and_read_again(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
+    lines = "committee,minutes\n" * 4_000
+    table = f"{lines}hall rent,812\n{lines}boat,95 crowns\n"
+    (tmp_path / "costs.csv").write_text(table)
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "costs.csv")
+    expect(visitor.page.locator("#attached li")).to_contain_text("costs.csv: read as text: 37 sections. Too long for")
+    visitor.ask("!text It is 812. What is the hall rent?")
+    expect(visitor.chat.locator(".caption")).to_contain_text("Read of costs.csv: sections")
+    visitor.ask('!tool search_files {"query": "crowns"} !text It cost 95.')
+    assert "boat,95 crowns" in json.dumps(server.journal()[-1]["body"]["messages"][-1]["content"])
+    visitor.shot("text-file-read")
+    visitor.open(own.url)
+    link = visitor.mine.get_by_role("link", name="Save costs.csv")
+    with visitor.page.expect_download() as download:
+        link.click()
+    assert download.value.suggested_filename == "costs.csv"
+    assert download.value.path().read_text() == table

@@ -15,10 +15,10 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.documents.for_model import document_room, fit_documents, is_document, takes_document
-from agent.documents.kinds import HTML, Document, count_of
+from agent.documents.for_model import document_room, fit_documents, may_have_text, takes_document
+from agent.documents.kinds import HTML, TEXT, Document, count_of
 from agent.documents.long_documents import LongDocument, bytes_of, long_documents, read_again
-from agent.documents.passages import excerpts, ranges_of, sections_of_text
+from agent.documents.passages import excerpts, ranges_of
 from agent.documents.reading import read_document, render_page
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
@@ -37,13 +37,13 @@ _UNUSABLE = (SENTENCES["locked_document"], SENTENCES["broken_document"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedDocument:
-    """A document of a message. `data` is None for a text file, which is only sent as text.
+    """A document of a message. `media_type` is that of its `data`.
 
     `document` is None if only the model can read the file, or if all pages are scanned. The text of `scanned` pages is
-    to be extracted.
+    to be extracted. A text file is stored as plain text, also HTML, of which the visible text is read.
     """
 
-    data: bytes | None
+    data: bytes
     media_type: str
     document: Document | None
     scanned: int = 0
@@ -75,7 +75,6 @@ async def read_scan(
     name: str, attached: AttachedDocument, transcriber: Transcriber, report: ReportProgress
 ) -> AttachedDocument:
     """Return the PDF with the text that OCR finds on its scanned pages. Raises `InputError` if it has no text then."""
-    assert attached.data is not None
     document = attached.document or Document(
         attached.media_type, "", ("",) * attached.scanned, scans=tuple(range(1, attached.scanned + 1))
     )
@@ -104,11 +103,12 @@ async def read_long_text(name: str, text: str) -> AttachedDocument:
     if len(text) > MAX_CHARACTERS:
         values = {"name": name, "count": len(text), "most": MAX_CHARACTERS}
         raise InputError(_("{name} has {count:,} characters; {most:,} is the most.", **values))
-    if name.lower().endswith((".html", ".htm")):
-        document = await read_document(text.encode(), HTML)
-    else:
-        document = await asyncio.to_thread(sections_of_text, text)
-    return AttachedDocument(data=None, media_type=document.media_type, document=document)
+    data = text.encode("utf-8", "replace")
+    try:
+        document = await read_document(data, HTML if name.lower().endswith((".html", ".htm")) else TEXT)
+    except InputError as error:  # its text continues a sentence that begins with the name
+        raise InputError(_("{name} {reason}.", name=name, reason=error.text)) from error
+    return AttachedDocument(data=data, media_type=TEXT, document=document)
 
 
 def is_too_long(text: str, spec: ModelSpec) -> bool:
@@ -166,10 +166,8 @@ async def document_parts(
     fitted = iter(await fit_documents(documents, question, spec))
     out: list[list[UserContent]] = []
     for name, one in attached:
-        parts: list[UserContent] = []
-        if one.data is not None:
-            content = BinaryContent(one.data, media_type=one.media_type)
-            parts.append(replace(content, identifier=await asyncio.to_thread(id_of, owner, content)))
+        content = BinaryContent(one.data, media_type=one.media_type)
+        parts: list[UserContent] = [replace(content, identifier=await asyncio.to_thread(id_of, owner, content))]
         if one.document is not None:
             parts.append(document_text(name, one.document, next(fitted)))
         out.append(parts)
@@ -203,9 +201,11 @@ async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> li
     documents: list[Document] = []
     for number, (file, text) in enumerate(pairwise(parts), 1):
         read = extracted_text_of(text)
-        if read and read["kind"] == "document" and isinstance(file, BinaryContent) and is_document(file):
+        if read and read["kind"] == "document" and may_have_text(file):
             try:
-                documents.append(await read_again(partial(bytes_of, file), file.media_type, read))
+                documents.append(
+                    await read_again(partial(bytes_of, file), read.get("media_type") or file.media_type, read)
+                )
                 numbers.append(number)
             except InputError:
                 continue
