@@ -377,3 +377,29 @@ def test_unchecked_box_has_an_edge(app: App, visit: Visit, dark: bool) -> None:
     edge = COLOURS["edge"][dark].removeprefix("#")
     rgb = tuple(int(edge[at : at + 2], 16) for at in (0, 2, 4))
     expect(unchecked).to_have_css("border-top-color", f"rgb{rgb}")
+
+
+@pytest.mark.parametrize("locale", ["en-US", "de-DE", "fr-FR"])
+def test_foot_of_the_list_fits_in_each_language(app: App, visit: Visit, locale: str) -> None:
+    page = visit(app.url, locale=locale).page
+    expect(page.locator("#chats-foot button")).to_have_count(2)
+    fits = """(foot) => [...foot.querySelectorAll("button")].every((one) => one.scrollWidth <= one.clientWidth
+      && one.getBoundingClientRect().right <= foot.getBoundingClientRect().right - 8)"""
+    assert page.locator("#chats-foot").evaluate(fits)
+
+
+def test_heading_of_settings_stays_in_view(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    page.set_viewport_size({"width": 1100, "height": 500})
+    visitor.open_settings()
+    page.locator("#settings .sidebar-content").evaluate("(content) => content.scrollTo(0, 150)")
+    heading = page.get_by_role("heading", name="Settings")
+    expect(heading).to_be_in_viewport()
+    at_heading = """(heading) => {
+      const { x, y } = heading.getBoundingClientRect();
+      return document.elementFromPoint(x + 9, y + 9) === heading;
+    }"""
+    assert heading.evaluate(at_heading)
+    visitor.shot("settings-scrolled")
+    visitor.close_settings()

