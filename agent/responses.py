@@ -61,22 +61,27 @@ def pieces_of(message: ModelMessage) -> Iterator[Piece]:
 
     A request yields only its tool results. User prompts yield nothing, and neither do parts of white space alone.
     """
+    return (piece for piece, _ in pieces_with_texts(message))
+
+
+def pieces_with_texts(message: ModelMessage) -> Iterator[tuple[Piece, TextPart | None]]:
+    """Yield `pieces_of` the message. A piece with the text of a `TextPart` comes with that part, for its citations."""
     if isinstance(message, ModelRequest):
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
-                yield "tool_call_result", result_content(part)
+                yield ("tool_call_result", result_content(part)), None
         return
     open_kind: ResponseType | None = None
     for part in message.parts:
         if isinstance(part, TextPart | ThinkingPart) and not is_blank(part.content):
             kind = _kind(part)
             if kind == open_kind:
-                yield kind, PART_SEPARATOR
-            yield kind, part.content
+                yield (kind, PART_SEPARATOR), None
+            yield (kind, part.content), part if isinstance(part, TextPart) else None
             open_kind = kind
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            yield "tool_call", call_content(part)
+            yield ("tool_call", call_content(part)), None
 
 
 def is_blank(text: str) -> bool:

@@ -32,26 +32,6 @@ LINK = f"[example.org]({URL})"
 running_server, server = dialects.running_server, dialects.server
 
 
-def openai(text: str, *annotations: dict[str, Any]) -> Reply:
-    """Return a reply of the Responses API with annotations."""
-    events = responses.text(text)
-    done = next(one for one in events if one["type"] == "response.content_part.done")
-    done["part"]["annotations"] = list(annotations)
-    added = [
-        responses.event(
-            "response.output_text.annotation.added",
-            item_id="msg_1",
-            output_index=1,
-            content_index=0,
-            annotation_index=number,
-            annotation=one,
-        )
-        for number, one in enumerate(annotations)
-    ]
-    at = next(number for number, one in enumerate(events) if one["type"] == "response.output_text.done")
-    return responses.reply(responses.created(), events[:at], added, events[at:], responses.completed())
-
-
 def link(text: str, url: str = URL, at: int | None = None) -> dict[str, Any]:
     start = text.index(LINK) if at is None else at
     where = {"start_index": start, "end_index": start + len(LINK)}
@@ -90,7 +70,7 @@ async def ask(server: Playing, model: str, path: str, replies: Sequence[Reply]) 
 
 WET = f"Köln was wet 👋 {LINK}."
 CASES = {
-    "responses": ("openai:gpt-6-luna", "/v1", openai(WET, link(WET)), LINK),
+    "responses": ("openai:gpt-6-luna", "/v1", responses.cited(WET, link(WET)), LINK),
     "messages": ("anthropic:claude-sonnet-5-5", "", anthropic(), "it rained."),
     "generate": ("google:gemini-3.8-flash", "", google("Köln: it rained. Yes.", "it rained."), "it rained."),
 }
@@ -116,7 +96,7 @@ async def test_citation_points_at_its_text(server: Playing, dialect: str) -> Non
 
 
 async def test_citation_that_points_nowhere_is_counted(server: Playing) -> None:
-    reply = openai(WET, link(WET), link(WET, "javascript:alert(1)"), link(WET, ""))
+    reply = responses.cited(WET, link(WET), link(WET, "javascript:alert(1)"), link(WET, ""))
     result = await ask(server, "openai:gpt-6-luna", "/v1", [reply])
     assert len(result.citations) == 1
     assert result.dropped_citations == 2

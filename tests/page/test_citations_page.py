@@ -1,0 +1,165 @@
+"""Citations on the page: numbers in the answer, the source they show, and the list below, live and after a reload."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import CONFIG, App, Visitor
+from tests.peers.axe import violations
+from tests.support.dialect_server import Playing, playing
+from tests.support.replies import openai_responses as responses
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+WORDS = (
+    "It rained in **Cologne** on Monday, and the Rhine rose by 20 cm.\n\n"
+    "| Day | Rain |\n|---|---|\n| Monday | 12 mm |\n\nThe formula $h = v t$ says so."
+)
+RAIN, RIVER = "https://www.weather.example/cologne?day=1&unit=mm", "https://rhine.example/level"
+EVIL = '</q></li><img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:hit) "\' `$'
+CLEAN_LABELS = """() => [...document.querySelectorAll("#chat [data-testid=bot]")]
+  .map((one) => one.getAttribute("aria-label")).filter((label) => /citation/.test(label))"""
+ANSWER = "() => document.querySelector('#chat .bot-row').innerHTML"
+
+
+def annotations() -> list[dict[str, Any]]:
+    """Return the citations of `WORDS`: three numbers of two pages, and a page that is none."""
+    return [
+        responses.url_citation(WORDS, "Cologne", RAIN, "Rain in Cologne"),
+        responses.url_citation(WORDS, "the Rhine rose", RIVER, EVIL),
+        responses.url_citation(WORDS, "12 mm", RAIN, "Rain in Cologne"),
+        responses.url_citation(WORDS, "Monday, and", "javascript:alert(1)", "No page"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def openai() -> Iterator[Playing]:
+    with playing() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], openai: Playing) -> App:
+    return start_app(CONFIG, OPENAI_BASE_URL=f"{openai.url}/v1", OPENAI_API_KEY="sk-of-the-owner")
+
+
+@pytest.fixture
+def ask(own: App, visit: Visit, openai: Playing) -> Callable[..., Visitor]:
+    def ask(**look: Any) -> Visitor:
+        visitor = visit(own.url, **look)
+        visitor.choose("gpt-6-luna")
+        openai.clear()
+        openai.play(responses.cited(WORDS, *annotations()))
+        visitor.ask("did it rain?")
+        return visitor
+
+    return ask
+
+
+def chips(visitor: Visitor) -> Locator:
+    return visitor.chat.locator(".citationchip")
+
+
+def items(visitor: Visitor) -> Locator:
+    return visitor.chat.locator(".citationlist li")
+
+
+def card(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#source")
+
+
+def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) -> None:
+    visitor = ask()
+    visitor.shot("citations-light")
+    for _ in range(2):
+        expect(chips(visitor)).to_have_text(["1", "2", "1"])
+        expect(visitor.chat.locator("strong + .citationchip")).to_have_text("1")
+        expect(visitor.chat.locator("td:last-child .citationchip")).to_have_text("1")
+        expect(items(visitor)).to_have_text(
+            [re.compile("Rain in Cologne *weather.example"), re.compile("rhine.example")]
+        )
+        for link, url in ((chips(visitor).nth(0), RAIN), (items(visitor).locator("a").nth(1), RIVER)):
+            expect(link).to_have_attribute("href", url)
+            expect(link).to_have_attribute("rel", "noopener noreferrer")
+            expect(link).to_have_attribute("target", "_blank")
+        expect(chips(visitor).nth(0)).to_have_attribute("aria-label", "Source 1: Rain in Cologne, weather.example")
+        expect(visitor.chat.locator(".citationlist")).to_contain_text(EVIL)
+        assert visitor.page.evaluate("window.hit") is None
+        assert visitor.page.evaluate(CLEAN_LABELS) == []
+        assert "javascript:alert" not in visitor.chat.inner_html()
+        expect(visitor.chat.locator(".katex")).to_have_count(1)
+        live = visitor.page.evaluate(ANSWER)
+        visitor.reload()
+        expect(chips(visitor).nth(0)).to_have_attribute("aria-label", re.compile("Source"))
+        assert visitor.page.evaluate(ANSWER) == live
+
+
+def test_number_shows_its_source(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    expect(card(visitor)).to_be_hidden()
+    chips(visitor).nth(1).hover()
+    expect(card(visitor)).to_contain_text("rhine.example")
+    expect(card(visitor)).to_contain_text(EVIL)
+    assert visitor.page.evaluate("window.hit") is None
+    visitor.box.hover()
+    expect(card(visitor)).to_be_hidden()
+    visitor.box.focus()
+    for _ in range(40):
+        visitor.page.keyboard.press("Shift+Tab")
+        if visitor.page.evaluate("document.activeElement.matches('.citationchip')"):
+            break
+    expect(card(visitor)).to_contain_text("Rain in Cologne")
+    expect(chips(visitor).nth(2)).to_be_focused()
+    expect(chips(visitor).nth(2)).to_have_attribute("aria-describedby", "source")
+    assert violations(visitor.page) == []
+    visitor.shot("citations-card")
+    visitor.page.keyboard.press("Escape")
+    expect(card(visitor)).to_be_hidden()
+
+
+def test_escape_closes_the_card_before_it_stops(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    visitor.choose("Qwen3-8B")
+    visitor.say("!tokens 400 @20")
+    expect(visitor.chat).to_contain_text("word5")
+    chips(visitor).nth(0).hover()
+    expect(card(visitor)).to_be_visible()
+    visitor.page.keyboard.press("Escape")
+    expect(card(visitor)).to_be_hidden()
+    expect(visitor.stop).to_be_visible()
+    visitor.page.keyboard.press("Escape")
+    visitor.idle()
+    expect(visitor.caption).to_contain_text("Stopped")
+
+
+def test_numbers_are_not_copied_or_spoken(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    visitor.chat.locator(".bot-row + .message-buttons button").first.click()
+    assert visitor.page.evaluate("navigator.clipboard.readText()") == WORDS
+    spoken = visitor.page.locator("#spoken")
+    expect(spoken).to_contain_text("rained in Cologne on Monday, and the Rhine rose by 20 cm.")
+    expect(spoken).not_to_contain_text("weather.example")
+    visitor.chat.locator(".tools .markdown").click()
+    assert "weather.example" not in visitor.page.evaluate("navigator.clipboard.readText()")
+
+
+@pytest.mark.parametrize("look", [{"dark": True}, {"phone": True}], ids=["dark", "phone"])
+def test_citations_have_no_accessibility_faults(ask: Callable[..., Visitor], look: dict[str, bool]) -> None:
+    visitor = ask(**look)
+    expect(chips(visitor)).to_have_count(3)
+    visitor.shot(f"citations-{'dark' if 'dark' in look else 'phone'}")
+    assert violations(visitor.page) == []
+
+
+def test_printed_list_has_the_addresses(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    visitor.page.emulate_media(media="print")
+    after = "link => getComputedStyle(link, '::after').content"
+    assert chips(visitor).nth(0).evaluate(after) == "none"
+    assert items(visitor).locator("a").nth(1).evaluate(after) == f'" ({RIVER})"'
+    visitor.page.emulate_media(media="screen")
