@@ -2,12 +2,23 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import cast
 from urllib.parse import urlsplit
 
-from pydantic_ai.messages import Citation, ModelMessage, ModelResponse, TextPart, WebCitationSource
+from pydantic_ai.messages import (
+    Citation,
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    WebCitationSource,
+)
 
 DROPPED = "dropped_citations"
 """The key in the metadata of a message for the number of its citations that pointed nowhere."""
+RAW = "citations"
+"""The key in the details of a text of Claude for its citations as they came."""
 
 
 def fitting(part: TextPart, text: str, cut: int) -> list[Citation]:
@@ -86,3 +97,22 @@ def in_joined_text(parts: Sequence[TextPart], separator: str) -> list[Citation]:
         found += moved(part.citations or (), at)
         at += len(part.content) + len(separator)
     return found
+
+
+def with_texts_joined(response: ModelResponse) -> ModelResponse:
+    """Return the response with texts that follow one another as one. Claude begins a new one for each citation."""
+    parts: list[ModelResponsePart] = []
+    for is_text, group in groupby(response.parts, key=lambda part: isinstance(part, TextPart)):
+        texts = [*group]
+        parts += [_one_text(cast("Sequence[TextPart]", texts))] if is_text and len(texts) > 1 else texts
+    return replace(response, parts=parts)
+
+
+def _one_text(parts: Sequence[TextPart]) -> TextPart:
+    details = {name: value for part in parts for name, value in (part.provider_details or {}).items() if name != RAW}
+    return replace(
+        parts[0],
+        content="".join(part.content for part in parts),
+        citations=in_joined_text(parts, "") or None,
+        provider_details=details or None,
+    )

@@ -52,7 +52,7 @@ STEPS = ("reasoning", "call", "result")
 LINKS = ("http", "https", "mailto")
 PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)
-_MARK = re.compile(f"{{{BEGIN}(\\d+) ([^{BEGIN}{END}]*){END}")
+_MARK = re.compile("{\ufdd0([0-9]+) ([^\ufdd0\ufdd1]*)\ufdd1")  # BEGIN, and END
 """The number of a source in the text, and its address. The inline rules of markdown-it are asked at a brace."""
 
 ReadFile = Callable[[str], Awaitable[bytes | None]]

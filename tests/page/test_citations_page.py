@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from playwright.sync_api import Locator, expect
 from tests.conftest import CONFIG, App, Visitor
 from tests.peers.axe import violations
 from tests.support.dialect_server import Playing, playing
+from tests.support.documents import pdf
+from tests.support.replies import anthropic_messages as messages
 from tests.support.replies import openai_responses as responses
 
 pytestmark = pytest.mark.browser
@@ -45,7 +48,9 @@ def openai() -> Iterator[Playing]:
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App], openai: Playing) -> App:
-    return start_app(CONFIG, OPENAI_BASE_URL=f"{openai.url}/v1", OPENAI_API_KEY="sk-of-the-owner")
+    """An app with keys for two providers, which one server answers for."""
+    keys = {"OPENAI_API_KEY": "sk-of-the-owner", "ANTHROPIC_API_KEY": "sk-ant-of-the-owner"}
+    return start_app(CONFIG, OPENAI_BASE_URL=f"{openai.url}/v1", ANTHROPIC_BASE_URL=openai.url, **keys)
 
 
 @pytest.fixture
@@ -75,6 +80,7 @@ def card(visitor: Visitor) -> Locator:
 
 def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) -> None:
     visitor = ask()
+    expect(chips(visitor)).to_have_count(3)
     visitor.shot("citations-light")
     for _ in range(2):
         expect(chips(visitor)).to_have_text(["1", "2", "1"])
@@ -146,6 +152,29 @@ def test_numbers_are_not_copied_or_spoken(ask: Callable[..., Visitor]) -> None:
     expect(spoken).not_to_contain_text("weather.example")
     visitor.chat.locator(".tools .markdown").click()
     assert "weather.example" not in visitor.page.evaluate("navigator.clipboard.readText()")
+
+
+def test_number_of_a_document_leads_to_the_list(own: App, visit: Visit, openai: Playing, tmp_path: Path) -> None:
+    (tmp_path / "report.pdf").write_bytes(pdf(["Nothing", "The rent is 812 euros."]))
+    visitor = visit(own.url)
+    visitor.choose("claude-sonnet-5-5")
+    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "report.pdf")
+    expect(visitor.page.locator("#attached li")).to_contain_text("report.pdf")
+    openai.clear()
+    rent = messages.cited(1, "the rent is 812 euros", messages.page_citation(2, "The rent is 812 euros."))
+    openai.play(messages.reply(messages.begin(), messages.text(0, "Here, "), rent, messages.ends("end_turn")))
+    visitor.ask("what is the rent?")
+    for _ in range(2):
+        expect(visitor.chat.locator("p").filter(has_text="Here, the rent is 812 euros")).to_have_count(1)
+        expect(items(visitor)).to_have_text(["report.pdf page 2The rent is 812 euros."])
+        expect(items(visitor).locator("q")).to_be_hidden()
+        chips(visitor).focus()
+        visitor.page.keyboard.press("Enter")
+        expect(items(visitor)).to_be_focused()
+        expect(items(visitor).locator("q")).to_be_visible()
+        visitor.shot("citations-document")
+        visitor.page.keyboard.press("Shift+Tab")
+        visitor.reload()
 
 
 @pytest.mark.parametrize("look", [{"dark": True}, {"phone": True}], ids=["dark", "phone"])

@@ -15,7 +15,7 @@ CHIP = "citationchip"
 LIST = "citationlist"
 MOST_OPEN = 6
 """The most sources of a list that is unfolded."""
-_OURS = re.compile(f"{CHIP}|{LIST}")
+_OURS = re.compile("citation(?:chip|list)")
 
 
 def without_our_names(text: str) -> str:
