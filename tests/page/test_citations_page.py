@@ -74,6 +74,20 @@ def items(visitor: Visitor) -> Locator:
     return visitor.chat.locator(".citationlist li")
 
 
+def choose(visitor: Visitor, item: str) -> None:
+    """Choose an item in the menu of the only chat."""
+    row = visitor.page.locator("#chats li")
+    row.hover()
+    row.get_by_role("button").click()
+    visitor.page.get_by_role("menuitem", name=item).click()
+
+
+def exported(visitor: Visitor, item: str) -> Path:
+    with visitor.page.expect_download() as download:
+        choose(visitor, item)
+    return download.value.path()
+
+
 def card(visitor: Visitor) -> Locator:
     return visitor.page.locator("#source")
 
@@ -192,3 +206,53 @@ def test_printed_list_has_the_addresses(ask: Callable[..., Visitor]) -> None:
     assert chips(visitor).nth(0).evaluate(after) == "none"
     assert items(visitor).locator("a").nth(1).evaluate(after) == f'" ({RIVER})"'
     visitor.page.emulate_media(media="screen")
+
+
+def test_links_exports_and_imports_have_the_sources(ask: Callable[..., Visitor], own: App, visit: Visit) -> None:
+    visitor = ask()
+    page = visitor.page
+    for form in ("Export as a page", "Export as Markdown"):
+        text = exported(visitor, form).read_text()
+        assert "[1]" in text or "\\[1\\]" in text
+        assert "Sources" in text
+        assert "<script>window" not in text
+    file = exported(visitor, "Export as JSON").read_bytes()
+    choose(visitor, "Share")
+    dialog = page.get_by_role("dialog", name="Share this chat")
+    dialog.get_by_role("button", name="Create link").click()
+    address = dialog.get_by_role("textbox", name="Link").input_value()
+    page.keyboard.press("Escape")
+
+    reader = visit(own.url, fresh=True)
+    reader.page.goto("about:blank")
+    reader.page.context.clear_cookies()
+    reader.page.goto(address)
+    marks = reader.page.locator("sup.mark a")
+    expect(marks).to_have_text(["[1]", "[2]", "[1]"])
+    expect(marks.first).to_have_attribute("href", RAIN)
+    expect(marks.first).to_have_attribute("rel", "noopener noreferrer")
+    expect(reader.page.locator(".sources li")).to_contain_text(["weather.example", EVIL])
+    assert violations(reader.page) == []
+    reader.shot("citations-link")
+    reader.page.get_by_role("button", name="Continue this chat").click()
+    expect(chips(reader)).to_have_text(["1", "2", "1"])
+
+    foot = page.locator("#chats-foot")
+    foot.locator("input").set_input_files({"name": "file.json", "mimeType": "application/json", "buffer": file})
+    expect(foot.get_by_role("status")).to_have_text("1 conversation was imported.")
+    before = page.url
+    page.locator("#chats li a").first.click()
+    expect(page).not_to_have_url(before)
+    expect(chips(visitor)).to_have_text(["1", "2", "1"])
+
+
+def test_model_cannot_make_numbers_of_its_own(own: App, visit: Visit, openai: Playing) -> None:
+    visitor = visit(own.url)
+    visitor.choose("gpt-6-luna")
+    openai.clear()
+    own_number = '<a class="citationchip of-1-0" href="https://evil.example">1</a>'
+    hidden = '<i class="&#99;itationchip of-1-0">2</i> <div class="citationlist"><ol><li value="1">x</li></ol></div>'
+    openai.play(responses.answer(f"Fake: {own_number} {hidden}"))
+    visitor.ask("hello")
+    expect(visitor.bubbles.first).to_contain_text("Fake")
+    expect(visitor.chat.locator(".citationchip, .citationlist")).to_have_count(0)
