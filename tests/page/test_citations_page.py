@@ -27,6 +27,9 @@ RAIN, RIVER = "https://www.weather.example/cologne?day=1&unit=mm", "https://rhin
 EVIL = '</q></li><img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:hit) "\' `$'
 CLEAN_LABELS = """() => [...document.querySelectorAll("#chat [data-testid=bot]")]
   .map((one) => one.getAttribute("aria-label")).filter((label) => /citation/.test(label))"""
+WATCH_RUNNING = """() => new MutationObserver(() => {
+  window.listed ||= Boolean(document.querySelector("#running:has(.citationchip):has(.citationlist)"));
+}).observe(document.querySelector("#chat"), { childList: true, subtree: true })"""
 ANSWER = "() => document.querySelector('#chat .bot-row').innerHTML"
 
 
@@ -119,6 +122,17 @@ def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) ->
         assert visitor.page.evaluate(ANSWER) == live
 
 
+def test_numbers_come_with_the_end_of_the_stream(own: App, visit: Visit, openai: Playing) -> None:
+    visitor = visit(own.url, fresh=True)
+    visitor.page.evaluate(WATCH_RUNNING)
+    visitor.choose("gpt-6-luna")
+    openai.clear()
+    openai.play(responses.cited(WORDS, *annotations()))
+    visitor.ask("did it rain?")
+    expect(chips(visitor)).to_have_count(3)
+    assert visitor.page.evaluate("window.listed"), "they do not wait for the stored answer"
+
+
 def test_number_shows_its_source(ask: Callable[..., Visitor]) -> None:
     visitor = ask()
     expect(card(visitor)).to_be_hidden()
@@ -151,6 +165,7 @@ def test_escape_closes_the_card_before_it_stops(ask: Callable[..., Visitor]) -> 
     expect(card(visitor)).to_be_visible()
     visitor.page.keyboard.press("Escape")
     expect(card(visitor)).to_be_hidden()
+    expect(visitor.chat).to_contain_text("word60")
     expect(visitor.stop).to_be_visible()
     visitor.page.keyboard.press("Escape")
     visitor.idle()
