@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.conftest import CONFIG, App, Visitor
+from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.peers.axe import violations
 from tests.support.dialect_server import Playing, playing
 from tests.support.documents import pdf
@@ -27,9 +28,14 @@ RAIN, RIVER = "https://www.weather.example/cologne?day=1&unit=mm", "https://rhin
 EVIL = '</q></li><img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:hit) "\' `$'
 CLEAN_LABELS = """() => [...document.querySelectorAll("#chat [data-testid=bot]")]
   .map((one) => one.getAttribute("aria-label")).filter((label) => /citation/.test(label))"""
-WATCH_RUNNING = """() => new MutationObserver(() => {
-  window.listed ||= Boolean(document.querySelector("#running:has(.citationchip):has(.citationlist)"));
-}).observe(document.querySelector("#chat"), { childList: true, subtree: true })"""
+WATCH_MESSAGES = """() => {
+  let messages = window.live.messages;
+  Object.defineProperty(window.live, "messages", { get: () => messages, set: (value) => {
+    messages = value;
+    const has = (name) => value.some(({ content: [part] }) => part?.text?.includes(`class="${name}"`));
+    if (has("caption")) window.listed ??= has("citationlist");
+  } });
+}"""
 ANSWER = "() => document.querySelector('#chat .bot-row').innerHTML"
 
 
@@ -113,24 +119,24 @@ def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) ->
         expect(chips(visitor).nth(0)).to_have_attribute("aria-label", "Source 1: Rain in Cologne, weather.example")
         expect(visitor.chat.locator(".citationlist")).to_contain_text(EVIL)
         assert visitor.page.evaluate("window.hit") is None
-        assert visitor.page.evaluate(CLEAN_LABELS) == []
+        becomes([], lambda: visitor.page.evaluate(CLEAN_LABELS))
         assert "javascript:alert" not in visitor.chat.inner_html()
         expect(visitor.chat.locator(".katex")).to_have_count(1)
         live = visitor.page.evaluate(ANSWER)
         visitor.reload()
         expect(chips(visitor).nth(0)).to_have_attribute("aria-label", re.compile("Source"))
-        assert visitor.page.evaluate(ANSWER) == live
+        becomes(live, lambda: visitor.page.evaluate(ANSWER))
 
 
 def test_numbers_come_with_the_end_of_the_stream(own: App, visit: Visit, openai: Playing) -> None:
     visitor = visit(own.url, fresh=True)
-    visitor.page.evaluate(WATCH_RUNNING)
+    visitor.page.evaluate(WATCH_MESSAGES)
     visitor.choose("gpt-6-luna")
     openai.clear()
-    openai.play(responses.cited(WORDS, *annotations()))
+    openai.play(replace(responses.cited(WORDS, *annotations()), pause=0.2))  # so that the page reads the stream
     visitor.ask("did it rain?")
     expect(chips(visitor)).to_have_count(3)
-    assert visitor.page.evaluate("window.listed"), "they do not wait for the stored answer"
+    assert visitor.page.evaluate("window.listed"), "they are there as soon as the answer has ended"
 
 
 def test_number_shows_its_source(ask: Callable[..., Visitor]) -> None:
