@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
-from agent.citations import fitting, with_dropped
+from agent.citations import fitting, with_dropped, with_texts_joined
 from agent.response_types import Response as Response
 from agent.response_types import ResponseType as ResponseType
 from agent.response_types import Role, ToolCallContent, ToolResultContent, make_response
@@ -61,22 +61,27 @@ def pieces_of(message: ModelMessage) -> Iterator[Piece]:
 
     A request yields only its tool results. User prompts yield nothing, and neither do parts of white space alone.
     """
+    return (piece for piece, _ in pieces_with_texts(message))
+
+
+def pieces_with_texts(message: ModelMessage) -> Iterator[tuple[Piece, TextPart | None]]:
+    """Yield `pieces_of` the message. A piece with the text of a `TextPart` comes with that part, for its citations."""
     if isinstance(message, ModelRequest):
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
-                yield "tool_call_result", result_content(part)
+                yield ("tool_call_result", result_content(part)), None
         return
     open_kind: ResponseType | None = None
     for part in message.parts:
         if isinstance(part, TextPart | ThinkingPart) and not is_blank(part.content):
             kind = _kind(part)
             if kind == open_kind:
-                yield kind, PART_SEPARATOR
-            yield kind, part.content
+                yield (kind, PART_SEPARATOR), None
+            yield (kind, part.content), part if isinstance(part, TextPart) else None
             open_kind = kind
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            yield "tool_call", call_content(part)
+            yield ("tool_call", call_content(part)), None
 
 
 def is_blank(text: str) -> bool:
@@ -114,14 +119,18 @@ def result_content(part: ToolReturnPart) -> ToolResultContent:
     return content
 
 
-def finalize(response: ModelResponse, *, state: Literal["complete", "interrupted"], seam: str = "") -> ModelResponse:
+def finalize(
+    response: ModelResponse, *, state: Literal["complete", "interrupted"], seam: str = "", one_text: bool = False
+) -> ModelResponse:
     """Return the message to store for a streamed response.
 
     Remove newlines between reasoning and text (chat templates add them), half a character at the end of a part, and
     parts that are empty or only white space, unless a provider wants them back. From an interrupted response also
     remove the tool calls, which were never announced and can be incomplete. `seam` is the white space at the end of the
     text that the response continues: it is not repeated. Citations that point nowhere are removed and counted.
+    `one_text`: texts that follow one another are one text.
     """
+    response = with_texts_joined(response) if one_text else response
     kept: list[ModelResponsePart] = []
     has_shown = after_reasoning = False
     dropped = 0
@@ -153,11 +162,15 @@ class StreamDecoder:
     """Decodes pydantic-ai's stream events into text and reasoning deltas.
 
     It skips tool calls. They are emitted after the response is complete, because only then are they known to be whole.
-    `seam` is as in `finalize`.
+    `seam` and `one_text` are as in `finalize`.
     """
 
-    def __init__(self, seam: str = "") -> None:
-        self._seam = seam
+    def __init__(self, seam: str = "", *, one_text: bool = False) -> None:
+        self._seam, self._one_text = seam, one_text
+        self._last_text: int | None = None
+        """The index of the newest part, if that is a text."""
+        self._first_texts: dict[int, int] = {}
+        """For each text that goes on with the one before: the index of the first of them."""
         self._shown: ResponseType | None = None
         self._shown_index: int | None = None
         self._after_reasoning = False
@@ -168,6 +181,8 @@ class StreamDecoder:
 
     def feed(self, event: ModelResponseStreamEvent) -> Sequence[Piece]:
         """Return the pieces that `event` adds; none for events that add nothing visible."""
+        if isinstance(event, PartStartEvent):
+            self._note_start(event)
         match event:
             case PartStartEvent(part=TextPart() | ThinkingPart() as part):
                 return self._emit(event.index, _kind(part), part.content)
@@ -178,7 +193,14 @@ class StreamDecoder:
             case _:
                 return ()
 
+    def _note_start(self, event: PartStartEvent) -> None:
+        is_text = isinstance(event.part, TextPart)
+        if self._one_text and is_text and self._last_text is not None and event.index == self._last_text + 1:
+            self._first_texts[event.index] = self._first_texts.get(self._last_text, self._last_text)
+        self._last_text = event.index if is_text else None
+
     def _emit(self, index: int, kind: ResponseType, text: str) -> Sequence[Piece]:
+        index = self._first_texts.get(index, index)
         text = self._halves.pop(index, "") + text
         if half := _FIRST_HALVES.search(text):  # the rest of the character comes with the next delta, or never
             text, self._halves[index] = text[: half.start()], half[0]

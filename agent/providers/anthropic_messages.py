@@ -54,14 +54,14 @@ class AnthropicConnection(ClientConnection):
         return nearest(asked, self._efforts if self._is_adaptive else _BUDGET_DIVISORS)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """Return the longest answer (which this API requires), the prompt cache, and the thinking settings.
+        """Return the longest answer (which this API requires), the prompt cache, citations, and the thinking settings.
 
         Thinking that is on is summarized: otherwise some models would leave its text out. By default (None) it is
         sent for models that think unasked, to make their thoughts visible; the others do not think. With thinking
         off, models that always think do so as little as they can.
         """
         # With one marker for the whole request, the vendor moves its breakpoint by itself: no earlier block changes.
-        given = AnthropicModelSettings(max_tokens=self.spec.usual_output_tokens, anthropic_cache=True)
+        given = AnthropicModelSettings(max_tokens=self.spec.usual_output_tokens, anthropic_cache=True, citations=True)
         effort = self.effort(reasoning)
         if self.spec.reasoning and is_off(reasoning):
             given["thinking"] = False  # the library sends "low" for models that always think

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import monotonic
-from typing import cast
+from typing import Literal, cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
@@ -21,6 +21,7 @@ from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, Ste
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare
+from agent.messages.cited_documents import with_document_names
 from agent.messages.continuation import without_end_space
 from agent.providers import count_deltas
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
@@ -56,6 +57,9 @@ class ModelRequests:
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = False
         self._seam = ""
+        self._messages: Sequence[ModelMessage] = ()
+        self._sent: Sequence[ModelMessage] = ()
+        self._one_text = plan.connection.spec.dialect == "messages"  # it begins a new text for each citation
 
     async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
         """Return the model's complete answer, which can call the tools. Raises `ProviderError`.
@@ -66,7 +70,7 @@ class ModelRequests:
         spec = self._plan.connection.spec
         sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
         sent, self._seam = without_end_space(sent)
-        self._continues = isinstance(sent[-1], ModelResponse)
+        self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
         # The JSON of emulated tools cannot begin in the middle of a text.
         offered = [] if self._continues and spec.tools == "emulated" else [tool.definition for tool in tools]
         if not self._observers:
@@ -105,13 +109,13 @@ class ModelRequests:
     def partial_response(self) -> ModelResponse | None:
         """Return the readable part of an unfinished answer, if there is one."""
         try:
-            return finalize(self._open.get(), state="interrupted", seam=self._seam) if self._open is not None else None
+            return self._finalized(self._open.get(), "interrupted") if self._open is not None else None
         except Exception:  # a library's error about a broken stream must not keep a run from ending
             log.exception("run %s: its half answer is lost", self._run_id)
             return None
 
     async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
-        decoder, deltas = StreamDecoder(self._seam), count_deltas()
+        decoder, deltas = StreamDecoder(self._seam, one_text=self._one_text), count_deltas()
         try:
             async with (
                 self._slot(),
@@ -142,7 +146,7 @@ class ModelRequests:
     def _checked(self, streamed: ModelResponse) -> ModelResponse:
         """Return the finished response. Raises `ProviderError` if it broke off or shows nothing."""
         details = streamed.provider_details or {}
-        response = _without_truncated_calls(finalize(streamed, state="complete", seam=self._seam))
+        response = _without_truncated_calls(self._finalized(streamed, "complete"))
         if is_withheld(streamed.finish_reason, details):
             response = replace(response, finish_reason="content_filter")
             # Other providers refuse a blocked prompt with an HTTP error, so this is one, too.
@@ -157,6 +161,10 @@ class ModelRequests:
         self._open = None
         self._meter.count_step(response.usage)
         return response
+
+    def _finalized(self, streamed: ModelResponse, state: Literal["complete", "interrupted"]) -> ModelResponse:
+        named = with_document_names(streamed, self._sent, self._messages)
+        return finalize(named, state=state, seam=self._seam, one_text=self._one_text)
 
     def _emptiness(self, response: ModelResponse) -> Fault | None:
         """Return the fault of an answer of which nothing can be shown; None if there is something."""

@@ -1,12 +1,13 @@
 """The shown branch of a conversation as blocks of a document. Markdown and HTML are made of them."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic_ai.messages import (
     AudioUrl,
+    Citation,
     DocumentUrl,
     FilePart,
     ImageUrl,
@@ -16,12 +17,14 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent.citations import moved
 from agent.history import Entry, Note
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of
-from agent.responses import BubbleMarker, Response, pieces_of
+from agent.responses import BubbleMarker, Response, pieces_with_texts
+from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
 
 REASONING, RESULT, DELETED = _("Reasoning"), _("Result"), _("An attachment that was deleted.")
 EXTRACTED = {
@@ -30,7 +33,10 @@ EXTRACTED = {
     "document": N_("Text read from {name}"),
 }
 
-BlockType = Literal["user", "model", "text", "reasoning", "call", "result", "extracted", "problem", "caption", "file"]
+BlockType = Literal[
+    "user", "model", "text", "reasoning", "call", "result", "extracted", "problem", "caption", "file", "sources"
+]
+_RESERVED = str.maketrans(dict.fromkeys((BEGIN, END), "\ufffd"))
 FAILED = ("error", "limit", "interrupted")
 """The endings whose reason is shown as a problem."""
 
@@ -40,7 +46,8 @@ class Block:
     """A block of the document. `user` and `model` are headings before what they wrote.
 
     `title` is the name of a model, tool or file. `file` is the id of a stored file. A text `joins` the block before it
-    if it is the next piece of the same text. `is_failed`: it is the result of a tool that failed.
+    if it is the next piece of the same text. `is_failed`: it is the result of a tool that failed. `citations` have
+    positions in the text, and `sources` are those that the texts of an answer cite.
     """
 
     type: BlockType
@@ -49,6 +56,8 @@ class Block:
     file: str = ""
     joins: bool = False
     is_failed: bool = False
+    citations: tuple[Citation, ...] = ()
+    sources: tuple[Source, ...] = ()
 
 
 def beginning(text: str, most: int = 60) -> str:
@@ -69,9 +78,14 @@ def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> st
     return beginning(next(texts, "")) or translator(_("Conversation"))
 
 
-def blocks_of(entries: Sequence[Entry], translator: Translator) -> list[Block]:
-    """Return the blocks of these entries, which are a branch, oldest first."""
-    return [*_joined(block for turn in _turns(entries) for block in _turn(turn, translator))]
+def unmarked(_: Mark) -> str:
+    """Write nothing where a text cites a source."""
+    return ""
+
+
+def blocks_of(entries: Sequence[Entry], translator: Translator, mark: Callable[[Mark], str] = unmarked) -> list[Block]:
+    """Return the blocks of these entries, which are a branch, oldest first. `mark` writes the numbers of sources."""
+    return [block for turn in _turns(entries) for block in _turn(turn, translator, mark)]
 
 
 def _turns(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
@@ -85,23 +99,32 @@ def _turns(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield turn
 
 
-def _turn(entries: Sequence[Entry], translator: Translator) -> Iterator[Block]:
+def _turn(entries: Sequence[Entry], translator: Translator, mark: Callable[[Mark], str]) -> Iterator[Block]:
     """Yield the blocks of a prompt and its answer. The same rule as on the page decides where a block begins."""
     if (prompt := _prompt(entries[0])) is not None:
         yield Block(type="user", title=translator(_("You")))
-        yield from _prompt_blocks(prompt.content, translator)
+        yield from map(_plain, _prompt_blocks(prompt.content, translator))
+    sources = Sources()
+    for block in map(_plain, _joined(_answer(entries))):
+        yield replace(block, text=sources.mark(block.text, block.citations, mark), citations=())
+    if sources:
+        yield Block(type="sources", sources=tuple(sources))
+    yield from _ending(entries[-1].note, translator)
+
+
+def _answer(entries: Sequence[Entry]) -> Iterator[Block]:
     stamp, model = BubbleMarker(), ""
     for entry in entries:
         if isinstance(entry.message, ModelResponse) and (name := entry.note.model or entry.message.model_name or ""):
             if name != model:
                 yield Block(type="model", title=name)
             model = name
-        for response in map(stamp, pieces_of(entry.message)):
-            yield from _response_blocks(response)
+        for piece, part in pieces_with_texts(entry.message):
+            citations = (part and part.citations) or ()
+            yield from (replace(block, citations=tuple(citations)) for block in _response_blocks(stamp(piece)))
         if isinstance(entry.message, ModelResponse):
             ids = (part.content.identifier for part in entry.message.parts if isinstance(part, FilePart))
             yield from (_file(id_) for id_ in ids if is_id(id_))
-    yield from _ending(entries[-1].note, translator)
 
 
 def _prompt(entry: Entry) -> UserPromptPart | None:
@@ -167,15 +190,22 @@ def _ending(note: Note, translator: Translator) -> Iterator[Block]:
         yield Block(type="caption", text=translator(note.omitted))
 
 
+def _plain(block: Block) -> Block:
+    """Return the block with a text in which no mark of a source can be. Its length stays."""
+    return replace(block, text=block.text.translate(_RESERVED))
+
+
 def _joined(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield the blocks with the pieces of each text joined."""
-    texts, last = list[str](), None
+    texts, citations, length = list[str](), list[Citation](), 0
+    last: Block | None = None
     for block in blocks:
-        if last is not None and block.joins and block.type == last.type:
-            texts.append(block.text)
-            continue
-        if last is not None:
-            yield replace(last, text="".join(texts))
-        texts, last = [block.text], block
+        if last is None or not block.joins or block.type != last.type:
+            if last is not None:
+                yield replace(last, text="".join(texts), citations=tuple(citations))
+            texts, citations, length, last = [], [], 0, block
+        texts.append(block.text)
+        citations += moved(block.citations, length)
+        length += len(block.text)
     if last is not None:
-        yield replace(last, text="".join(texts))
+        yield replace(last, text="".join(texts), citations=tuple(citations))

@@ -15,8 +15,8 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer.document import blocks_of, title_of
-from agent.transfer.html import data_urls, to_html, to_index
-from agent.transfer.markdown import to_markdown
+from agent.transfer.html import data_urls, html_mark, to_html, to_index
+from agent.transfer.markdown import markdown_mark, to_markdown
 from agent.transfer.portable import export_json
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Exporter:
         return _download("conversations", "zip", self._archive(records, form))
 
     async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncIterator[bytes]:
-        blocks = await asyncio.to_thread(blocks_of, entries, self._translator)
+        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, html_mark)
         title = title_of(record.title, entries, self._translator)
         subtitle, urls = await self._subtitle(record, entries), data_urls(self._read)
         async for piece in to_html(title, subtitle, blocks, urls, self._translator):
@@ -89,7 +89,7 @@ class Exporter:
 
     async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> bytes:
         title = title_of(record.title, entries, self._translator)
-        blocks = await asyncio.to_thread(blocks_of, entries, self._translator)
+        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, markdown_mark)
         subtitle = await self._subtitle(record, entries)
         return to_markdown(title, subtitle, blocks, files, self._translator).encode(errors="replace")
 

@@ -5,6 +5,7 @@ models and tools wrote is either escaped or rendered by markdown-it with HTML sw
 """
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from urllib.parse import quote, urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.transfer.document import DELETED, REASONING, RESULT, Block
+from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
 from agent.transfer.steps import LEAST_STEPS, failure_reason, steps_name
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
@@ -49,6 +52,8 @@ STEPS = ("reasoning", "call", "result")
 LINKS = ("http", "https", "mailto")
 PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)
+_MARK = re.compile("{\ufdd0([0-9]+) ([^\ufdd0\ufdd1]*)\ufdd1")  # BEGIN, and END
+"""The number of a source in the text, and its address. The inline rules of markdown-it are asked at a brace."""
 
 ReadFile = Callable[[str], Awaitable[bytes | None]]
 """Returns the bytes of a stored file, or None if it was deleted."""
@@ -88,12 +93,43 @@ class _Renderer(RendererHTML):
             return f'<img src="{escape(url)}" alt="{name}">'
         return f'<a href="{escape(url)}" rel="noopener noreferrer">{name}</a>' if url else name
 
+    def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        number, url = escape(tokens[idx].content), escape(str(tokens[idx].meta["url"]))
+        return f'<sup class="mark">{_link(f"[{number}]", url)}</sup>'
+
 
 def _markdown() -> MarkdownIt:
     found = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer)
     found.enable(["table", "strikethrough"])
+    found.inline.ruler.before("text", "source", _read_mark)
     found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
     return found
+
+
+def html_mark(mark: Mark) -> str:
+    """Return the number of a source in the text. Only `to_html` reads it. No text of a message becomes one."""
+    return f"{{{BEGIN}{mark.number} {mark.url}{END}"
+
+
+def without_marks(text: str) -> str:
+    """Return the text without the numbers of sources."""
+    return _MARK.sub("", text)
+
+
+def _read_mark(state: StateInline, silent: bool) -> bool:
+    found = _MARK.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        token = state.push("source", "sup", 0)
+        token.content, token.meta = found[1], {"url": found[2]}
+    state.pos = found.end()
+    return True
+
+
+def _link(inside: str, url: str) -> str:
+    """Return a link with this HTML inside, or only that without an address. `url` is escaped."""
+    return f'<a href="{url}" rel="noopener noreferrer">{inside}</a>' if url else inside
 
 
 def _is_link(url: str) -> bool:
@@ -198,12 +234,23 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator) -> str:
             return _fold(block.title, f"<pre>{text}</pre>")
         case "problem":
             return f'<p class="problem">{text}</p>\n'
+        case "sources":
+            items = "".join(_source(source, translator) for source in block.sources)
+            name = escape(translator(SOURCES))
+            return f'<section class="sources"><h3>{name}</h3><ol>{items}</ol></section>\n'
         case _:
             return f'<p class="caption">{text}</p>\n'
 
 
 def _text(block: Block, markdown: MarkdownIt) -> str:
     return f'<div class="text" dir="auto">{markdown.render(block.text)}</div>\n'
+
+
+def _source(source: Source, translator: Translator) -> str:
+    title = f"<bdi>{escape(source.title or translator(DOCUMENT))}</bdi>"
+    passages = "".join(f"<q><bdi>{escape(passage)}</bdi></q>" for passage in source.passages)
+    place = f" <span>{escape(translator(source.place))}</span>"
+    return f'<li value="{source.number}">{_link(title, escape(source.url))}{place}{passages}</li>'
 
 
 def _fold(title: str, inside: str) -> str:

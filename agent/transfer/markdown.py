@@ -7,6 +7,7 @@ from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.messages.parts import fence
 from agent.transfer.document import DELETED, REASONING, RESULT, Block
+from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
 
 
 def to_markdown(
@@ -15,6 +16,11 @@ def to_markdown(
     """Return the document. `files` are the paths of the attachments beside it, by their ids."""
     parts = (_markdown(block, files, translator) for block in blocks)
     return "\n\n".join([f"# {_line(title)}", _line(subtitle), *(part for part in parts if part)]) + "\n"
+
+
+def markdown_mark(mark: Mark) -> str:
+    """Return the number of a source in the text: a link, if its address is known."""
+    return f"[\\[{mark.number}\\]]({mark.url})" if mark.url else f"\\[{mark.number}\\]"
 
 
 def _markdown(block: Block, files: Mapping[str, str], translator: Translator) -> str:
@@ -38,6 +44,17 @@ def _markdown(block: Block, files: Mapping[str, str], translator: Translator) ->
             return f"{mark}[{_line(block.title)}]({quote(path)})"
         case "file":
             return f"_{translator(DELETED)}_"
+        case "sources":
+            items = "\n\n".join(_source(source, translator) for source in block.sources)
+            return f"**{translator(SOURCES)}**\n\n{items}"
+
+
+def _source(source: Source, translator: Translator) -> str:
+    title = _line(source.title or translator(DOCUMENT))
+    place = _line(translator(source.place))
+    name = f"[{title}]({source.url})" if source.url else title
+    passages = "".join(f"\n   > {_line(passage)}\n" for passage in source.passages)
+    return f"{source.number}. {name}{f' ({place})' if place else ''}\n{passages}".rstrip()
 
 
 def _line(text: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from agent.citations import checked
 from agent.errors import NotFound
 from agent.history import Entry, HistoryStore, Record, new_id, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
@@ -135,7 +136,7 @@ def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:
         run_id=runs.setdefault(note.run_id, new_id()) if note.run_id else "",
         cost=None if note.cost is not None and note.cost < 0 else note.cost,
     )
-    return links.renewed_entry(replace(entry, note=note))
+    return links.renewed_entry(replace(entry, message=checked(entry.message), note=note))
 
 
 def _text(entry: Any, name: str) -> str:

@@ -11,6 +11,9 @@ from typing import Any, cast
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
+    Citation,
+    CitationSource,
+    DocumentCitationSource,
     DocumentUrl,
     FilePart,
     ImageUrl,
@@ -25,6 +28,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
+    WebCitationSource,
 )
 
 from agent.history import Entry, Note
@@ -32,13 +36,14 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, is_id
 from agent.messages.parts import extracted_text_of, has_suffix, quoted_file_name
+from agent.transfer.sources import DOCUMENT
 
 NOT_INCLUDED = _("An attachment that is not part of this link.")
 
 
 def shared_entries(entries: Iterable[Entry], translator: Translator, *, with_files: bool) -> list[Entry]:
     """Return the entries as a link shows them. Without files, a sentence replaces each file and its text."""
-    reader = _Reader(translator(NOT_INCLUDED), with_files)
+    reader = _Reader(translator(NOT_INCLUDED), translator(DOCUMENT), with_files)
     return [_shared(entry, reader.message(entry.message), with_files) for entry in entries]
 
 
@@ -59,9 +64,10 @@ def _shared(entry: Entry, message: ModelMessage, with_files: bool) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Rebuilds messages. `omitted` is the sentence for a file that is not included."""
+    """Rebuilds messages. `omitted` is the sentence for a file that is not included. `untitled` names a document."""
 
     omitted: str
+    untitled: str
     with_files: bool
 
     def message(self, message: ModelMessage) -> ModelMessage:
@@ -91,7 +97,7 @@ class _Reader:
         for part in message.parts:
             match part:
                 case TextPart():
-                    yield TextPart(part.content)
+                    yield TextPart(part.content, citations=[*map(self._citation, part.citations or ())] or None)
                 case ThinkingPart() if part.content:
                     yield ThinkingPart(part.content)
                 case ToolCallPart():
@@ -102,6 +108,16 @@ class _Reader:
                     yield TextPart(self.omitted)
                 case _:
                     pass
+
+    def _citation(self, citation: Citation) -> Citation:
+        return Citation([*map(self._source, citation.sources)], anchor=citation.anchor)
+
+    def _source(self, source: CitationSource) -> CitationSource:
+        if isinstance(source, WebCitationSource):
+            return WebCitationSource(source.url, title=source.title, excerpts=source.excerpts)
+        if not self.with_files:
+            return DocumentCitationSource(title=self.omitted)
+        return DocumentCitationSource(title=source.title or self.untitled, excerpts=source.excerpts)
 
     def _prompt(self, items: Sequence[Any]) -> Iterable[Any]:
         for number, item in enumerate(items):

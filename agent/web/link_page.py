@@ -10,7 +10,17 @@ from urllib.parse import urlsplit
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.transfer.document import Block, beginning, blocks_of, title_of
-from agent.transfer.html import PAGE_END, STYLE, FileUrl, Frame, page_head, style_source, to_html
+from agent.transfer.html import (
+    PAGE_END,
+    STYLE,
+    FileUrl,
+    Frame,
+    html_mark,
+    page_head,
+    style_source,
+    to_html,
+    without_marks,
+)
 from agent.transfer.shared import NOT_INCLUDED
 from agent.web.chat.links import SharedChat
 
@@ -58,7 +68,7 @@ async def to_link_page(
     asked = translator(_("Message"))  # its reader is not who wrote it
     blocks = [
         replace(block, title=asked) if block.type == "user" else block
-        for block in await asyncio.to_thread(blocks_of, entries, translator)
+        for block in await asyncio.to_thread(blocks_of, entries, translator, html_mark)
     ]
     title = title_of(chat.title, entries, translator)
     subtitle = translator(_("Read-only link · {date}", date=chat.began_at.date().isoformat()))
@@ -121,6 +131,6 @@ def _system_prompt(text: str | None, translator: Translator) -> str:
 def _description(blocks: Sequence[Block], translator: Translator) -> str:
     """Return the beginning of what was said, or what the site is if nothing was written."""
     left_out = translator(NOT_INCLUDED)
-    texts = (block.text for block in blocks if block.type == "text" and block.text != left_out)
+    texts = (without_marks(block.text) for block in blocks if block.type == "text" and block.text != left_out)
     words = beginning(" ".join(texts), DESCRIPTION_CHARACTERS)
     return words or translator(_("Chat with the model of your choice, with pictures, sound and tools."))

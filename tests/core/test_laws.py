@@ -230,12 +230,13 @@ def test_stored_text_equals_streamed_text(script: list[Step], limits: Limits) ->
 
 
 @QUICK
-@given(responses(), st.sampled_from(["", " ", "\n", " \n\n", "\t"]))
-def test_finished_message_equals_its_stream(message: ModelResponse, seam: str) -> None:
+@given(responses(), st.sampled_from(["", " ", "\n", " \n\n", "\t"]), st.booleans())
+@example(ModelResponse([TextPart("It "), TextPart(" "), TextPart("rained"), TextPart("\n\n")]), "", True)
+def test_finished_message_equals_its_stream(message: ModelResponse, seam: str, one_text: bool) -> None:
     """For any provider output `finalize` is idempotent, and `pieces_of` starts no piece with half a character."""
-    kept = finalize(message, state="complete", seam=seam)
+    kept = finalize(message, state="complete", seam=seam, one_text=one_text)
     assert finalize(kept, state="complete") == kept
-    live, stamp, bubbles = StreamDecoder(seam), BubbleMarker(), list[Bubble]()
+    live, stamp, bubbles = StreamDecoder(seam, one_text=one_text), BubbleMarker(), list[Bubble]()
     for index, part in enumerate(message.parts):
         fold_responses(bubbles, map(stamp, live.feed(PartStartEvent(index=index, part=part))))
     again = list[Bubble]()

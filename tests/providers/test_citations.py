@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.messages import (
+    BinaryContent,
     Citation,
     ContentCitationAnchor,
     ModelResponse,
@@ -23,6 +24,7 @@ from agent.result import RunResult
 from agent.transfer.portable import renewed
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.documents import pdf
 from tests.support.replies import anthropic_messages as messages
 from tests.support.replies import google_generate_content as generate
 from tests.support.replies import openai_responses as responses
@@ -30,26 +32,6 @@ from tests.support.replies import openai_responses as responses
 URL, TITLE = "https://example.org/rain", "Rain"
 LINK = f"[example.org]({URL})"
 running_server, server = dialects.running_server, dialects.server
-
-
-def openai(text: str, *annotations: dict[str, Any]) -> Reply:
-    """Return a reply of the Responses API with annotations."""
-    events = responses.text(text)
-    done = next(one for one in events if one["type"] == "response.content_part.done")
-    done["part"]["annotations"] = list(annotations)
-    added = [
-        responses.event(
-            "response.output_text.annotation.added",
-            item_id="msg_1",
-            output_index=1,
-            content_index=0,
-            annotation_index=number,
-            annotation=one,
-        )
-        for number, one in enumerate(annotations)
-    ]
-    at = next(number for number, one in enumerate(events) if one["type"] == "response.output_text.done")
-    return responses.reply(responses.created(), events[:at], added, events[at:], responses.completed())
 
 
 def link(text: str, url: str = URL, at: int | None = None) -> dict[str, Any]:
@@ -90,7 +72,7 @@ async def ask(server: Playing, model: str, path: str, replies: Sequence[Reply]) 
 
 WET = f"Köln was wet 👋 {LINK}."
 CASES = {
-    "responses": ("openai:gpt-6-luna", "/v1", openai(WET, link(WET)), LINK),
+    "responses": ("openai:gpt-6-luna", "/v1", responses.cited(WET, link(WET)), LINK),
     "messages": ("anthropic:claude-sonnet-5-5", "", anthropic(), "it rained."),
     "generate": ("google:gemini-3.8-flash", "", google("Köln: it rained. Yes.", "it rained."), "it rained."),
 }
@@ -116,10 +98,55 @@ async def test_citation_points_at_its_text(server: Playing, dialect: str) -> Non
 
 
 async def test_citation_that_points_nowhere_is_counted(server: Playing) -> None:
-    reply = openai(WET, link(WET), link(WET, "javascript:alert(1)"), link(WET, ""))
+    reply = responses.cited(WET, link(WET), link(WET, "javascript:alert(1)"), link(WET, ""))
     result = await ask(server, "openai:gpt-6-luna", "/v1", [reply])
     assert len(result.citations) == 1
     assert result.dropped_citations == 2
+
+
+ABOUT = "the rent is 812 euros"
+"""The words of `rent` that cite a page."""
+
+
+def rent(*names: int) -> Reply:
+    """Return an answer in the form of Claude, which begins a new text for each citation."""
+    citations = [messages.page_citation(7, "The rent of the hall is 812 euros.", number) for number in names]
+    texts = [messages.text(0, "In short, "), messages.cited(1, ABOUT, *citations), messages.text(2, " ", "a month.")]
+    return messages.reply(messages.begin(), *texts, messages.ends("end_turn"))
+
+
+def claude(server: Playing) -> Agent:
+    return Agent(connect(load_catalog().find("anthropic:claude-sonnet-5-5"), Endpoint(server.url, "a-key")))
+
+
+async def test_claude_cites_pages_of_documents(server: Playing) -> None:
+    files = [BinaryContent(pdf(["Rent"]), media_type="application/pdf", identifier=name) for name in ("a.pdf", "b.pdf")]
+    server.play(rent(1, 0), messages.answer("Yes."))
+    async with claude(server) as agent:
+        run = agent.run(["What is the rent?", *files])
+        streamed = "".join([str(response.content) async for response in run])
+        result = (await run.finished()).checked()
+        await agent.ask("Sure?", context=result.context)
+    assert streamed == result.text == f"In short, {ABOUT} a month.", "it is one text"
+    [citation] = result.citations
+    assert citation.anchor is not None
+    assert result.text[citation.anchor.start : citation.anchor.end] == ABOUT
+    assert [(one.title, one.excerpts) for one in citation.sources] == [
+        (name, ["The rent of the hall is 812 euros."]) for name in ("b.pdf#page=7", "a.pdf#page=7")
+    ]
+    first, second = (request.json["messages"] for request in server.requests)
+    documents = [block for block in first[0]["content"] if block["type"] == "document"]
+    assert [block["citations"] for block in documents] == 2 * [{"enabled": True}]
+    assert [block["text"] for block in second[1]["content"]] == [result.text]
+
+
+@pytest.mark.parametrize("number", [1, -1], ids=["no such document", "negative"])
+async def test_unknown_document_gets_no_name(server: Playing, number: int) -> None:
+    file = BinaryContent(pdf(["Rent"]), media_type="application/pdf", identifier="a.pdf")
+    server.play(rent(number))
+    async with claude(server) as agent:
+        result = (await agent.ask(["What is the rent?", file])).checked()
+    assert [source.title for source in result.citations[0].sources] == ["#page=7"]
 
 
 def cited(text: str, start: int, end: int) -> TextPart:

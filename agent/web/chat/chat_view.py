@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from agent.history import Entry
 from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.transcript import Bubble, Turn, Versions, to_turns, with_earlier_figures
+from agent.web.chat.transcript import Bubble, Turn, Versions, to_turns, with_citations, with_earlier_figures
 
 COMPLETE = ("stop", "length")
 """The endings of an answer that was not broken off."""
@@ -52,9 +52,10 @@ class RunningTurn:
         live, stored = self.live, self._stored
         earlier = [stored.note] if stored.note else []
         ending = live.ending
+        bubbles = _joined(stored.bubbles, live.bubbles)
         return replace(
             stored,
-            bubbles=_joined(stored.bubbles, live.bubbles),
+            bubbles=with_citations(bubbles, ending.cited) if ending else bubbles,
             note=with_earlier_figures(ending.note, earlier) if ending else None,
             reasoning=(*stored.reasoning, *live.reasoning),
             replies={} if ending and ending.is_suspended else None,

@@ -19,7 +19,7 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.running_answer import IDLE_SECONDS, Ending
 from agent.web.chat.temporary_memory import is_temporary
-from agent.web.chat.transcript import Bubble, generated_files
+from agent.web.chat.transcript import Bubble, cited_texts, generated_files
 
 EVENT_SECONDS = 0.03
 """The shortest time between two events of an answer. The first and the last event never wait.
@@ -94,7 +94,9 @@ class LiveRun:
         result = self.run.result
         if result is None or self.log.is_released:
             return None
-        return Ending(self.omitted.on(result.note), generated_files(result.context.messages, self.owner))
+        messages = result.context.messages
+        files = generated_files(messages, self.owner)
+        return Ending(self.omitted.on(result.note), files, cited_texts(messages))
 
     @property
     def is_ended(self) -> bool:

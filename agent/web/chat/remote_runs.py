@@ -15,7 +15,7 @@ from agent.response_types import make_response
 from agent.runtime.retry import Wait
 from agent.web.chat.run_request import request_of
 from agent.web.chat.running_answer import IDLE_SECONDS, Ending
-from agent.web.chat.transcript import NO_ENDING, Bubble, fold_responses, generated_files, is_prompt
+from agent.web.chat.transcript import NO_ENDING, Bubble, cited_texts, fold_responses, generated_files, is_prompt
 
 REMOTE_SECONDS = 0.25
 """Seconds between two looks at the events of an answer while a page watches it."""
@@ -173,7 +173,8 @@ class RemoteRun:
         prompts = [place for place, entry in enumerate(entries) if is_prompt(entry)]
         turn = entries[prompts[-1] :] if prompts else entries
         if turn and turn[-1].note.run_id == self._run_id and turn[-1].note.ended:
-            return Ending(turn[-1].note, generated_files(entry.message for entry in turn))
+            messages = [entry.message for entry in turn]
+            return Ending(turn[-1].note, generated_files(messages), cited_texts(messages))
         value = events[-1].value
         note = Note(run_id=self._run_id, ended=value["finish_reason"], detail=value["detail"], cost=value["cost"])
         return Ending(note, ())

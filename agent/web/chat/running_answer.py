@@ -15,10 +15,15 @@ IDLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ended. `files` are the ids of the files that the model made."""
+    """How an answer ended.
+
+    `files` are the ids of the files that the model made. `cited` are the texts of the turn with their citations, if it
+    has any.
+    """
 
     note: Note
     files: tuple[str, ...]
+    cited: tuple[Bubble, ...] = ()
 
     @property
     def is_suspended(self) -> bool:

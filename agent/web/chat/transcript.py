@@ -5,7 +5,7 @@ Knows nothing of how a page shows them.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from time import monotonic
 from typing import Any
@@ -13,19 +13,22 @@ from unicodedata import category
 
 from pydantic_ai.messages import (
     AudioUrl,
+    Citation,
     DocumentUrl,
     FilePart,
     ImageUrl,
     ModelMessage,
     ModelRequest,
+    TextPart,
     UserPromptPart,
 )
 
+from agent.citations import moved
 from agent.history import Entry, Note, Timings
 from agent.i18n import _
 from agent.limits import FAILURE_POLICIES
 from agent.media.store import display_name, id_of
-from agent.responses import BubbleMarker, Piece, Response, pieces_of
+from agent.responses import BubbleMarker, Piece, Response, pieces_with_texts
 from agent.transfer.document import beginning
 from agent.web.chat.questions import Call
 
@@ -47,12 +50,14 @@ NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went dow
 class Bubble:
     """One bubble: its type, its text or call, and for a result the id of its call.
 
-    `began` is its start on the monotonic clock, if that was observed.
+    `began` is its start on the monotonic clock, if that was observed. `citations` have positions in the text. A running
+    answer has none before its end.
     """
 
     first: Response
     texts: list[str]
     began: float = math.inf
+    citations: list[Citation] = field(default_factory=list[Citation])
 
     @property
     def text(self) -> str:
@@ -152,6 +157,14 @@ def fold_responses(
             bubbles[-1].texts.append(text)
 
 
+def _fold_message(bubbles: list[Bubble], stamp: BubbleMarker, message: ModelMessage) -> None:
+    """Add the pieces of a stored message to their bubbles, and its citations."""
+    for piece, part in pieces_with_texts(message):
+        fold_responses(bubbles, [stamp(piece)])
+        if part is not None and part.citations:
+            bubbles[-1].citations += moved(part.citations, len(bubbles[-1].text) - len(part.content))
+
+
 def to_turns(
     entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[str, str] | None = None
 ) -> list[Turn]:
@@ -165,7 +178,7 @@ def to_turns(
         user = group[0] if is_prompt(group[0]) else None
         stamp, bubbles = BubbleMarker(), list[Bubble]()
         for entry in group:
-            fold_responses(bubbles, map(stamp, pieces_of(entry.message)))
+            _fold_message(bubbles, stamp, entry.message)
         # A resumed or continued turn has several runs and ended with the last one.
         ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
         last = group[-1].note.run_id
@@ -226,6 +239,29 @@ def generated_files(messages: Iterable[ModelMessage], owner: str = "") -> tuple[
         elif isinstance(part, FilePart):
             found.append(id_of(owner, part.content) if part.content.data else part.content.identifier)
     return tuple(found)
+
+
+def cited_texts(messages: Sequence[ModelMessage]) -> tuple[Bubble, ...]:
+    """Return the text bubbles of the messages since the last prompt, with citations; none if nothing is cited."""
+    prompts = (n for n, one in enumerate(messages) if any(isinstance(part, UserPromptPart) for part in one.parts))
+    turn = messages[max(prompts, default=0) :]
+    if not any(isinstance(part, TextPart) and part.citations for one in turn for part in one.parts):
+        return ()
+    bubbles, stamp = list[Bubble](), BubbleMarker()
+    for message in turn:
+        _fold_message(bubbles, stamp, message)
+    return tuple(bubble for bubble in bubbles if bubble.first.type == "output_text")
+
+
+def with_citations(bubbles: Sequence[Bubble], cited: Sequence[Bubble]) -> Sequence[Bubble]:
+    """Return the bubbles of a turn with the citations of those with the same texts, compared from the end."""
+    if not cited:
+        return bubbles
+    out, left = list(bubbles), list(cited)
+    for n in reversed(range(len(out))):
+        if left and out[n].first.type == "output_text" and out[n].text == (known := left.pop()).text:
+            out[n] = replace(out[n], citations=known.citations)
+    return out
 
 
 def message_text(entry: Entry) -> str:

@@ -23,6 +23,7 @@
       const tex = ($("annotation", node) ?? node).textContent.trim();
       return markdown ? `$${tex}$` : tex;
     }
+    if (node.matches(".citationchip")) return "";
     if (node.matches("br")) return markdown ? "<br>" : "\n";
     if (node.matches("img")) return markdown ? `![${node.alt}](${node.getAttribute("src")})` : node.alt;
     const text = [...node.childNodes].map((child) => textOf(child, markdown)).join("");

@@ -1,10 +1,10 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when }) => {
+({ said, $, box, when, sources }) => {
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
-  const text = (bubble) => (bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
+  const text = (bubble) => sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
 
   // Gradio copies everything in the group, with reasoning, tool calls and captions. People want only the answer.
   document.addEventListener("click", (event) => {
@@ -12,7 +12,7 @@
     const row = button?.closest(".message-buttons")?.previousElementSibling;
     if (!row?.classList.contains("bot-row") || button !== $("button", button.parentElement)) return;
     const texts = [...row.querySelectorAll('[data-testid="bot"]')]
-      .filter((bubble) => !$(".thought-group, .caption, .waiting, .problem", bubble))
+      .filter((bubble) => !$(".thought-group, .caption, .waiting, .problem, .citationlist", bubble))
       .map(text);
     if (!texts.length) return;
     event.stopPropagation();
@@ -223,6 +223,7 @@
       bubble.setAttribute("role", "article");
     }
     for (const block of document.querySelectorAll("#chat .prose :is(pre, table, .katex-display):not([aria-label])")) nameWide(block);
+    sources.name();
     for (const tick of document.querySelectorAll("#chat .prose input[type=checkbox]:not([aria-label])")) nameTask(tick);
     $("#chat .examples")?.setAttribute("role", "group");
     $("#chat textarea.edit-textarea")?.setAttribute("aria-label", said.edited);
@@ -257,13 +258,13 @@
       const turn = all.slice(first).filter(({ metadata }) => !metadata?.steps); // their steps are spoken
       for (const [number, { role, metadata, content }] of turn.entries()) {
         if (role === "user" || metadata?.parent_id) continue;
-        const written = (content[0]?.text ?? "").replaceAll("\u2063", "");
+        const written = sources.unmarked(content[0]?.text ?? "").replaceAll("\u2063", "");
         const fold = metadata?.title, fails = /class="failed"/.test(fold);
         if (fold && (told[number] === undefined || (fails && !failed.has(number)))) {
           news.push(new DOMParser().parseFromString(fold, "text/html").body.textContent.trim());
         }
         if (fails) failed.add(number);
-        const plain = fold || /class="(?:caption|waiting)"/.test(written) ? "" : written.replace(/<[^>]*>/g, " ");
+        const plain = fold || /class="(?:caption|waiting|citationlist)"/.test(written) ? "" : written.replace(/<[^>]*>/g, " ");
         const from = told[number] ?? 0;
         const to = busy && number === turn.length - 1 ? from + sentences(plain.slice(from)) : plain.length;
         if (to > from) news.push(aloud(plain.slice(from, to)));

@@ -9,7 +9,7 @@ from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
 
 HERE = Path(__file__).parent
-HELPERS = ("pieces", "division", "stream", "unchanged", "handover", "files")
+HELPERS = ("pieces", "division", "stream", "unchanged", "handover", "files", "sources")
 """The scripts whose result other scripts use, by this name."""
 SCRIPTS = (
     "prompts",

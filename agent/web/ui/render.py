@@ -20,6 +20,7 @@ from agent.i18n import _, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
+from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.transcript import (
@@ -32,6 +33,7 @@ from agent.web.chat.transcript import (
     message_content,
     unanswered_tool_calls,
 )
+from agent.web.ui.citation_chips import chip, source_list, without_our_names
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.formulas import FormulaMarker
 from agent.web.ui.timeline import duration_so_far, with_timelines
@@ -62,8 +64,10 @@ def render_turn(
     if turn.user is not None:
         untyped = not isinstance(first_part(turn.user), str)
         out.append(_user(_user_parts(turn.user, translator), {"id": turn.user.id, "untyped": untyped}))
-    out += _Answer(turn, translator, formulas or Formulas()).render()
+    answer = _Answer(turn, translator, formulas or Formulas())
+    out += answer.render()
     out += [_assistant(shown_file(ROUTE + id_, translator), None) for id_ in turn.files]
+    out += [_assistant(source_list(answer.sources, translator), None)] if answer.sources else []
     out += _ending(turn, waiting, translator)
     if (button := _button(turn)) is not None and turn.user is not None:
         label, do = button
@@ -74,7 +78,8 @@ def render_turn(
 class _Answer:
     """Renders the bubbles of one turn, in their order.
 
-    `_open_calls` holds the calls with results that can be shown inside them, because no message came in between.
+    `sources` are those that its texts cite. `_open_calls` holds the calls with results that can be shown inside them,
+    because no message came in between.
     """
 
     def __init__(self, turn: Turn, translator: Translator, formulas: Formulas) -> None:
@@ -83,6 +88,7 @@ class _Answer:
         self._unanswered = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
         self._failures = _failures(turn)
         self._open_calls: set[str] = set()
+        self.sources = Sources()
 
     def render(self) -> list[WireMessage]:
         """Return the messages of all bubbles."""
@@ -93,8 +99,8 @@ class _Answer:
     def _bubble(self, bubble: Bubble, number: int) -> list[WireMessage]:
         match bubble.first.type:
             case "output_text":
-                text = bubble.text
-                return [_assistant(self._formulas.mark(text, number), None)] if text.strip() else []
+                text = self._text(bubble, number)
+                return [_assistant(text, None)] if text.strip() else []
             case "reasoning":
                 return [self._reasoning(bubble, number)]
             case "tool_call":
@@ -115,7 +121,11 @@ class _Answer:
             metadata |= duration_so_far(bubble, self._turn)
         elif self._seconds:
             metadata["duration"] = round(self._seconds.pop(0), 1)
-        return _assistant(self._formulas.mark(bubble.text, number), metadata)
+        return _assistant(self._text(bubble, number), metadata)
+
+    def _text(self, bubble: Bubble, number: int) -> str:
+        text = self.sources.mark(without_our_names(bubble.text), bubble.citations, chip)
+        return self._formulas.mark(text, number)
 
     def _answered_question(self, call: Call) -> list[WireMessage]:
         """Render a question and its reply. The question that still waits is shown at the end of the turn instead."""

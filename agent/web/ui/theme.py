@@ -57,6 +57,7 @@ STYLES = (
     "toasts.css",
     "offline.css",
     "text_files.css",
+    "sources.css",
     "queue.css",
     "prompts.css",
     "options.css",

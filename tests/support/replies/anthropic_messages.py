@@ -32,6 +32,25 @@ def text(index: int, *deltas: str) -> list[Event]:
     return [opens(index, type="text", text=""), *words, closes(index)]
 
 
+def cited(index: int, words: str, *citations: Mapping[str, Any]) -> list[Event]:
+    """Return a text with citations, which come after its words."""
+    opened, *deltas, closed = text(index, words)
+    return [opened, *deltas, *(delta(index, type="citations_delta", citation=one) for one in citations), closed]
+
+
+def page_citation(page: int, words: str, document: int = 0) -> dict[str, Any]:
+    """Return the citation of words on a page of a document, which has no title."""
+    return {
+        "type": "page_location",
+        "cited_text": words,
+        "document_index": document,
+        "document_title": None,
+        "start_page_number": page,
+        "end_page_number": page + 1,
+        "file_id": None,
+    }
+
+
 def thinking(index: int, *deltas: str, signature: str) -> list[Event]:
     thoughts = [delta(index, type="thinking_delta", thinking=one) for one in deltas]
     signed = delta(index, type="signature_delta", signature=signature)

@@ -111,6 +111,32 @@ def reply(*events: Sequence[Event | bytes], **more: Any) -> Reply:
     return Reply(sse=[one for some in events for one in some], named=True, **more)
 
 
+def cited(words: str, *annotations: Mapping[str, Any]) -> Reply:
+    """Return an answer that is only text, with annotations."""
+    events = text(words)
+    done = next(one for one in events if one["type"] == "response.content_part.done")
+    done["part"]["annotations"] = list(annotations)
+    where = {"item_id": "msg_1", "output_index": 1, "content_index": 0}
+    added = [
+        event("response.output_text.annotation.added", **where, annotation_index=number, annotation=one)
+        for number, one in enumerate(annotations)
+    ]
+    at = next(number for number, one in enumerate(events) if one["type"] == "response.output_text.done")
+    return reply(created(), events[:at], added, events[at:], completed())
+
+
+def url_citation(words: str, about: str, url: str, title: str) -> dict[str, Any]:
+    """Return the annotation that these words of the text cite a page."""
+    start = words.index(about)
+    return {
+        "type": "url_citation",
+        "start_index": start,
+        "end_index": start + len(about),
+        "url": url,
+        "title": title,
+    }
+
+
 def answer(words: str) -> Reply:
     """Return an answer that is only text."""
     return reply(created(), text(words), completed())

@@ -1,0 +1,132 @@
+"""Numbers the sources that an answer cites, and puts the numbers into its text.
+
+Titles, addresses and passages are written by websites and models. Whoever shows them escapes them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from unicodedata import category
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic_ai.messages import Citation, WebCitationSource
+
+from agent.citations import is_page
+from agent.i18n import LocalizedText, _
+from agent.transfer.mark_places import MarkPlaces
+
+BEGIN, END = "\ufdd0", "\ufdd1"
+"""Unicode keeps these for the use within a program. Marks can stand between them: no text of a block has them."""
+SOURCES, DOCUMENT = _("Sources"), _("Document")
+TITLE_CHARACTERS = 200
+PASSAGE_CHARACTERS = 700
+"""The most characters of a title and of a passage. A provider can return a whole page as the passage."""
+_IN_URL = "!#%&'+,/:;=?@[]~"
+"""The characters that stay in an address. Others could end a link, a cell of a table or a tag."""
+_JOINERS = "\u200c\u200d"
+"""Format characters that words of some languages and emoji need."""
+_PAGE = re.compile(r"(.*)#page=(\d{1,6})", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Source:
+    """A source of an answer. `url` is that of a web page, and "" for a document, of which `page` is the page, if known.
+
+    `number` counts the sources from 1, in the order in which they are cited. `passages` are those that are cited.
+    """
+
+    number: int
+    title: str
+    url: str = ""
+    page: int | None = None
+    passages: list[str] = field(default_factory=list[str])
+
+    @property
+    def place(self) -> LocalizedText | str:
+        """The site of a web page, or the page of a document; "" if it is not known."""
+        if self.url:
+            return _host(self.url)
+        return "" if self.page is None else _("page {page}", page=self.page)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A source in the text: its number, the number of the cited passage from 1 (0 for none), and its address or ""."""
+
+    number: int
+    passage: int
+    url: str
+
+
+class Sources:
+    """The sources of one answer, which can have several texts. Marking a text again gives the same numbers."""
+
+    def __init__(self) -> None:
+        self._sources: dict[tuple[str, str, int | None], Source] = {}
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._sources.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._sources)
+
+    def mark(self, text: str, citations: Sequence[Citation], write: Callable[[Mark], str]) -> str:
+        """Return the Markdown text with what `write` makes of each source, behind the words that cite it."""
+        if not citations:
+            return text
+        places = MarkPlaces(text)
+        marks: dict[int, dict[Mark, None]] = {}
+        for citation in sorted(citations, key=lambda one: one.anchor.end if one.anchor else len(text)):
+            start, end = (citation.anchor.start, citation.anchor.end) if citation.anchor else (0, len(text))
+            place = places.after(start, end)
+            for mark in self._marks(citation):
+                if place is not None:  # otherwise it is only in the list
+                    marks.setdefault(place, {})[mark] = None
+        out, at = list[str](), 0
+        for place in sorted(marks):
+            out += [text[at:place], *map(write, marks[place])]
+            at = place
+        return "".join([*out, text[at:]])
+
+    def _marks(self, citation: Citation) -> Iterator[Mark]:
+        for one in citation.sources:
+            page: int | None = None
+            if isinstance(one, WebCitationSource):
+                if not is_page(one.url):
+                    continue
+                url = _address(one.url)
+                key, title = url, _line(one.title or "", TITLE_CHARACTERS) or _host(url)
+            else:
+                url, named = "", _line(one.title or "", TITLE_CHARACTERS)
+                if found := _PAGE.fullmatch(named):
+                    named, page = found[1], int(found[2])
+                key, title = one.document_id or named, named
+            source = self._sources.setdefault((key, "" if url else "document", page), Source(0, title, url, page))
+            source.number = source.number or len(self._sources)
+            passages = [_line(passage, PASSAGE_CHARACTERS) for passage in one.excerpts]
+            passages = [passage for passage in passages if passage]
+            source.passages += [passage for passage in passages if passage not in source.passages]
+            yield Mark(source.number, source.passages.index(passages[0]) + 1 if passages else 0, source.url)
+
+
+def _address(url: str) -> str:
+    """Return the address in ASCII: no letter of its site looks like another one, and nothing in it ends a link."""
+    parts = urlsplit(url)
+    with suppress(UnicodeError):  # no browser opens such an address
+        url = urlunsplit(parts._replace(netloc=parts.netloc.encode("idna").decode()))
+    return quote(url, safe=_IN_URL, errors="replace")
+
+
+def _host(url: str) -> str:
+    return (urlsplit(url).hostname or "").removeprefix("www.")
+
+
+def _line(text: str, most: int) -> str:
+    """Return a text in one line, without characters that nobody sees or that turn the direction of what follows."""
+    words = " ".join("".join(" " if char.isspace() else char for char in text[: 4 * most] if _is_shown(char)).split())
+    return words if len(words) <= most else words[: most - 1].rstrip() + "…"
+
+
+def _is_shown(char: str) -> bool:
+    return char.isspace() or char in _JOINERS or category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")

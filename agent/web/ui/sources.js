@@ -1,0 +1,101 @@
+// The numbers of sources in answers: pointing at one, or reaching it with the keyboard, shows the source and the cited
+// passage. A number of a web page is a link, and one of a document goes to its place in the list below the answer.
+({ said, $, make, when }) => {
+  const MARK = /<(a|button) class="citationchip of-\d+-\d+"[^<>]*>\d+<\/\1>/g;
+  const LINGER_MS = 150; // so that the pointer can cross a gap
+  // The text of an answer as the model wrote it, without the numbers.
+  const unmarked = (text) => (text.includes("citationchip") ? text.replace(MARK, "") : text);
+
+  // The list of an answer follows its texts.
+  const listOf = (chip) => [...document.querySelectorAll("#chat .citationlist")].find((list) =>
+    chip.compareDocumentPosition(list) & Node.DOCUMENT_POSITION_FOLLOWING);
+  const itemOf = (chip) => {
+    const [, number, passage] = /\bof-(\d+)-(\d+)/.exec(chip.className) ?? [];
+    const item = number && listOf(chip)?.querySelector(`li[value="${number}"]`);
+    return item ? { item, number, quote: item.querySelectorAll("q")[passage - 1]?.textContent ?? "" } : {};
+  };
+  const titleOf = (item) => $("bdi", item).textContent, placeOf = (item) => $("span", item)?.textContent ?? "";
+  const nameOf = ({ number, item }) =>
+    said.source.replace("{number}", number).replace("{title}", () => [titleOf(item), placeOf(item)].filter(Boolean).join(", "));
+  // Names the numbers, and the bubbles with numbers or lists: Gradio's names for these have the HTML in them.
+  const name = () => {
+    for (const chip of document.querySelectorAll("#chat .citationchip:not([aria-label])")) {
+      const found = itemOf(chip);
+      if (found.item) chip.setAttribute("aria-label", nameOf(found));
+    }
+    for (const bubble of document.querySelectorAll('#chat [data-testid="bot"]:is([aria-label*="citationchip"], [aria-label*="citationlist"])')) {
+      const list = $(".citationlist summary", bubble), label = bubble.getAttribute("aria-label");
+      const clean = list?.textContent ?? unmarked(label);
+      if (clean !== label) bubble.setAttribute("aria-label", clean);
+    }
+  };
+
+  const card = make("div", { id: "source", role: "tooltip", popover: "manual" });
+  const title = make("b", { dir: "auto" }), place = make("span"), quote = make("q", { dir: "auto" });
+  card.append(title, place, quote);
+  when("main", (main) => main.append(card));
+  let shown, leaving;
+  const redraws = new MutationObserver(() => shown.isConnected || hide()); // Gradio draws an answer again, with a new number
+  const hide = () => {
+    clearTimeout(leaving);
+    redraws.disconnect();
+    shown?.removeAttribute("aria-describedby");
+    shown = undefined;
+    if (card.matches(":popover-open")) card.hidePopover();
+  };
+  const show = (chip) => {
+    clearTimeout(leaving);
+    if (shown === chip) return;
+    hide();
+    const found = itemOf(chip);
+    if (!found.item) return;
+    shown = chip;
+    title.textContent = titleOf(found.item);
+    place.textContent = placeOf(found.item);
+    quote.textContent = found.quote;
+    quote.hidden = !found.quote;
+    chip.setAttribute("aria-describedby", "source");
+    card.showPopover();
+    redraws.observe($("#chat"), { childList: true, subtree: true });
+    const { left, top, bottom } = chip.getBoundingClientRect(), { offsetWidth: width, offsetHeight: height } = card;
+    card.style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
+    card.style.top = `${bottom + height + 8 < innerHeight ? bottom + 4 : Math.max(8, top - height - 4)}px`;
+  };
+  const leave = () => {
+    clearTimeout(leaving);
+    leaving = setTimeout(hide, LINGER_MS);
+  };
+  const chipAt = ({ target }) => target.closest?.("#chat .citationchip");
+  const isCard = ({ target }) => target === card || card.contains(target);
+  when("#chat", (chat) => {
+    document.addEventListener("pointerover", (event) => {
+      const chip = event.pointerType === "touch" ? undefined : chipAt(event);
+      if (chip) show(chip);
+      else if (isCard(event)) clearTimeout(leaving);
+      else if (shown && shown !== document.activeElement) leave();
+    });
+    chat.addEventListener("focusin", (event) => {
+      const chip = chipAt(event);
+      if (chip?.matches(":focus-visible")) show(chip);
+      else hide();
+    });
+    chat.addEventListener("focusout", hide);
+    chat.addEventListener("scroll", hide, { passive: true });
+    chat.addEventListener("click", (event) => {
+      const chip = chipAt(event), { item } = chip?.matches("button") ? itemOf(chip) : {};
+      if (!item) return;
+      hide();
+      item.closest("details").open = true;
+      item.tabIndex = -1;
+      item.focus({ preventScroll: true });
+      item.scrollIntoView({ block: "nearest" });
+    });
+  });
+  // Before Escape stops an answer, it closes what is open.
+  window.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !shown || event.isComposing) return;
+    event.stopImmediatePropagation();
+    hide();
+  }, true);
+  return { unmarked, name };
+}

@@ -1,0 +1,279 @@
+"""Citations on the page: numbers in the answer, the source they show, and the list below, live and after a reload."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.peers.axe import violations
+from tests.support.dialect_server import Playing, playing
+from tests.support.documents import pdf
+from tests.support.replies import anthropic_messages as messages
+from tests.support.replies import openai_responses as responses
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+
+WORDS = (
+    "It rained in **Cologne** on Monday, and the Rhine rose by 20 cm.\n\n"
+    "| Day | Rain |\n|---|---|\n| Monday | 12 mm |\n\nThe formula $h = v t$ says so."
+)
+RAIN, RIVER = "https://www.weather.example/cologne?day=1&unit=mm", "https://rhine.example/level"
+EVIL = '</q></li><img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:hit) "\' `$'
+CLEAN_LABELS = """() => [...document.querySelectorAll("#chat [data-testid=bot]")]
+  .map((one) => one.getAttribute("aria-label")).filter((label) => /citation/.test(label))"""
+WATCH_MESSAGES = """() => {
+  let messages = window.live.messages;
+  Object.defineProperty(window.live, "messages", { get: () => messages, set: (value) => {
+    messages = value;
+    const has = (name) => value.some(({ content: [part] }) => part?.text?.includes(`class="${name}"`));
+    if (has("caption")) window.listed ??= has("citationlist");
+  } });
+}"""
+ANSWER = "() => document.querySelector('#chat .bot-row').innerHTML"
+
+
+def annotations() -> list[dict[str, Any]]:
+    """Return the citations of `WORDS`: three numbers of two pages, and a page that is none."""
+    return [
+        responses.url_citation(WORDS, "Cologne", RAIN, "Rain in Cologne"),
+        responses.url_citation(WORDS, "the Rhine rose", RIVER, EVIL),
+        responses.url_citation(WORDS, "12 mm", RAIN, "Rain in Cologne"),
+        responses.url_citation(WORDS, "Monday, and", "javascript:alert(1)", "No page"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def openai() -> Iterator[Playing]:
+    with playing() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own(start_app: Callable[..., App], openai: Playing) -> App:
+    """An app with keys for two providers, which one server answers for."""
+    keys = {"OPENAI_API_KEY": "sk-of-the-owner", "ANTHROPIC_API_KEY": "sk-ant-of-the-owner"}
+    return start_app(CONFIG, OPENAI_BASE_URL=f"{openai.url}/v1", ANTHROPIC_BASE_URL=openai.url, **keys)
+
+
+@pytest.fixture
+def ask(own: App, visit: Visit, openai: Playing) -> Callable[..., Visitor]:
+    def ask(**look: Any) -> Visitor:
+        visitor = visit(own.url, **look)
+        visitor.choose("gpt-6-luna")
+        openai.clear()
+        openai.play(responses.cited(WORDS, *annotations()))
+        visitor.ask("did it rain?")
+        return visitor
+
+    return ask
+
+
+def chips(visitor: Visitor) -> Locator:
+    return visitor.chat.locator(".citationchip")
+
+
+def items(visitor: Visitor) -> Locator:
+    return visitor.chat.locator(".citationlist li")
+
+
+def choose(visitor: Visitor, item: str) -> None:
+    """Choose an item in the menu of the only chat."""
+    row = visitor.page.locator("#chats li")
+    row.hover()
+    row.get_by_role("button").click()
+    visitor.page.get_by_role("menuitem", name=item).click()
+
+
+def exported(visitor: Visitor, item: str) -> Path:
+    with visitor.page.expect_download() as download:
+        choose(visitor, item)
+    return download.value.path()
+
+
+def card(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#source")
+
+
+def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) -> None:
+    visitor = ask()
+    expect(chips(visitor)).to_have_count(3)
+    visitor.shot("citations-light")
+    for _ in range(2):
+        expect(chips(visitor)).to_have_text(["1", "2", "1"])
+        expect(visitor.chat.locator("strong + .citationchip")).to_have_text("1")
+        expect(visitor.chat.locator("td:last-child .citationchip")).to_have_text("1")
+        expect(items(visitor)).to_have_text(
+            [re.compile("Rain in Cologne *weather.example"), re.compile("rhine.example")]
+        )
+        for link, url in ((chips(visitor).nth(0), RAIN), (items(visitor).locator("a").nth(1), RIVER)):
+            expect(link).to_have_attribute("href", url)
+            expect(link).to_have_attribute("rel", "noopener noreferrer")
+            expect(link).to_have_attribute("target", "_blank")
+        expect(chips(visitor).nth(0)).to_have_attribute("aria-label", "Source 1: Rain in Cologne, weather.example")
+        expect(visitor.chat.locator(".citationlist")).to_contain_text(EVIL)
+        assert visitor.page.evaluate("window.hit") is None
+        becomes([], lambda: visitor.page.evaluate(CLEAN_LABELS))
+        assert "javascript:alert" not in visitor.chat.inner_html()
+        expect(visitor.chat.locator(".katex")).to_have_count(1)
+        live = visitor.page.evaluate(ANSWER)
+        visitor.reload()
+        expect(chips(visitor).nth(0)).to_have_attribute("aria-label", re.compile("Source"))
+        becomes(live, lambda: visitor.page.evaluate(ANSWER))
+
+
+def test_numbers_come_with_the_end_of_the_stream(own: App, visit: Visit, openai: Playing) -> None:
+    visitor = visit(own.url, fresh=True)
+    visitor.page.evaluate(WATCH_MESSAGES)
+    visitor.choose("gpt-6-luna")
+    openai.clear()
+    openai.play(replace(responses.cited(WORDS, *annotations()), pause=0.2))  # so that the page reads the stream
+    visitor.ask("did it rain?")
+    expect(chips(visitor)).to_have_count(3)
+    assert visitor.page.evaluate("window.listed"), "they are there as soon as the answer has ended"
+
+
+def test_number_shows_its_source(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    expect(card(visitor)).to_be_hidden()
+    chips(visitor).nth(1).hover()
+    expect(card(visitor)).to_contain_text("rhine.example")
+    expect(card(visitor)).to_contain_text(EVIL)
+    assert visitor.page.evaluate("window.hit") is None
+    visitor.box.hover()
+    expect(card(visitor)).to_be_hidden()
+    visitor.box.focus()
+    for _ in range(40):
+        visitor.page.keyboard.press("Shift+Tab")
+        if visitor.page.evaluate("document.activeElement.matches('.citationchip')"):
+            break
+    expect(card(visitor)).to_contain_text("Rain in Cologne")
+    expect(chips(visitor).nth(2)).to_be_focused()
+    expect(chips(visitor).nth(2)).to_have_attribute("aria-describedby", "source")
+    assert violations(visitor.page) == []
+    visitor.shot("citations-card")
+    visitor.page.keyboard.press("Escape")
+    expect(card(visitor)).to_be_hidden()
+
+
+def test_escape_closes_the_card_before_it_stops(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    visitor.choose("Qwen3-8B")
+    visitor.say("!tokens 400 @20")
+    expect(visitor.chat).to_contain_text("word5")
+    chips(visitor).nth(0).hover()
+    expect(card(visitor)).to_be_visible()
+    visitor.page.keyboard.press("Escape")
+    expect(card(visitor)).to_be_hidden()
+    expect(visitor.chat).to_contain_text("word60")
+    expect(visitor.stop).to_be_visible()
+    visitor.page.keyboard.press("Escape")
+    visitor.idle()
+    expect(visitor.caption).to_contain_text("Stopped")
+
+
+def test_numbers_are_not_copied_or_spoken(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    visitor.chat.locator(".bot-row + .message-buttons button").first.click()
+    assert visitor.page.evaluate("navigator.clipboard.readText()") == WORDS
+    spoken = visitor.page.locator("#spoken")
+    expect(spoken).to_contain_text("rained in Cologne on Monday, and the Rhine rose by 20 cm.")
+    expect(spoken).not_to_contain_text("weather.example")
+    visitor.chat.locator(".tools .markdown").click()
+    assert "weather.example" not in visitor.page.evaluate("navigator.clipboard.readText()")
+
+
+def test_number_of_a_document_leads_to_the_list(own: App, visit: Visit, openai: Playing, tmp_path: Path) -> None:
+    (tmp_path / "report.pdf").write_bytes(pdf(["Nothing", "The rent is 812 euros."]))
+    visitor = visit(own.url)
+    visitor.choose("claude-sonnet-5-5")
+    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "report.pdf")
+    expect(visitor.page.locator("#attached li")).to_contain_text("report.pdf")
+    openai.clear()
+    rent = messages.cited(1, "the rent is 812 euros", messages.page_citation(2, "The rent is 812 euros."))
+    openai.play(messages.reply(messages.begin(), messages.text(0, "Here, "), rent, messages.ends("end_turn")))
+    visitor.ask("what is the rent?")
+    for _ in range(2):
+        expect(visitor.chat.locator("p").filter(has_text="Here, the rent is 812 euros")).to_have_count(1)
+        expect(items(visitor)).to_have_text(["report.pdf page 2The rent is 812 euros."])
+        expect(items(visitor).locator("q")).to_be_hidden()
+        chips(visitor).focus()
+        visitor.page.keyboard.press("Enter")
+        expect(items(visitor)).to_be_focused()
+        expect(items(visitor).locator("q")).to_be_visible()
+        visitor.shot("citations-document")
+        visitor.page.keyboard.press("Shift+Tab")
+        visitor.reload()
+
+
+@pytest.mark.parametrize("look", [{"dark": True}, {"phone": True}], ids=["dark", "phone"])
+def test_citations_have_no_accessibility_faults(ask: Callable[..., Visitor], look: dict[str, bool]) -> None:
+    visitor = ask(**look)
+    expect(chips(visitor)).to_have_count(3)
+    visitor.shot(f"citations-{'dark' if 'dark' in look else 'phone'}")
+    assert violations(visitor.page) == []
+
+
+def test_printed_list_has_the_addresses(ask: Callable[..., Visitor]) -> None:
+    visitor = ask()
+    visitor.page.emulate_media(media="print")
+    after = "link => getComputedStyle(link, '::after').content"
+    assert chips(visitor).nth(0).evaluate(after) == "none"
+    assert items(visitor).locator("a").nth(1).evaluate(after) == f'" ({RIVER})"'
+    visitor.page.emulate_media(media="screen")
+
+
+def test_links_exports_and_imports_have_the_sources(ask: Callable[..., Visitor], own: App, visit: Visit) -> None:
+    visitor = ask()
+    page = visitor.page
+    for form in ("Export as a page", "Export as Markdown"):
+        text = exported(visitor, form).read_text()
+        assert "[1]" in text or "\\[1\\]" in text
+        assert "Sources" in text
+        assert "<script>window" not in text
+    file = exported(visitor, "Export as JSON").read_bytes()
+    choose(visitor, "Share")
+    dialog = page.get_by_role("dialog", name="Share this chat")
+    dialog.get_by_role("button", name="Create link").click()
+    address = dialog.get_by_role("textbox", name="Link").input_value()
+    page.keyboard.press("Escape")
+
+    reader = visit(own.url, fresh=True)
+    reader.page.goto("about:blank")
+    reader.page.context.clear_cookies()
+    reader.page.goto(address)
+    marks = reader.page.locator("sup.mark a")
+    expect(marks).to_have_text(["[1]", "[2]", "[1]"])
+    expect(marks.first).to_have_attribute("href", RAIN)
+    expect(marks.first).to_have_attribute("rel", "noopener noreferrer")
+    expect(reader.page.locator(".sources li")).to_contain_text(["weather.example", EVIL])
+    assert violations(reader.page) == []
+    reader.shot("citations-link")
+    reader.page.get_by_role("button", name="Continue this chat").click()
+    expect(chips(reader)).to_have_text(["1", "2", "1"])
+
+    foot = page.locator("#chats-foot")
+    foot.locator("input").set_input_files({"name": "file.json", "mimeType": "application/json", "buffer": file})
+    expect(foot.get_by_role("status")).to_have_text("1 conversation was imported.")
+    before = page.url
+    page.locator("#chats li a").first.click()
+    expect(page).not_to_have_url(before)
+    expect(chips(visitor)).to_have_text(["1", "2", "1"])
+
+
+def test_model_cannot_make_numbers_of_its_own(own: App, visit: Visit, openai: Playing) -> None:
+    visitor = visit(own.url)
+    visitor.choose("gpt-6-luna")
+    openai.clear()
+    own_number = '<a class="citationchip of-1-0" href="https://evil.example">1</a>'
+    hidden = '<i class="&#99;itationchip of-1-0">2</i> <div class="citationlist"><ol><li value="1">x</li></ol></div>'
+    openai.play(responses.answer(f"Fake: {own_number} {hidden}"))
+    visitor.ask("hello")
+    expect(visitor.bubbles.first).to_contain_text("Fake")
+    expect(visitor.chat.locator(".citationchip, .citationlist")).to_have_count(0)
