@@ -4,6 +4,7 @@ A conversation is a `Record` that points at its newest `Entry`; an entry holds o
 before it. Retry, edit and undo are therefore branches: nothing is overwritten.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -24,6 +25,11 @@ def new_id() -> str:
 def now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
+
+
+def shift_of(clock: Callable[[], datetime]) -> float:
+    """Return the seconds by which the clock of a store is ahead of this process's own: 0 except in tests."""
+    return 0.0 if clock is now else (clock() - now()).total_seconds()
 
 
 PROGRAM = "program"

@@ -193,3 +193,5 @@ end
 return found
 """
 )
+
+TIME = Script("return string.format('%.6f', NOW)")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from agent.errors import HistoryError
@@ -28,6 +29,10 @@ class RedisReplicas:
     def id(self) -> str:
         """Implement `Replicas.id`."""
         return self._id
+
+    async def time(self) -> datetime:
+        """Implement `Replicas.time`."""
+        return datetime.fromtimestamp(float(await self._server.run(scripts.TIME)), UTC)
 
     async def beat(self) -> None:
         """Implement `Replicas.beat`."""

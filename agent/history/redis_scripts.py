@@ -23,8 +23,10 @@ ENDED_RUN_SECONDS = 24 * 3600
 """Seconds that the server keeps the events of an ended run if nobody removes them."""
 
 _PRELUDE = f"""
-local P, NOW, ENDED_RUN_SECONDS, at = ARGV[1], tonumber(ARGV[2]), {ENDED_RUN_SECONDS}, 2
+local P, ENDED_RUN_SECONDS, at = ARGV[1], {ENDED_RUN_SECONDS}, 2
 local call = redis.call
+local TIME = call('TIME')
+local NOW = TIME[1] + TIME[2] / 1000000 + tonumber(ARGV[2])
 local function take() at = at + 1; return ARGV[at] end
 local function key(kind, id) return P .. kind .. ':' .. id end
 local function live(expires) return not expires or expires == '' or tonumber(expires) > NOW end

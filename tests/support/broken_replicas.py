@@ -1,7 +1,7 @@
 """Redis stores with deliberately broken replicas, and the laws that find their faults."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from agent.history import HistoryStore, OwnRun, UnfinishedRun
@@ -72,6 +72,11 @@ class KeepsForTheDead(RedisReplicas):
         return conversation_id in self._seen
 
 
+class HasItsOwnClock(RedisReplicas):
+    async def time(self) -> datetime:
+        return await super().time() + timedelta(seconds=ord(self.id[0]))
+
+
 class ForgetsReservations(RedisReplicas):
     async def reserved(self) -> Mapping[str, int]:
         return {}
@@ -93,6 +98,7 @@ FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
     DeletesAnswered: ("replicas_know_what_must_not_be_deleted",),
     ForgetsReservations: ("reservations_are_seen_by_other_replicas",),
     KeepsForTheDead: ("replicas_know_what_must_not_be_deleted",),
+    HasItsOwnClock: ("replicas_share_one_clock",),
 }
 
 

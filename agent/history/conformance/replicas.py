@@ -179,6 +179,20 @@ async def reservations_are_seen_by_other_replicas(trial: Trial) -> None:
     same(dict(await third.reserved()), {}, "the bytes after one has stored them and the other is gone")
 
 
+@law("replicas", "retention")
+async def replicas_share_one_clock(trial: Trial) -> None:
+    """`time` is the same for all replicas, and what expires then has expired for all."""
+    (store, one), (other_store, other) = [await _joined(trial) for _ in range(2)]
+    record, _ = await started(store)
+    times = [await replicas.time() for replicas in (one, other) * 4]
+    same(times, sorted(times), "the times, one after the other")
+    end = await other.time()
+    await other_store.retention.set_expiry(record, end)
+    with refused(NotFound, "what has expired by the clock of another replica"):
+        await store.get(record.id, owner=ALICE)
+    same([found.id for found in await store.retention.expiring(await one.time())], [record.id], "what has expired")
+
+
 async def _stops(replicas: Replicas) -> list[str]:
     return [one.run.run_id for one in await replicas.own_runs() if one.is_stopped]
 

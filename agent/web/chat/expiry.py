@@ -89,26 +89,35 @@ class ExpiredConversations:
 
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
-        time, deleted = at or now(), 0
+        by, deleted = at or await time_of(self._store), 0
         if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
-            time -= timedelta(seconds=UNDO_SECONDS)
-        skipped = {id_ for id_, retry_at in self._failed.items() if time < retry_at}
-        while not deleted and (records := await self._store.retention.expiring(time, limit=limit, skip=skipped)):
+            by -= timedelta(seconds=UNDO_SECONDS)
+        skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}
+        while not deleted and (records := await self._store.retention.expiring(by, limit=limit, skip=skipped)):
             for record in records:
                 skipped.add(record.id)
-                deleted += await self._delete(record, time)
+                deleted += await self._delete(record, by)
         return deleted
 
-    async def _delete(self, record: Record, time: datetime) -> bool:
+    async def _delete(self, record: Record, at: datetime) -> bool:
         try:
             deleted = await delete_unanswered(self._store, self._media, record, self._is_busy)
         except HistoryError as error:
             if record.id not in self._failed:
                 log.warning("an expired conversation could not be deleted; this is tried again: %s", error)
-            self._failed[record.id] = time + RETRY
+            self._failed[record.id] = at + RETRY
             return False
         self._failed.pop(record.id, None)
         return deleted
+
+
+async def time_of(store: HistoryStore) -> datetime:
+    """Return the time by the clock that all processes of a store share. Raises `HistoryError`.
+
+    Without replicas, all processes are on one machine.
+    """
+    replicas = replicas_of(store)
+    return now() if replicas is None else await replicas.time()
 
 
 async def is_answered(store: HistoryStore, conversation: str, is_busy: IsBusy) -> bool:
