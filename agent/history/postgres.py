@@ -118,7 +118,7 @@ class PostgresStore:
         self.replicas: Replicas = (replicas := PostgresReplicas(database))
         self.runs: RunStore = PostgresRuns(database, replicas)
         self.links: LinkStore = PostgresLinks(database)
-        self.retention: RetentionStore = PostgresRetention(database)
+        self.retention: RetentionStore = PostgresRetention(database, replicas)
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], datetime] = now) -> Self:

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
-from agent.history.postgres_database import LIVE, NOW, PostgresDatabase, fetch
+from agent.history.postgres_database import LIVE, NOW, PostgresDatabase, Value, fetch
 from agent.history.postgres_text import escape, unescape
 from agent.history.records import new_id
 from agent.history.replicas import (
@@ -79,7 +79,7 @@ WHERE conversation_id = %(id)s AND owner = %(owner)s AND ended_at IS NULL AND {L
 """
 _IS_ANSWERING = f"""
 SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE conversation_id = %(id)s AND ended_at IS NULL
+WHERE conversation_id = ANY(%(ids)s::text[]) AND ended_at IS NULL
     AND ({LIVE} OR (runs.replica <> %(replica)s AND NOT ({_IS_LOST}))) LIMIT 1
 """
 _ANSWERED = f"""
@@ -174,9 +174,7 @@ class PostgresReplicas:
 
     async def is_answering(self, conversation_id: str) -> bool:
         """Implement `Replicas.is_answering`."""
-        is_steady = self._steadiness.is_steady
-        values = {"id": escape(conversation_id), "replica": self._id, "is_steady": is_steady}
-        return bool(await self._database.rows(_IS_ANSWERING, **values))
+        return bool(await self._database.rows(_IS_ANSWERING, **self._answering([conversation_id])))
 
     async def unfinished_conversations(self, owner: str) -> Sequence[str]:
         """Implement `Replicas.unfinished_conversations`."""
@@ -202,6 +200,21 @@ class PostgresReplicas:
     async def reserved(self) -> Mapping[str, int]:
         """Implement `Replicas.reserved`."""
         return sum_of_sizes(await self._database.texts(_RESERVED, replica=self._id))
+
+    async def is_in_use(self, connection: AsyncConnection, owner: str, conversation_ids: Sequence[str]) -> bool:
+        """Return True if a run would lose one of these conversations, or another replica stores a message of the owner.
+
+        Call it in a transaction that has locked the conversations.
+        """
+        if await fetch(connection, _IS_ANSWERING, {**self._answering(conversation_ids), "shift": self._database.shift}):
+            return True
+        reserved = await fetch(connection, _RESERVED, {"replica": self._id})
+        return owner in sum_of_sizes(row[0] for row in reserved)
+
+    def _answering(self, conversation_ids: Sequence[str]) -> dict[str, Value]:
+        """Return the values of `_IS_ANSWERING`."""
+        ids = [escape(id_) for id_ in conversation_ids]
+        return {"ids": ids, "replica": self._id, "is_steady": self._steadiness.is_steady}
 
     async def _is_connected(self) -> bool:
         """Return True if the connection for the lock still works."""

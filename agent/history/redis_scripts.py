@@ -299,28 +299,6 @@ if pinned == '0' then call('ZREM', key('pinned', owner), id) end
 return call('HMGET', conversation, 'record', 'title', 'pinned')
 """)
 
-DELETE = Script("""
-local id, owner, revision = take(), take(), take()
-local conversation = key('conversation', id)
-local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'size')
-if old[1] ~= owner then return 0 end
-if revision == '' and not live(old[2]) then return 0 end
-if revision ~= '' and (revision ~= old[3] or take() ~= old[2]) then return 0 end
-for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
-for _, digest in ipairs(call('HKEYS', key('shared', id))) do forget_link(id, digest) end
-call('UNLINK', conversation, key('entries', id), key('links', id), key('texts', id), key('order', id), key('runs', id))
-call('ZREM', key('list', owner), id)
-call('ZREM', key('pinned', owner), id)
-call('ZREM', key('ends', owner), id)
-call('ZREM', P .. 'expiring', id)
-call('HINCRBY', P .. 'sizes', owner, -tonumber(old[4]))
-if call('EXISTS', key('list', owner)) == 0 then
-    call('ZREM', P .. 'owners', owner)
-    call('HDEL', P .. 'sizes', owner)
-end
-return 1
-""")
-
 EVENTS = Script("""
 local run, owner, after = take(), take(), tonumber(take())
 local id = call('HGET', key('run', run), 'conversation')
