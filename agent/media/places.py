@@ -5,7 +5,6 @@ Every call blocks. Threads can share a place, but only one at a time changes the
 
 import os
 import re
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -55,10 +54,6 @@ class Place(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file, and its folder if it is empty then. A missing file is ignored."""
-        ...
-
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all that is in it. A missing folder is ignored."""
         ...
 
     def files(self, folder: str) -> list[FileInfo]:
@@ -124,11 +119,6 @@ class LocalFolder:
         path = self._folder / name
         path.unlink(missing_ok=True)
         self._remove_if_empty(path.parent)
-
-    def remove_folder(self, folder: str) -> None:
-        """Implement `Place.remove_folder`."""
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._folder / folder)
 
     def files(self, folder: str) -> list[FileInfo]:
         """Implement `Place.files`."""
@@ -231,11 +221,6 @@ class RemoteFolder:
         """Implement `Place.remove`. Empty folders stay; an object store has none."""
         with suppress(FileNotFoundError), _os_errors():
             self._fs.rm_file(self._path(name))
-
-    def remove_folder(self, folder: str) -> None:
-        """Implement `Place.remove_folder`."""
-        with suppress(FileNotFoundError), _os_errors():
-            self._fs.rm(self._path(folder), recursive=True)
 
     def files(self, folder: str) -> list[FileInfo]:
         """Implement `Place.files`."""
