@@ -115,6 +115,17 @@ class RetentionStore(Protocol):
         """
         ...
 
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Remove all conversations of an owner, unless one was used meanwhile, and return whether they were removed.
+
+        `records` are all that the owner had. The check and the removal are one step, so that nothing is lost that the
+        owner stores in between. It returns False and removes nothing if `erase` would keep one of them, if the owner
+        has another conversation now or none, if one has a run that would lose it (see `Replicas.is_answering`; without
+        replicas, a run without an end in a conversation that has not expired), or if another replica has reserved room
+        for the owner (see `Replicas.reserve`).
+        """
+        ...
+
     async def wipe(self) -> None:
         """Remove what deletions have left in the storage, now. A store does this by itself, soon after them."""
         ...

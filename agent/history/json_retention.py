@@ -8,7 +8,7 @@ from functools import partial
 from agent.history.codec import dump_record, load_undamaged
 from agent.history.json_conversation import State, read_entries
 from agent.history.json_folder import JsonFolder
-from agent.history.records import Record
+from agent.history.records import Record, versions_of
 
 BATCH = 200
 """Records that `add_expiry` reads or writes at once."""
@@ -60,6 +60,10 @@ class JsonRetention:
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
         return await self._folder.write(partial(_erase, self._folder, record))
+
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`. A process that is killed meanwhile can leave some of them whole."""
+        return await self._folder.write(partial(_erase_unused, self._folder, owner, records))
 
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`. A deleted file leaves nothing that can be read."""
@@ -138,3 +142,17 @@ def _erase(folder: JsonFolder, record: Record) -> bool:
         return False
     folder.remove(found[0])
     return True
+
+
+def _erase_unused(folder: JsonFolder, owner: str, records: Sequence[Record]) -> bool:
+    states, at = folder.states(owner), folder.clock()
+    found = {(state.owner, state.id, state.revision, state.expires_at) for state in states}
+    if not states or found != versions_of(records) or any(_is_answered(state, at) for state in states):
+        return False
+    for state in states:
+        folder.remove(state)
+    return True
+
+
+def _is_answered(state: State, at: datetime) -> bool:
+    return state.is_live(at) and any(run.ended_at is None for run in state.runs.values())

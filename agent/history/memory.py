@@ -10,7 +10,7 @@ from agent.history.codec import dump_entries, dump_record, load_entries, next_re
 from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.links import Link
 from agent.history.memory_links import MemoryLinks
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now, versions_of
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 
@@ -285,8 +285,21 @@ class MemoryRetention:
         self._data.delete(record.id)
         return True
 
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`."""
+        mine = [record for record in self._records(owner) if record.owner == owner]
+        if not mine or versions_of(mine) != versions_of(records) or any(map(self._is_answered, mine)):
+            return False
+        for record in mine:
+            self._data.delete(record.id)
+        return True
+
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`. Nothing is left."""
+
+    def _is_answered(self, record: Record) -> bool:
+        runs = (run for run in self._data.runs.values() if run.conversation_id == record.id)
+        return not self._data.is_expired(record) and any(run.ended_at is None for run in runs)
 
     def _records(self, owners: str) -> Iterator[Record]:
         return (one.record for one in self._data.conversations.values() if one.record.owner.startswith(owners))

@@ -12,7 +12,7 @@ from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore
 from agent.history.postgres_address import PostgresAddress
-from agent.history.postgres_database import PostgresDatabase, Value, fetch
+from agent.history.postgres_database import LIVE, PostgresDatabase, Value, fetch
 from agent.history.postgres_links import PostgresLinks
 from agent.history.postgres_replicas import PostgresReplicas
 from agent.history.postgres_retention import PostgresRetention
@@ -23,19 +23,18 @@ from agent.history.replicas import Replicas
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 
-_LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
 _RECORD = "coalesce(exact, record::text), title, pinned"
-_GET = f"SELECT {_RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {_LIVE}"
+_GET = f"SELECT {_RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE}"
 _LIST = f"""
 SELECT {_RECORD} FROM conversations
-WHERE owner = %(owner)s AND {_LIVE} {{pinned}} ORDER BY place DESC LIMIT %(limit)s OFFSET %(offset)s
+WHERE owner = %(owner)s AND {LIVE} {{pinned}} ORDER BY place DESC LIMIT %(limit)s OFFSET %(offset)s
 """
 _PINNED = {None: "", True: "AND pinned", False: "AND NOT pinned"}
 RECENT = 300
 """The conversations in which a search looks first. For a common word, they have enough hits."""
 _RECENT_HITS = f"""
 SELECT id, place, entry_id FROM (
-    SELECT * FROM conversations WHERE owner = %(owner)s AND {_LIVE} ORDER BY place DESC LIMIT {RECENT}
+    SELECT * FROM conversations WHERE owner = %(owner)s AND {LIVE} ORDER BY place DESC LIMIT {RECENT}
 ) AS recent LEFT JOIN LATERAL (
     SELECT entry_id FROM entry_texts WHERE conversation_id = recent.id AND {{in_text}} ORDER BY number DESC LIMIT 1
 ) AS found ON TRUE WHERE entry_id IS NOT NULL OR {{in_title}}
@@ -45,7 +44,7 @@ SELECT id, place, entry_id FROM conversations LEFT JOIN (
     SELECT DISTINCT ON (conversation_id) conversation_id, entry_id FROM entry_texts
     WHERE owner = %(owner)s AND {{in_text}} ORDER BY conversation_id, number DESC
 ) AS found ON conversation_id = id
-WHERE owner = %(owner)s AND {_LIVE} AND (entry_id IS NOT NULL OR {{in_title}})
+WHERE owner = %(owner)s AND {LIVE} AND (entry_id IS NOT NULL OR {{in_title}})
 """
 # The hits are chosen before the records are read, because turning a record to text costs more than finding it.
 _SEARCH = f"""
@@ -57,9 +56,9 @@ _LABEL = f"""
 UPDATE conversations SET pinned = coalesce(%(pinned)s::boolean, pinned),
     title = CASE WHEN {{kept}} THEN title ELSE %(title)s END,
     folded_title = CASE WHEN {{kept}} THEN folded_title ELSE %(folded)s END
-WHERE id = %(id)s AND owner = %(owner)s AND {_LIVE} RETURNING {_RECORD}
+WHERE id = %(id)s AND owner = %(owner)s AND {LIVE} RETURNING {_RECORD}
 """.format(kept="(%(title)s::text IS NULL OR title <> coalesce(%(instead_of)s, title))")
-_DELETE = f"DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {_LIVE} RETURNING 1"
+_DELETE = f"DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE} RETURNING 1"
 _ENTRIES = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = %(id)s AND owner = %(owner)s ORDER BY number
@@ -67,7 +66,7 @@ WHERE conversation_id = %(id)s AND owner = %(owner)s ORDER BY number
 _CHAIN = f"""
 WITH RECURSIVE chain AS (
     SELECT entries.id, parent_id, 1 AS depth FROM conversations JOIN entries ON conversation_id = conversations.id
-    WHERE conversations.id = %(id)s AND owner = %(owner)s AND {_LIVE} AND entries.id = %(head_id)s
+    WHERE conversations.id = %(id)s AND owner = %(owner)s AND {LIVE} AND entries.id = %(head_id)s
     UNION ALL
     SELECT entries.id, entries.parent_id, depth + 1 FROM chain
     JOIN entries ON conversation_id = %(id)s AND entries.id = chain.parent_id
@@ -76,7 +75,7 @@ WITH RECURSIVE chain AS (
 SELECT entry FROM chain JOIN entries ON conversation_id = %(id)s AND entries.id = chain.id ORDER BY depth DESC
 """
 _LOCK = f"""
-SELECT owner = %(owner)s AND {_LIVE}, revision, title, pinned,
+SELECT owner = %(owner)s AND {LIVE}, revision, title, pinned,
     ARRAY(SELECT entries.id FROM entries WHERE conversation_id = %(id)s AND entries.id = ANY(%(ids)s::text[]))
 FROM conversations WHERE id = %(id)s FOR UPDATE
 """
@@ -119,7 +118,7 @@ class PostgresStore:
         self.replicas: Replicas = (replicas := PostgresReplicas(database))
         self.runs: RunStore = PostgresRuns(database, replicas)
         self.links: LinkStore = PostgresLinks(database)
-        self.retention: RetentionStore = PostgresRetention(database)
+        self.retention: RetentionStore = PostgresRetention(database, replicas)
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], datetime] = now) -> Self:
@@ -137,7 +136,7 @@ class PostgresStore:
         saved, text = next_revision(record, self._database.clock())
         _check_order(record, entries)
         return await self._database.write(
-            partial(_save, _Saving(saved, text, entries, texts, events, self.replicas.id))
+            partial(_save, _Saving(saved, text, entries, texts, events, self.replicas.id, self._database.shift))
         )
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
@@ -231,7 +230,10 @@ class PostgresStore:
 
 @dataclass(frozen=True, slots=True)
 class _Saving:
-    """The values of one save: the record with its new revision, its JSON, the entries with theirs, and who saves."""
+    """The values of one save: the record with its new revision, its JSON, the entries with theirs, and who saves.
+
+    `shift` is the parameter of `NOW`.
+    """
 
     record: Record
     text: str
@@ -239,6 +241,7 @@ class _Saving:
     texts: Sequence[str]
     events: RunEvents | None
     replica: str
+    shift: float
 
     @property
     def needed(self) -> set[str]:
@@ -291,7 +294,7 @@ async def _save(saving: _Saving, connection: AsyncConnection) -> Record:
     record = saving.record
     key: dict[str, Value] = {"id": escape(record.id), "owner": escape(record.owner)}
     ids = [escape(id_) for id_ in {*saving.needed, *(entry.id for entry in saving.entries)}]
-    lock: dict[str, Value] = {**key, "ids": ids, "now": record.updated_at.timestamp()}
+    lock: dict[str, Value] = {**key, "ids": ids, "shift": saving.shift}
     stored = _check(await fetch(connection, _LOCK, lock), record.revision - 1)
     known = {unescape(id_) for id_ in stored[4]} if stored else set[str]()
     if not known.isdisjoint(entry.id for entry in saving.entries):
@@ -307,7 +310,7 @@ async def _save(saving: _Saving, connection: AsyncConnection) -> Record:
     if saving.entries:
         await fetch(connection, _PUT_ENTRIES, {**key, **saving.rows()})
     if saving.events is not None:
-        await put_events(connection, saving.events, record.updated_at, saving.replica, saved=True)
+        await put_events(connection, saving.events, saving.replica, saving.shift, saved=True)
     return record
 
 

@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from agent.errors import HistoryError
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_schema import migrate
+from agent.history.records import shift_of
 from agent.history.uninterrupted import UninterruptedWork
 
 T = TypeVar("T")
@@ -31,6 +32,11 @@ POOL_SECONDS = 5.0
 OPERATION_SECONDS = 30.0
 FAILURE_SECONDS = 1.0
 """Seconds for which a failed contact counts, so that many calls do not storm a server that is away."""
+
+NOW = "(extract(epoch FROM statement_timestamp())::float8 + %(shift)s::float8)"
+"""SQL for the current Unix time by the server's clock, because those of several processes differ."""
+LIVE = f"(expires_at IS NULL OR expires_at > {NOW})"
+"""The condition for a conversation that has not expired."""
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +67,18 @@ class PostgresDatabase:
         self._operations = UninterruptedWork()
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    @property
+    def shift(self) -> float:
+        """The parameter of `NOW`, see `shift_of`."""
+        return shift_of(self.clock)
+
     def begin_contact(self) -> None:
         """Begin to connect, without waiting. A failure is logged, and the next call tries again."""
         self._contact = self._start(self._connect())
 
     async def rows(self, sql: str, **values: Value) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement, which is its own transaction. `%(now)s` is the current time."""
-        return await self._run(lambda connection: fetch(connection, sql, self._with_now(values)), wait=False)
+        """Return the rows of a statement, which is its own transaction. It can contain `NOW`."""
+        return await self._run(lambda connection: fetch(connection, sql, self._with_shift(values)), wait=False)
 
     async def texts(self, sql: str, **values: Value) -> list[str]:
         """Return the first column of a query."""
@@ -84,7 +95,7 @@ class PostgresDatabase:
 
     async def change(self, sql: str, **values: Value) -> list[tuple[Any, ...]]:
         """Run one statement that writes, and return its rows, like `write`."""
-        return await self._run(lambda connection: fetch(connection, sql, self._with_now(values)))
+        return await self._run(lambda connection: fetch(connection, sql, self._with_shift(values)))
 
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
         """Return what `load` makes of stored texts. An error names the database."""
@@ -112,8 +123,8 @@ class PostgresDatabase:
 
     # Helpers
 
-    def _with_now(self, values: dict[str, Value]) -> dict[str, Value]:
-        return {"now": self.clock().timestamp(), **values}
+    def _with_shift(self, values: dict[str, Value]) -> dict[str, Value]:
+        return {"shift": self.shift, **values}
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run `work` in a task that `aclose` waits for."""

@@ -8,23 +8,22 @@ from psycopg import AsyncConnection
 
 from agent.errors import Conflict, NotFound
 from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
-from agent.history.postgres_database import PostgresDatabase, Value, fetch
+from agent.history.postgres_database import LIVE, NOW, PostgresDatabase, Value, fetch
 from agent.history.postgres_text import escape
 from agent.history.records import NO_CONVERSATION
 
-_LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
-_LIVE_LINK = f"{_LIVE} AND (ends_at IS NULL OR ends_at > %(now)s)"
+_LIVE_LINK = f"{LIVE} AND (ends_at IS NULL OR ends_at > {NOW})"
 # The lock keeps the conversation until the link is stored, and lets one link after the other be counted and stored. The
 # next statement must be another one: a statement does not see what was committed while it waited for its own lock.
 _LOCK = f"""
-SELECT 1 FROM conversations WHERE id = %(conversation)s AND owner = %(owner)s AND {_LIVE} FOR NO KEY UPDATE
+SELECT 1 FROM conversations WHERE id = %(conversation)s AND owner = %(owner)s AND {LIVE} FOR NO KEY UPDATE
 """
-_PUT = """
+_PUT = f"""
 WITH expired AS (
-    DELETE FROM links WHERE conversation_id = %(conversation)s AND ends_at <= %(now)s AND digest <> %(digest)s
+    DELETE FROM links WHERE conversation_id = %(conversation)s AND ends_at <= {NOW} AND digest <> %(digest)s
 ), counted AS (
     SELECT count(*) >= %(most)s::int AS is_full FROM links
-    WHERE conversation_id = %(conversation)s AND (ends_at IS NULL OR ends_at > %(now)s)
+    WHERE conversation_id = %(conversation)s AND (ends_at IS NULL OR ends_at > {NOW})
 ), stored AS (
     INSERT INTO links (digest, conversation_id, ends_at, link)
     SELECT %(digest)s, %(conversation)s, %(ends_at)s, %(link)s FROM counted WHERE is_full IS NOT TRUE
@@ -35,7 +34,7 @@ SELECT is_full IS TRUE, EXISTS (SELECT FROM stored) FROM counted
 _GET = f"SELECT link FROM links JOIN conversations ON id = conversation_id WHERE digest = %(digest)s AND {_LIVE_LINK}"
 _OF = f"""
 SELECT link FROM conversations LEFT JOIN links ON conversation_id = id
-WHERE id = %(conversation)s AND owner = %(owner)s AND {_LIVE}
+WHERE id = %(conversation)s AND owner = %(owner)s AND {LIVE}
 """
 _REMOVE = f"""
 DELETE FROM links USING conversations
@@ -58,7 +57,7 @@ class PostgresLinks:
             "ends_at": link.expires_at.timestamp() if link.expires_at else None,
             "link": dump_link(link),
             "most": most,
-            "now": self._database.clock().timestamp(),
+            "shift": self._database.shift,
         }
         is_full, is_stored = await self._database.write(partial(_put, values))
         if is_full and most is not None:

@@ -8,12 +8,13 @@ for what the lock cannot show: a connection that breaks for a moment, a stopped 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
 
-from agent.history.postgres_database import PostgresDatabase, fetch
+from agent.history.postgres_database import LIVE, NOW, PostgresDatabase, Value, fetch
 from agent.history.postgres_text import escape, unescape
 from agent.history.records import new_id
 from agent.history.replicas import (
@@ -47,7 +48,6 @@ EXISTS (
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 )
 """
-_LIVE = "(expires_at IS NULL OR expires_at > %(now)s)"
 # A sign of life from the future is one from before the clock was set back.
 _IS_ALIVE = f"""
 abs(extract(epoch FROM clock_timestamp() - seen_at)) < {SILENT_SECONDS}
@@ -66,7 +66,7 @@ ended_at IS NULL AND runs.replica <> %(replica)s AND NOT EXISTS (
 """
 _LOST = f"""
 SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE {_IS_LOST} AND {_LIVE} ORDER BY runs.number LIMIT %(limit)s
+WHERE {_IS_LOST} AND {LIVE} ORDER BY runs.number LIMIT %(limit)s
 """
 # A run that another replica is just taking is skipped.
 _TAKE = f"""
@@ -75,31 +75,31 @@ WHERE id = (SELECT id FROM runs WHERE id = %(id)s AND {_IS_LOST} FOR UPDATE SKIP
 """
 _UNFINISHED = f"""
 SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE conversation_id = %(id)s AND owner = %(owner)s AND ended_at IS NULL AND {_LIVE} ORDER BY runs.number DESC LIMIT 1
+WHERE conversation_id = %(id)s AND owner = %(owner)s AND ended_at IS NULL AND {LIVE} ORDER BY runs.number DESC LIMIT 1
 """
 _IS_ANSWERING = f"""
 SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE conversation_id = %(id)s AND ended_at IS NULL
-    AND ({_LIVE} OR (runs.replica <> %(replica)s AND NOT ({_IS_LOST}))) LIMIT 1
+WHERE conversation_id = ANY(%(ids)s::text[]) AND ended_at IS NULL
+    AND ({LIVE} OR (runs.replica <> %(replica)s AND NOT ({_IS_LOST}))) LIMIT 1
 """
 _ANSWERED = f"""
 SELECT DISTINCT conversation_id FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE ended_at IS NULL AND owner = %(owner)s AND {_LIVE}
+WHERE ended_at IS NULL AND owner = %(owner)s AND {LIVE}
 """
 _REQUEST_STOP = f"""
 UPDATE runs SET is_stopped = TRUE FROM conversations
-WHERE runs.id = %(id)s AND ended_at IS NULL AND conversations.id = conversation_id AND owner = %(owner)s AND {_LIVE}
+WHERE runs.id = %(id)s AND ended_at IS NULL AND conversations.id = conversation_id AND owner = %(owner)s AND {LIVE}
 RETURNING 1
 """
 _WATCH = f"""
 UPDATE runs SET watched_at = clock_timestamp() FROM conversations
-WHERE runs.id = %(id)s AND ended_at IS NULL AND conversations.id = conversation_id AND owner = %(owner)s AND {_LIVE}
+WHERE runs.id = %(id)s AND ended_at IS NULL AND conversations.id = conversation_id AND owner = %(owner)s AND {LIVE}
 """
 _OWN = f"""
 SELECT runs.id, conversation_id, owner, saved, is_stopped,
     coalesce(watched_at > clock_timestamp() - interval '{WATCHED_SECONDS} s', FALSE)
 FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE ended_at IS NULL AND replica = %(replica)s AND {_LIVE} ORDER BY runs.number
+WHERE ended_at IS NULL AND replica = %(replica)s AND {LIVE} ORDER BY runs.number
 """
 _RESERVE = "UPDATE replicas SET reserved = %(reserved)s WHERE id = %(replica)s"
 _RESERVED = f"SELECT reserved FROM replicas WHERE reserved <> '' AND id <> %(replica)s AND {_IS_ALIVE}"
@@ -122,6 +122,11 @@ class PostgresReplicas:
     def id(self) -> str:
         """Implement `Replicas.id`."""
         return self._id
+
+    async def time(self) -> datetime:
+        """Implement `Replicas.time`."""
+        ((at,),) = await self._database.rows(f"SELECT {NOW}")
+        return datetime.fromtimestamp(at, UTC)
 
     async def beat(self) -> None:
         """Implement `Replicas.beat`. A broken connection is replaced, and the lock with it."""
@@ -169,9 +174,7 @@ class PostgresReplicas:
 
     async def is_answering(self, conversation_id: str) -> bool:
         """Implement `Replicas.is_answering`."""
-        is_steady = self._steadiness.is_steady
-        values = {"id": escape(conversation_id), "replica": self._id, "is_steady": is_steady}
-        return bool(await self._database.rows(_IS_ANSWERING, **values))
+        return bool(await self._database.rows(_IS_ANSWERING, **self._answering([conversation_id])))
 
     async def unfinished_conversations(self, owner: str) -> Sequence[str]:
         """Implement `Replicas.unfinished_conversations`."""
@@ -197,6 +200,21 @@ class PostgresReplicas:
     async def reserved(self) -> Mapping[str, int]:
         """Implement `Replicas.reserved`."""
         return sum_of_sizes(await self._database.texts(_RESERVED, replica=self._id))
+
+    async def is_in_use(self, connection: AsyncConnection, owner: str, conversation_ids: Sequence[str]) -> bool:
+        """Return True if a run would lose one of these conversations, or another replica stores a message of the owner.
+
+        Call it in a transaction that has locked the conversations.
+        """
+        if await fetch(connection, _IS_ANSWERING, {**self._answering(conversation_ids), "shift": self._database.shift}):
+            return True
+        reserved = await fetch(connection, _RESERVED, {"replica": self._id})
+        return owner in sum_of_sizes(row[0] for row in reserved)
+
+    def _answering(self, conversation_ids: Sequence[str]) -> dict[str, Value]:
+        """Return the values of `_IS_ANSWERING`."""
+        ids = [escape(id_) for id_ in conversation_ids]
+        return {"ids": ids, "replica": self._id, "is_steady": self._steadiness.is_steady}
 
     async def _is_connected(self) -> bool:
         """Return True if the connection for the lock still works."""

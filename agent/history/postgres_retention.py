@@ -3,12 +3,16 @@
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from psycopg import AsyncConnection
+
 from agent.history.codec import dump_record, load_undamaged
-from agent.history.postgres_database import PostgresDatabase
+from agent.history.postgres_database import PostgresDatabase, fetch
+from agent.history.postgres_replicas import PostgresReplicas
 from agent.history.postgres_text import as_jsonb, escape, unescape
-from agent.history.records import Record
+from agent.history.records import Record, versions_of
 
 PAGE = 500
 """Records that `add_expiry` reads at once."""
@@ -50,6 +54,8 @@ _ERASE = """
 DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND revision = %(revision)s
     AND expires_at IS NOT DISTINCT FROM %(ends)s::float8 RETURNING 1
 """
+_LOCK_OWNED = "SELECT id, revision, expires_at FROM conversations WHERE owner = %(owner)s ORDER BY id FOR UPDATE"
+_ERASE_LOCKED = "DELETE FROM conversations WHERE id = ANY(%(ids)s::text[])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class PostgresRetention:
     """The `RetentionStore` of a PostgreSQL history."""
 
     _database: PostgresDatabase
+    _replicas: PostgresReplicas
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -112,6 +119,10 @@ class PostgresRetention:
         ends = record.expires_at.timestamp() if record.expires_at else None
         return bool(await self._database.change(_ERASE, **values, revision=record.revision, ends=ends))
 
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`."""
+        return await self._database.write(partial(_erase_unused, self._replicas, owner, records))
+
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`. The server's autovacuum removes deleted rows."""
 
@@ -129,6 +140,19 @@ class PostgresRetention:
             sizes=[len(text.encode()) for text in texts],
         )
         return len(rows)
+
+
+async def _erase_unused(
+    replicas: PostgresReplicas, owner: str, records: Sequence[Record], connection: AsyncConnection
+) -> bool:
+    """Erase what was locked before it was compared: only a new conversation of the owner can be stored meanwhile."""
+    stored = await fetch(connection, _LOCK_OWNED, {"owner": escape(owner)})
+    ids = [unescape(row[0]) for row in stored]
+    is_same = {(owner, unescape(row[0]), row[1], row[2]) for row in stored} == versions_of(records)
+    if not ids or not is_same or await replicas.is_in_use(connection, owner, ids):
+        return False
+    await fetch(connection, _ERASE_LOCKED, {"ids": [escape(id_) for id_ in ids]})
+    return True
 
 
 def _record(row: tuple[Any, ...]) -> Record:

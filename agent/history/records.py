@@ -4,6 +4,7 @@ A conversation is a `Record` that points at its newest `Entry`; an entry holds o
 before it. Retry, edit and undo are therefore branches: nothing is overwritten.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -24,6 +25,11 @@ def new_id() -> str:
 def now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
+
+
+def shift_of(clock: Callable[[], datetime]) -> float:
+    """Return the seconds by which the clock of a store is ahead of this process's own: 0 except in tests."""
+    return 0.0 if clock is now else (clock() - now()).total_seconds()
 
 
 PROGRAM = "program"
@@ -134,3 +140,9 @@ class Record:
             output_tokens=self.output_tokens + (timings.output_tokens if timings else 0),
             cost=self.cost + (entry.note.cost or 0.0),
         )
+
+
+def versions_of(records: Iterable[Record]) -> set[tuple[str, str, int, float | None]]:
+    """Return the owner, id, revision and end of each record. They differ after a save, and after a new expiry."""
+    ends = ((record, record.expires_at.timestamp() if record.expires_at else None) for record in records)
+    return {(record.owner, record.id, record.revision, end) for record, end in ends}

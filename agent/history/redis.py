@@ -16,6 +16,7 @@ from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, 
 from agent.history.redis_links import RedisLinks
 from agent.history.redis_replicas import RedisReplicas
 from agent.history.redis_retention import RedisRetention, labelled
+from agent.history.redis_retention_scripts import DELETE
 from agent.history.redis_runs import RedisRuns, event_arguments
 from agent.history.redis_server import Argument, RedisServer
 from agent.history.replicas import Replicas
@@ -37,7 +38,7 @@ class RedisStore:
         self.replicas: Replicas = (replicas := RedisReplicas(self.server))
         self.runs: RunStore = RedisRuns(self.server, replicas)
         self.links: LinkStore = RedisLinks(self.server)
-        self.retention: RetentionStore = RedisRetention(self.server)
+        self.retention: RetentionStore = RedisRetention(self.server, replicas)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
@@ -120,7 +121,7 @@ class RedisStore:
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
-        if not await self.server.run(scripts.DELETE, conversation_id, owner, "", again=False):
+        if not await self.server.run(DELETE, conversation_id, owner, "", again=False):
             raise NotFound(NO_CONVERSATION)
 
     async def find_weaknesses(self) -> Sequence[tuple[str, str]]:

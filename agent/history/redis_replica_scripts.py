@@ -5,6 +5,7 @@ Times are the server's own, in seconds. A run's hash has its `replica`, `stopped
 when a page that another replica serves last `watched` it.
 """
 
+from agent.history.redis_retention_scripts import FORGET_CONVERSATION
 from agent.history.redis_scripts import Script
 from agent.history.replicas import SILENT_SECONDS, STEADY_GAP_SECONDS, WATCHED_SECONDS
 
@@ -26,6 +27,24 @@ end
 local function is_lost(run, replica, is_steady)
     local one = call('HMGET', key('run', run), 'conversation', 'ended', 'replica')
     return one[1] and not one[2] and is_gone(one[3] or '', replica, is_steady)
+end
+local function is_answering(id, replica, is_steady)
+    local is_live = live(call('HGET', key('conversation', id), 'expires'))
+    for _, run in ipairs(call('SMEMBERS', key('runs', id))) do
+        if call('ZSCORE', P .. 'unfinished', run) then
+            local of = call('HGET', key('run', run), 'replica') or ''
+            if is_live or (of ~= replica and not is_lost(run, replica, is_steady)) then return true end
+        end
+    end
+    return false
+end
+local function reserved_elsewhere(mine)
+    local all, found = call('HGETALL', P .. 'reserved'), {{}}
+    for number = 1, #all, 2 do
+        local silent = all[number] ~= mine and silence(all[number])
+        if silent and silent < {SILENT_SECONDS} then found[#found + 1] = all[number + 1] end
+    end
+    return found
 end
 """
 
@@ -112,14 +131,7 @@ IS_ANSWERING = Script(
     _LOST
     + """
 local id, replica, is_steady = take(), take(), take()
-local is_live = live(call('HGET', key('conversation', id), 'expires'))
-for _, run in ipairs(call('SMEMBERS', key('runs', id))) do
-    if call('ZSCORE', P .. 'unfinished', run) then
-        local of = call('HGET', key('run', run), 'replica') or ''
-        if is_live or (of ~= replica and not is_lost(run, replica, is_steady)) then return 1 end
-    end
-end
-return 0
+return is_answering(id, replica, is_steady) and 1 or 0
 """
 )
 
@@ -183,13 +195,32 @@ return call('HSET', P .. 'reserved', replica, sizes)
 
 RESERVED = Script(
     _LOST
-    + f"""
-local mine, found = take(), {{}}
-local all = call('HGETALL', P .. 'reserved')
-for number = 1, #all, 2 do
-    local silent = all[number] ~= mine and silence(all[number])
-    if silent and silent < {SILENT_SECONDS} then found[#found + 1] = all[number + 1] end
-end
-return found
+    + """
+return reserved_elsewhere(take())
 """
 )
+
+ERASE_UNUSED = Script(
+    _LOST
+    + FORGET_CONVERSATION
+    + """
+local owner, replica, is_steady, count, ids = take(), take(), take(), tonumber(take()), {}
+for number = 1, count do
+    local of, id, revision, expires = take(), take(), take(), take()
+    local one = call('HMGET', key('conversation', id), 'owner', 'revision', 'expires')
+    if of ~= owner or one[1] ~= owner or one[2] ~= revision or one[3] ~= expires then return 0 end
+    if is_answering(id, replica, is_steady) then return 0 end
+    ids[number] = id
+end
+if count == 0 or call('ZCARD', key('list', owner)) ~= count then return 0 end
+for _, text in ipairs(reserved_elsewhere(replica)) do
+    local is_read, sizes = pcall(cjson.decode, text)
+    if not is_read or sizes[owner] then return 0 end
+end
+for _, id in ipairs(ids) do forget_conversation(id, owner) end
+return 1
+"""
+)
+"""Each record is its owner, id, revision and end. A reservation for an owner that is no text counts for everybody."""
+
+TIME = Script("return string.format('%.6f', NOW)")

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from agent.errors import HistoryError
 from agent.history import redis_replica_scripts as scripts
-from agent.history.records import new_id
+from agent.history.records import Record, new_id, versions_of
 from agent.history.redis_server import RedisServer
 from agent.history.replicas import OwnRun, Steadiness, dump_sizes, sum_of_sizes
 from agent.history.run_events import UnfinishedRun
@@ -28,6 +29,10 @@ class RedisReplicas:
     def id(self) -> str:
         """Implement `Replicas.id`."""
         return self._id
+
+    async def time(self) -> datetime:
+        """Implement `Replicas.time`."""
+        return datetime.fromtimestamp(float(await self._server.run(scripts.TIME)), UTC)
 
     async def beat(self) -> None:
         """Implement `Replicas.beat`."""
@@ -80,6 +85,15 @@ class RedisReplicas:
         """Implement `Replicas.own_runs`."""
         found = await self._server.run(scripts.OWN, self._id)
         return [OwnRun(_run(one), is_stopped=bool(one[4]), is_watched=bool(one[5])) for one in found]
+
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`."""
+        versions, is_steady = versions_of(records), int(self._steadiness.is_steady)
+        values = [value for *version, end in versions for value in (*version, "" if end is None else end)]
+        reply = await self._server.run(
+            scripts.ERASE_UNUSED, owner, self._id, is_steady, len(versions), *values, again=False
+        )
+        return bool(reply)
 
     async def reserve(self, sizes: Mapping[str, int]) -> None:
         """Implement `Replicas.reserve`."""

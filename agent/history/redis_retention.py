@@ -8,7 +8,8 @@ from typing import Any
 from agent.history import redis_retention_scripts as scripts
 from agent.history.codec import dump_record, load_undamaged
 from agent.history.records import Record
-from agent.history.redis_scripts import DELETE, ENTRIES
+from agent.history.redis_replicas import RedisReplicas
+from agent.history.redis_scripts import ENTRIES
 from agent.history.redis_server import RedisServer
 
 PORTION = 200
@@ -20,6 +21,7 @@ class RedisRetention:
     """The `RetentionStore` of a Redis history."""
 
     _server: RedisServer
+    _replicas: RedisReplicas
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -72,7 +74,11 @@ class RedisRetention:
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
         ends = record.expires_at.timestamp() if record.expires_at else ""
-        return bool(await self._server.run(DELETE, record.id, record.owner, record.revision, ends, again=False))
+        return bool(await self._server.run(scripts.DELETE, record.id, record.owner, record.revision, ends, again=False))
+
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`."""
+        return await self._replicas.erase_unused(owner, records)
 
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`. Nothing is left."""

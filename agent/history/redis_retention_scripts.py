@@ -1,4 +1,4 @@
-"""The scripts for the expiry and the sizes of conversations in a Redis history. See `agent.history.redis_scripts`."""
+"""The scripts for the expiry, sizes and deletion of conversations in a Redis history. See `redis_scripts`."""
 
 from agent.history.redis_scripts import Script
 
@@ -57,3 +57,36 @@ return 1
 IDS = Script("""
 return call('ZRANGE', key('list', take()), 0, -1)
 """)
+
+FORGET_CONVERSATION = """
+local function forget_conversation(id, owner)
+    local size = call('HGET', key('conversation', id), 'size')
+    for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
+    for _, digest in ipairs(call('HKEYS', key('shared', id))) do forget_link(id, digest) end
+    local kinds = {'conversation', 'entries', 'links', 'texts', 'order', 'runs'}
+    for _, kind in ipairs(kinds) do call('UNLINK', key(kind, id)) end
+    call('ZREM', key('list', owner), id)
+    call('ZREM', key('pinned', owner), id)
+    call('ZREM', key('ends', owner), id)
+    call('ZREM', P .. 'expiring', id)
+    call('HINCRBY', P .. 'sizes', owner, -tonumber(size))
+    if call('EXISTS', key('list', owner)) == 0 then
+        call('ZREM', P .. 'owners', owner)
+        call('HDEL', P .. 'sizes', owner)
+    end
+end
+"""
+"""The Lua function that removes all keys of a conversation."""
+
+DELETE = Script(
+    FORGET_CONVERSATION
+    + """
+local id, owner, revision = take(), take(), take()
+local old = call('HMGET', key('conversation', id), 'owner', 'expires', 'revision')
+if old[1] ~= owner then return 0 end
+if revision == '' and not live(old[2]) then return 0 end
+if revision ~= '' and (revision ~= old[3] or take() ~= old[2]) then return 0 end
+forget_conversation(id, owner)
+return 1
+"""
+)

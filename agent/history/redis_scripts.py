@@ -23,8 +23,10 @@ ENDED_RUN_SECONDS = 24 * 3600
 """Seconds that the server keeps the events of an ended run if nobody removes them."""
 
 _PRELUDE = f"""
-local P, NOW, ENDED_RUN_SECONDS, at = ARGV[1], tonumber(ARGV[2]), {ENDED_RUN_SECONDS}, 2
+local P, ENDED_RUN_SECONDS, at = ARGV[1], {ENDED_RUN_SECONDS}, 2
 local call = redis.call
+local TIME = call('TIME')
+local NOW = TIME[1] + TIME[2] / 1000000 + tonumber(ARGV[2])
 local function take() at = at + 1; return ARGV[at] end
 local function key(kind, id) return P .. kind .. ':' .. id end
 local function live(expires) return not expires or expires == '' or tonumber(expires) > NOW end
@@ -295,28 +297,6 @@ if pinned ~= '' then call('HSET', conversation, 'pinned', pinned) end
 if pinned == '1' then call('ZADD', key('pinned', owner), old[2], id) end
 if pinned == '0' then call('ZREM', key('pinned', owner), id) end
 return call('HMGET', conversation, 'record', 'title', 'pinned')
-""")
-
-DELETE = Script("""
-local id, owner, revision = take(), take(), take()
-local conversation = key('conversation', id)
-local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'size')
-if old[1] ~= owner then return 0 end
-if revision == '' and not live(old[2]) then return 0 end
-if revision ~= '' and (revision ~= old[3] or take() ~= old[2]) then return 0 end
-for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
-for _, digest in ipairs(call('HKEYS', key('shared', id))) do forget_link(id, digest) end
-call('UNLINK', conversation, key('entries', id), key('links', id), key('texts', id), key('order', id), key('runs', id))
-call('ZREM', key('list', owner), id)
-call('ZREM', key('pinned', owner), id)
-call('ZREM', key('ends', owner), id)
-call('ZREM', P .. 'expiring', id)
-call('HINCRBY', P .. 'sizes', owner, -tonumber(old[4]))
-if call('EXISTS', key('list', owner)) == 0 then
-    call('ZREM', P .. 'owners', owner)
-    call('HDEL', P .. 'sizes', owner)
-end
-return 1
 """)
 
 EVENTS = Script("""

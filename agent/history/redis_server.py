@@ -18,6 +18,7 @@ from redis.exceptions import (
 )
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.history.records import shift_of
 from agent.history.redis_scripts import Script
 from agent.history.uninterrupted import UninterruptedWork
 from agent.i18n import _
@@ -69,7 +70,7 @@ class RedisServer:
         If the connection breaks, it runs once more, unless `again` is False: scripts recognise their own repetition. A
         cancelled caller leaves no connection with an unread reply, because the call is always finished.
         """
-        values = [_encode(one) for one in (self.clock().timestamp(), *arguments)]
+        values = [_encode(one) for one in (shift_of(self.clock), *arguments)]
         return await self._work.run(self._run(script, values, again))
 
     async def info(self) -> Mapping[str, Any]:

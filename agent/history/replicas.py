@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from agent.history.contract import HistoryStore
@@ -61,6 +62,10 @@ class Steadiness:
 
 class Replicas(Protocol):
     """The replicas of a shared store, as one of them sees them."""
+
+    async def time(self) -> datetime:
+        """Return the current time by the clock of the database, by which conversations expire for all replicas."""
+        ...
 
     @property
     def id(self) -> str:

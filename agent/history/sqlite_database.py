@@ -23,6 +23,7 @@ from agent.history.sqlite_schema import migrate
 from agent.history.uninterrupted import UninterruptedWork
 
 T = TypeVar("T")
+Check = Callable[[aiosqlite.Connection], Awaitable[bool]]
 
 WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
 """Seconds until the file is rewritten after a deletion, and the most of the time that this takes, as a fraction."""
@@ -81,12 +82,13 @@ class SqliteDatabase:
         """Run `work` in its turn, in a task that survives the caller's cancellation."""
         return await self._writes.run(self._in_turn(work))
 
-    async def erase(self, sql: str, **values: str | float | None) -> int:
+    async def erase(self, sql: str, only_if: Check | None = None, /, **values: str | float | None) -> int:
         """Delete rows, and return their number. `:now` is the current time.
 
+        With `only_if`, nothing is deleted unless that returns True in the same transaction.
         Their text is overwritten in the file. Copies of it can be left in the unused parts of pages, until `wipe`.
         """
-        return await self.write(partial(self._erase, sql, {"now": self.clock().timestamp(), **values}))
+        return await self.write(partial(self._erase, sql, {"now": self.clock().timestamp(), **values}, only_if))
 
     async def wipe(self) -> None:
         """Rewrite the file without what deletions have left. This also happens by itself, soon after them."""
@@ -125,10 +127,15 @@ class SqliteDatabase:
             with naming_errors(self.path, HistoryError):
                 return await work(self._writer)
 
-    async def _erase(self, sql: str, values: dict[str, Any], connection: aiosqlite.Connection) -> int:
+    async def _erase(
+        self, sql: str, values: dict[str, Any], only_if: Check | None, connection: aiosqlite.Connection
+    ) -> int:
+        erased = 0
         try:
-            async with transaction(connection), connection.execute(sql, values) as cursor:
-                erased = cursor.rowcount
+            async with transaction(connection):
+                if only_if is None or await only_if(connection):
+                    async with connection.execute(sql, values) as cursor:
+                        erased = cursor.rowcount
         except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
             return 0
         if erased:

@@ -10,9 +10,9 @@ from functools import partial
 import aiosqlite
 
 from agent.history.codec import dump_record, load_undamaged
-from agent.history.records import Record
+from agent.history.records import Record, versions_of
 from agent.history.sqlite_database import SqliteDatabase
-from agent.history.sqlite_file import transaction
+from agent.history.sqlite_file import LIVE, transaction
 
 _PREFIX = "owner >= :owners AND owner < :owners || char(0x10FFFF)"  # unlike substr(), this uses an index
 _EXPIRING = """
@@ -44,6 +44,12 @@ WHERE conversation_id = :id AND owner = :owner
 _ERASE = """
 DELETE FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS :ends
 """
+_OWNED = f"""
+SELECT id, revision, expires_at, {LIVE} AND EXISTS (
+    SELECT 1 FROM runs WHERE conversation_id = conversations.id AND ended_at IS NULL
+) FROM conversations WHERE owner = :owner
+"""
+_ERASE_OWNED = "DELETE FROM conversations WHERE owner = :owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,12 @@ class SqliteRetention:
         values = {"id": record.id, "owner": record.owner, "revision": record.revision}
         return bool(await self._database.erase(_ERASE, **values, ends=ends))
 
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`. The text is overwritten in the file."""
+        values = {"owner": owner, "now": self._database.clock().timestamp()}
+        unused = partial(_are_unused, values, records)
+        return bool(await self._database.erase(_ERASE_OWNED, unused, owner=owner))
+
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`: rewrite the file, which takes about 10 ms for each megabyte."""
         await self._database.wipe()
@@ -118,6 +130,14 @@ async def _put_expiry(sql: str, records: Sequence[Record], connection: aiosqlite
             async with connection.execute(sql, values) as cursor:
                 stored += cursor.rowcount
     return stored
+
+
+async def _are_unused(
+    values: dict[str, str | float], records: Sequence[Record], connection: aiosqlite.Connection
+) -> bool:
+    """Return True if these are all conversations of the owner, as they were loaded, and no run would lose one."""
+    stored = [*await connection.execute_fetchall(_OWNED, values)]
+    return {(values["owner"], *row[:3]) for row in stored} == versions_of(records) and not any(row[3] for row in stored)
 
 
 def _record(row: sqlite3.Row) -> Record:

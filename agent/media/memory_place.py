@@ -47,11 +47,6 @@ class MemoryPlace:
         """Implement `Place.remove`."""
         self._files.pop(name, None)
 
-    def remove_folder(self, folder: str) -> None:
-        """Implement `Place.remove_folder`."""
-        for name in [name for name in [*self._files] if name.startswith(f"{folder}/")]:
-            self.remove(name)
-
     def files(self, folder: str) -> list[FileInfo]:
         """Implement `Place.files`."""
         found = [(name.rpartition("/"), data, at) for name, (data, at) in [*self._files.items()]]

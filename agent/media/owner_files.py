@@ -87,14 +87,6 @@ class OwnerFiles:
             raise failure
         return removed
 
-    def remove_owner(self, owner: str) -> None:
-        """Remove all files of an owner. Raises `OSError`."""
-        with self._changing(owner):
-            try:
-                self.place.remove_folder(owner)
-            finally:
-                self._recount_owner(owner)
-
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of each owner's files. Only the first call reads the folders."""
         with self._recount_lock:

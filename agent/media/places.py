@@ -5,7 +5,6 @@ Every call blocks. Threads can share a place, but only one at a time changes the
 
 import os
 import re
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +19,14 @@ from agent.errors import ConfigError
 
 DRAFT_PREFIX = "."
 """Begins the name of a file that is not written completely, and of a folder that does not hold files of people."""
+S3 = ("s3", "s3a")
+"""The protocols of S3."""
+S3_OPTIONS = {"connect_timeout": 3.0, "read_timeout": 10.0, "retries": {"mode": "standard", "total_max_attempts": 2}}
+"""Seconds that the driver of S3 waits for a connection, and for each part of an answer, and its attempts."""
+WRITE_SECONDS, WRITE_BYTES_PER_SECOND = 20.0, 250_000
+"""A write fails after so many seconds, and the time that its bytes take at this speed."""
+_AWAY = {"ConnectionError", "ClientConnectionError", "HTTPClientError", "TimeoutError", "Timeout"}
+"""Names of the errors of a server that is not reached or does not answer. Each driver has classes of its own."""
 DRAFT_SECONDS = 24 * 3600.0
 """A draft that is older than this belongs to a process that was killed."""
 
@@ -55,10 +62,6 @@ class Place(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file, and its folder if it is empty then. A missing file is ignored."""
-        ...
-
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all that is in it. A missing folder is ignored."""
         ...
 
     def files(self, folder: str) -> list[FileInfo]:
@@ -124,11 +127,6 @@ class LocalFolder:
         path = self._folder / name
         path.unlink(missing_ok=True)
         self._remove_if_empty(path.parent)
-
-    def remove_folder(self, folder: str) -> None:
-        """Implement `Place.remove_folder`."""
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._folder / folder)
 
     def files(self, folder: str) -> list[FileInfo]:
         """Implement `Place.files`."""
@@ -199,24 +197,27 @@ class RemoteFolder:
         path = self._path(name)
         with _os_errors():
             try:
-                self._fs.pipe_file(path, data)
-            except Exception:  # each protocol has its own error for a missing folder
+                self._pipe(path, data)
+            except Exception as error:  # each protocol has its own error for a missing folder
+                if _is_away(error):
+                    raise
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-                self._fs.pipe_file(path, data)
+                self._pipe(path, data)
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Implement `Place.read`. An object store refuses a range in which the file has nothing."""
+        """Implement `Place.read`. An object store refuses a range in which the file has nothing.
+
+        An answer that was cut is asked for once more.
+        """
         try:
-            with _os_errors():
-                if end is not None and end <= start:
-                    self._fs.info(self._path(name))  # raises if there is none
-                    return b""
-                return self._fs.cat_file(self._path(name), start=start, end=end)
+            return self._read(name, start, end)
+        except ConnectionError:
+            raise
         except OSError:
             size = self.size(name)
-            if size is None or start < size:
+            if size is None:
                 raise
-            return b""
+        return self._read(name, start, end) if start < size else b""
 
     def size(self, name: str) -> int | None:
         """Implement `Place.size`."""
@@ -231,11 +232,6 @@ class RemoteFolder:
         """Implement `Place.remove`. Empty folders stay; an object store has none."""
         with suppress(FileNotFoundError), _os_errors():
             self._fs.rm_file(self._path(name))
-
-    def remove_folder(self, folder: str) -> None:
-        """Implement `Place.remove_folder`."""
-        with suppress(FileNotFoundError), _os_errors():
-            self._fs.rm(self._path(folder), recursive=True)
 
     def files(self, folder: str) -> list[FileInfo]:
         """Implement `Place.files`."""
@@ -257,6 +253,21 @@ class RemoteFolder:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+    def _pipe(self, path: str, data: bytes) -> None:
+        if not self._fs.async_impl:
+            self._fs.pipe_file(path, data)
+            return
+        # aiohttp has no time-out for a server that takes no bytes, nor for one that should first allow to send them.
+        seconds = WRITE_SECONDS + len(data) / WRITE_BYTES_PER_SECOND
+        import_module("fsspec.asyn").sync(self._fs.loop, self._fs._pipe_file, path, data, timeout=seconds)
+
+    def _read(self, name: str, start: int, end: int | None) -> bytes:
+        with _os_errors():
+            if end is not None and end <= start:
+                self._fs.info(self._path(name))  # raises if there is none
+                return b""
+            return self._fs.cat_file(self._path(name), start=start, end=end)
 
     def _list(self, path: str) -> list[dict[str, Any]]:
         try:
@@ -287,24 +298,42 @@ def open_place(url: str) -> Place:
         return RemoteFolder(fsspec.filesystem("memory", global_store=False, skip_instance_cache=True), "")
     try:
         # No list of files is kept, so that files of another process are seen.
-        fs, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+        options = _s3_options(fsspec) if protocol in S3 else {}
+        fs, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True, **options)
     except ImportError as error:  # its text names the package
         raise ConfigError(f"Files cannot be kept at {protocol}: {error}, with pip install.") from error
     except Exception as error:  # the text of other errors could name a password
         known = f"{error}" if isinstance(error, ValueError) and "Protocol" in str(error) else type(error).__name__
         raise ConfigError(f"Files cannot be kept at {protocol}: {known}.") from error
+    if protocol in S3:
+        fs.retries = 1  # the attempts of its own are multiplied by those of botocore
     return RemoteFolder(fs, root)
+
+
+def _s3_options(fsspec: Any) -> dict[str, Any]:
+    """Return the options for the driver of S3. Those in the configuration of fsspec win."""
+    given = [fsspec.config.conf.get(protocol, {}).get("config_kwargs", {}) for protocol in S3]
+    return {"config_kwargs": S3_OPTIONS | given[0] | given[1]}
 
 
 @contextmanager
 def _os_errors() -> Generator[None]:
-    """Turn the exceptions of a driver into `OSError`. Their text stays out of it, because it can name a password."""
+    """Turn the exceptions of a driver into `OSError`. Their text stays out of it, because it can name a password.
+
+    It is a `ConnectionError` if the server is away.
+    """
     try:
         yield
-    except OSError:
-        raise
     except Exception as error:
+        if _is_away(error):
+            raise ConnectionError(f"the place of the files does not answer: {type(error).__name__}") from error
+        if isinstance(error, OSError):
+            raise
         raise OSError(f"the place of the files answered with {type(error).__name__}") from error
+
+
+def _is_away(error: Exception) -> bool:
+    return any(kind.__name__ in _AWAY for kind in type(error).__mro__)
 
 
 def _name(found: dict[str, Any]) -> str:

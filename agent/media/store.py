@@ -125,11 +125,6 @@ class MediaStore:
         given = [id_ for id_ in ids if _check(owner, id_)]
         return await asyncio.to_thread(self._files.remove_unused, owner, given, before)
 
-    async def remove_all(self, owner: str) -> None:
-        """Remove all files of an owner that has no messages. Raises `OSError`."""
-        _check(owner)
-        await asyncio.to_thread(self._files.remove_owner, owner)
-
     async def files(self, owner: str) -> Mapping[str, int]:
         """Return the ids and sizes of an owner's files, read from the place. Raises `OSError`."""
         found = await asyncio.to_thread(self._place.files, _check(owner))

@@ -33,6 +33,39 @@ class RefusingRanges(MemoryFileSystem):
         return whole if end == 0 else whole[start:end]
 
 
+class Timeout(Exception):
+    """The time-out of a driver that has its own."""
+
+
+class Failing(MemoryFileSystem):
+    """Raises these errors first, and notes its calls."""
+
+    cachable = False
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self.errors, self.calls = [*errors], list[str]()
+
+    def _fail(self, name: str) -> None:
+        self.calls.append(name)
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        self._fail("write")
+        super().pipe_file(path, value, mode, **options)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        self._fail("read")
+        return super().cat_file(path, start, end, **options)
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        self._fail("size")
+        return super().info(path, **options)
+
+
 PLACES: dict[str, Callable[[Path], Place]] = {
     "file": lambda folder: open_place(f"file:{folder}/files"),
     "url": lambda folder: open_place(f"file://{folder}/files"),
@@ -71,8 +104,7 @@ def test_place_keeps_what_was_written(place: Place) -> None:
     assert parts == [b"9876543210", b"6543210", b"65", b"10", b"", b""]
     place.remove("ann/a.png")
     place.remove("ann/a.png")
-    place.remove_folder("bob")
-    place.remove_folder("bob")
+    place.remove("bob/b.png")
     assert (place.files("ann"), place.folders()) == ([], ["ann"])
     place.remove("ann/.references/a.png/one")
     assert place.folders() == []
@@ -102,6 +134,33 @@ def test_unusable_place_is_told() -> None:
         open_place("s3://bucket/folder")
     with pytest.raises(ConfigError, match=r"^Files cannot be kept at nowhere: Protocol not known: nowhere\.$"):
         open_place("nowhere://bucket/folder")
+
+
+@pytest.mark.parametrize("error", [Timeout("secret"), TimeoutError("secret"), ConnectionResetError("secret")], ids=repr)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("write", lambda place: place.write("ann/a.png", b"1")),
+        ("read", lambda place: place.read("ann/a.png")),
+        ("size", lambda place: place.size("ann/a.png")),
+    ],
+    ids=["write", "read", "size"],
+)
+def test_place_that_is_away_is_asked_once(name: str, call: Callable[[Place], object], error: Exception) -> None:
+    """The driver has tried again already. Each call can take as long as its time-out."""
+    fs = Failing(error)
+    with pytest.raises(ConnectionError, match=r"^the place of the files does not answer: \w+$"):
+        call(RemoteFolder(fs, "/away"))
+    assert fs.calls == [name]
+
+
+def test_answer_that_was_cut_is_read_again() -> None:
+    fs = Failing()
+    place = RemoteFolder(fs, "/cut")
+    place.write("ann/a.png", b"0123")
+    fs.errors, fs.calls = [ValueError("the answer was cut")], []
+    assert place.read("ann/a.png", 1) == b"123"
+    assert fs.calls == ["read", "size", "read"]
 
 
 def test_place_tells_no_password(tmp_path: Path) -> None:

@@ -2,14 +2,20 @@
 
 import asyncio
 import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 
+import fsspec
 import pytest
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import HistoryError, NotFound
-from agent.media.places import open_place
-from agent.media.store import MediaStore
+from agent.media.places import S3_OPTIONS, Place, RemoteFolder, open_place
+from agent.media.store import MediaStore, id_of
+from tests.support.ports import free_port
 from tests.support.s3_server import SECRET, s3_server
 
 pytestmark = pytest.mark.s3
@@ -79,3 +85,96 @@ async def test_server_that_is_down_loses_nothing(
         assert (await media.read("ann", id_)).data == PICTURE.data
         assert await media.remove_references("ann", {id_: ["one"]}) == 1
         assert await media.sizes() == {}
+
+
+class SilentServer:
+    """Accepts every connection and never answers. `connections` is their number."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = 0
+        self._thread = Thread(target=self._accept)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the server with its connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with ExitStack() as accepted:
+            while True:
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError:  # it was closed
+                    return
+                accepted.enter_context(connection)
+                self.connections += 1
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentServer]:
+    """Return a server that does not answer, and let the driver wait shorter for it than it does by default."""
+    server = SilentServer()
+    set_endpoint(monkeypatch, server.url)
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 0.3}})
+    monkeypatch.setattr("agent.media.places.WRITE_SECONDS", 0.6)
+    yield server
+    server.close()
+
+
+def set_endpoint(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        ("AWS_ENDPOINT_URL_S3", url),
+    ):
+        monkeypatch.setenv(name, value)
+
+
+CALLS: dict[str, Callable[[Place], object]] = {
+    "write": lambda place: place.write("ann/a.png", b"1"),
+    "write much": lambda place: place.write("ann/a.png", bytes(100_000)),
+    "read": lambda place: place.read("ann/a.png"),
+    "size": lambda place: place.size("ann/a.png"),
+    "files": lambda place: place.files("ann"),
+    "remove": lambda place: place.remove("ann/a.png"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=[*CALLS])
+def test_server_that_never_answers_is_given_up(silent: SilentServer, call: Callable[[Place], object]) -> None:
+    """There are two attempts. The driver alone makes 25, and waits for ever for the answer to a write."""
+    with pytest.raises(ConnectionError, match=r"^the place of the files does not answer: \w+$"):
+        call(open_place("s3://files/media"))
+    assert 1 <= silent.connections <= S3_OPTIONS["retries"]["total_max_attempts"]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=[*CALLS])
+def test_server_that_is_not_there_is_given_up(monkeypatch: pytest.MonkeyPatch, call: Callable[[Place], object]) -> None:
+    set_endpoint(monkeypatch, f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(ConnectionError, match=r"^the place of the files does not answer: EndpointConnectionError$"):
+        call(open_place("s3://files/media"))
+
+
+async def test_silent_server_refuses_a_message_in_one_sentence(silent: SilentServer) -> None:
+    media = MediaStore(open_place("s3://files/media"))
+    with pytest.raises(HistoryError, match=NOT_STORED):
+        await media.add("ann", PICTURE, "one")
+    with pytest.raises(NotFound):
+        await media.read("ann", id_of("ann", PICTURE))
+
+
+def test_timeouts_reach_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration of fsspec wins."""
+    set_endpoint(monkeypatch, f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 7}})
+    place = open_place("s3://files/media")
+    assert isinstance(place, RemoteFolder)
+    config = place._fs.s3.meta.config
+    assert (config.connect_timeout, config.read_timeout) == (3, 7)
+    assert config.retries == {"mode": "standard", "total_max_attempts": 2}

@@ -160,6 +160,7 @@ HOMES = {
                 "postgres_database",
                 "postgres_links",
                 "postgres_replicas",
+                "postgres_retention",
                 "postgres_runs",
                 "postgres_schema",
             )

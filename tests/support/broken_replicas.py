@@ -1,12 +1,13 @@
 """Redis stores with deliberately broken replicas, and the laws that find their faults."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from agent.history import HistoryStore, OwnRun, UnfinishedRun
 from agent.history.conformance import Subject
 from agent.history.redis_replicas import RedisReplicas
+from agent.history.redis_retention import RedisRetention
 from agent.history.redis_runs import RedisRuns
 from agent.history.redis_scripts import Script
 from tests.support.redis_servers import redis
@@ -72,6 +73,15 @@ class KeepsForTheDead(RedisReplicas):
         return conversation_id in self._seen
 
 
+class NeverReserves(RedisReplicas):
+    async def reserve(self, sizes: Mapping[str, int]) -> None: ...
+
+
+class HasItsOwnClock(RedisReplicas):
+    async def time(self) -> datetime:
+        return await super().time() + timedelta(seconds=ord(self.id[0]))
+
+
 class ForgetsReservations(RedisReplicas):
     async def reserved(self) -> Mapping[str, int]:
         return {}
@@ -92,6 +102,8 @@ FAULTS_OF_REPLICAS: dict[type[RedisReplicas], tuple[str, ...]] = {
     FindsEndedRuns: ("every_replica_finds_unfinished_runs",),
     DeletesAnswered: ("replicas_know_what_must_not_be_deleted",),
     ForgetsReservations: ("reservations_are_seen_by_other_replicas",),
+    NeverReserves: ("owner_in_use_elsewhere_is_not_erased",),
+    HasItsOwnClock: ("replicas_share_one_clock",),
     KeepsForTheDead: ("replicas_know_what_must_not_be_deleted",),
 }
 
@@ -101,6 +113,7 @@ def _subject(kind: type[RedisReplicas]) -> Subject:
         store = await redis(folder, clock)
         store.replicas = replicas = kind(store.server)
         store.runs = RedisRuns(store.server, replicas)
+        store.retention = RedisRetention(store.server, replicas)
         return store
 
     return Subject(open=open_, replicas=True)

@@ -3,6 +3,7 @@
 `broken_stores` has stores with more serious faults. Together they break every law once.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from agent.errors import HistoryError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.history.conformance import Subject
 from agent.history.memory import MemoryRetention, MemoryRuns, MemoryStore
+from agent.history.records import versions_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, hit_in, words_of
 from agent.history.sqlite import SqliteStore
@@ -132,6 +134,47 @@ class ErasesWhatWasKept(MemoryRetention):
         return bool(kept) and await super().erase(kept.record)
 
 
+class ErasesInTwoSteps(MemoryRetention):
+    """Looks first and erases later, so that a guest can come back in between."""
+
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        mine = _of(self, owner)
+        if not mine or versions_of(mine) != versions_of(records) or any(map(self._is_answered, mine)):
+            return False
+        await asyncio.sleep(0)
+        for record in mine:
+            self._data.delete(record.id)
+        return True
+
+
+class ErasesNewOnesToo(MemoryRetention):
+    """Looks for other conversations first, and erases what its owner has at the end."""
+
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        is_all = {record.id for record in _of(self, owner)} == {record.id for record in records}
+        await asyncio.sleep(0)
+        kept = [record for record in _of(self, owner) if record.id in {one.id for one in records}]
+        if not kept or not is_all or versions_of(kept) != versions_of(records) or any(map(self._is_answered, kept)):
+            return False
+        for record in _of(self, owner):
+            self._data.delete(record.id)
+        return True
+
+
+class ErasesDuringAnswers(MemoryRetention):
+    def _is_answered(self, record: Record) -> bool:
+        return False
+
+
+class ErasesEachForItself(MemoryRetention):
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        return all([await self.erase(record) for record in records if not self._is_answered(record)])
+
+
+def _of(retention: MemoryRetention, owner: str) -> list[Record]:
+    return [record for record in retention._records(owner) if record.owner == owner]
+
+
 class AddsExpiryToAll(MemoryRetention):
     async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
         return await super().add_expiry(until)
@@ -196,6 +239,14 @@ FAULTS_OF_RUNS: Faults = {
 FAULTS_OF_RETENTION: Faults = {
     RaisesRevisionWithExpiry: ("expiry_is_set_and_taken_back",),
     ErasesWhatWasKept: ("erasing_spares_newer_and_foreign_records",),
+    ErasesInTwoSteps: ("owner_that_comes_back_loses_nothing",),
+    ErasesNewOnesToo: ("new_conversation_survives_the_erasure_of_its_owner",),
+    ErasesDuringAnswers: ("run_without_an_end_keeps_all_of_its_owner",),
+    ErasesEachForItself: (
+        "unused_owner_is_erased_as_a_whole",
+        "owner_that_comes_back_loses_nothing",
+        "run_without_an_end_keeps_all_of_its_owner",
+    ),
     AddsExpiryToAll: ("missing_expiry_is_added",),
     SortsSizesByName: ("sizes_begin_with_the_first_to_expire",),
     ReadsTextsByPrefix: ("texts_are_those_of_the_owner",),

@@ -60,10 +60,6 @@ class FailingPlace:
         self._fuse.burn()
         self._place.remove(name)
 
-    def remove_folder(self, folder: str) -> None:
-        self._fuse.burn()
-        self._place.remove_folder(folder)
-
     def files(self, folder: str) -> list[FileInfo]:
         self._fuse.burn()
         return self._place.files(folder)

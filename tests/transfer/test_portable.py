@@ -85,7 +85,7 @@ async def test_deleted_attachment_is_reported(tmp_path: Path) -> None:
     message = ModelRequest([UserPromptPart(["Look:", BinaryContent(random_png(), media_type="image/png")])])
     entries = chain(message)
     record = await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
-    await media.remove_all(OWNER)
+    await media.remove_unused(OWNER, [*await media.files(OWNER)], float("inf"))
     [found], reader = found_in(await exported(store, media, [record]), tmp_path)
     assert dict(reader.left_out) == {"missing file": 1}
     [entry] = found.read().entries

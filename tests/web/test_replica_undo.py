@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -12,7 +13,7 @@ from agent.errors import NotFound
 from agent.history import Record, now
 from agent.media.store import MediaStore
 from agent.web.chat.conversation_list import ConversationList
-from agent.web.chat.expiry import UNDO_SECONDS, RetentionPeriods
+from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations, RetentionPeriods, time_of
 from tests.conftest import App
 from tests.support.http_client import HttpVisitor
 from tests.support.replica_houses import Build, House, two_processes
@@ -21,6 +22,23 @@ from tests.support.scripted_server import Running
 pytestmark = pytest.mark.slow
 
 DAYS = RetentionPeriods(visitor=timedelta(days=3))
+
+
+class ProcessClock(datetime):
+    """The clock of this process, which is wrong by `ahead`."""
+
+    ahead = timedelta()
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + cls.ahead
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
+    """Return a function that sets the clock of this process, but not that of the database."""
+    monkeypatch.setattr("agent.history.records.datetime", ProcessClock)
+    return lambda ahead: monkeypatch.setattr(ProcessClock, "ahead", ahead)
 
 
 def with_periods(house: House, folder: Path) -> ConversationList:
@@ -93,3 +111,31 @@ async def test_only_a_recent_deletion_is_undone(build: Build, tmp_path: Path) ->
         )
     await other.restore("ann", record.id)
     assert (await store.get(record.id, owner="ann")).expires_at == record.updated_at + timedelta(days=3)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=2), timedelta(hours=-2)], ids=["ahead", "behind"])
+async def test_replicas_whose_clocks_differ_agree(
+    build: Build, tmp_path: Path, set_clock: Callable[[timedelta], None], ahead: timedelta
+) -> None:
+    """A deletion can be undone for `UNDO_SECONDS` by the clock of the database, whatever those of the replicas say."""
+    one, house = with_periods(await build(), tmp_path), await build()
+    other, store = with_periods(house, tmp_path), house.store
+    expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), house.page.live_runs.is_busy)
+    record = await store.save(Record(owner="ann"))
+    for mine, others in ((ahead, timedelta()), (timedelta(), ahead)):
+        set_clock(mine)
+        await one.delete("ann", record.id)
+        set_clock(others)
+        with pytest.raises(NotFound):
+            await store.get(record.id, owner="ann")
+        assert await expired.delete() == 0
+        await other.restore("ann", record.id)
+        assert (await store.get(record.id, owner="ann")).id == record.id
+        await store.retention.set_expiry(record, await time_of(store) - timedelta(seconds=UNDO_SECONDS + 1))
+        with pytest.raises(NotFound):
+            await other.restore("ann", record.id)
+        await store.retention.set_expiry(record, None)
+    set_clock(ahead)
+    await store.retention.set_expiry(record, await time_of(store) - timedelta(seconds=UNDO_SECONDS + 1))
+    assert await expired.delete() == 1
+    await one.aclose()

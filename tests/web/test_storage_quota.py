@@ -1,9 +1,10 @@
 """The storage quota of a public page: which messages are refused, what is deleted for space, and what stays."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent.errors import HistoryError, Limited
-from agent.history import Note, Record
+from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryRetention, MemoryStore
+from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.expiry import GUEST_PREFIX, RetentionPeriods
@@ -30,22 +32,34 @@ LIFETIMES = RetentionPeriods(guest=timedelta(days=1), visitor=timedelta(days=30)
 
 
 class StickyStore(MemoryStore):
-    """A store that cannot erase some of its conversations."""
+    """A store that cannot erase some of its conversations. `on_choice` is called when a guest was chosen."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stuck = set[str]()
+        self.on_choice: Callable[[], Awaitable[object]] | None = None
         self.retention = StickyRetention(self._data, self.stuck)
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        call, self.on_choice = self.on_choice, None
+        if call is not None:
+            await call()
+        return await super().entries(record)
 
 
 @dataclass(frozen=True)
 class StickyRetention(MemoryRetention):
     stuck: set[str]
 
-    async def erase(self, record: Record) -> bool:
-        if record.id in self.stuck:
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        if not self.stuck.isdisjoint(record.id for record in records):
             raise HistoryError("The file is locked.")
-        return await super().erase(record)
+        return await super().erase_unused(owner, records)
+
+
+def make_old(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        os.utime(path, (0, 0))
 
 
 def large_file(size: int) -> BinaryContent:
@@ -174,10 +188,36 @@ async def test_guest_that_cannot_be_deleted_stops_no_others(tmp_path: Path) -> N
     assert await room.owners() == {guests[0].owner, guests[3].owner}
 
 
+async def test_guest_that_comes_back_keeps_everything(tmp_path: Path) -> None:
+    """A guest begins a new conversation with a file, in another process, when it was chosen as the oldest."""
+    room = Room(tmp_path, stored_mb_of_guests=1)
+    old = await room.talk(f"{GUEST_PREFIX}1")
+    room.store.on_choice = partial(room.talk, old.owner)
+    with pytest.raises(Limited, match="no room for this message"):
+        await room.reserve(GUESTS, 900_000)
+    new, before = await room.store.list(old.owner)
+    assert before == old
+    for record in (old, new):
+        files = references_in(record.id, await room.store.entries(record))
+        assert len(files) == 1
+        assert [await room.media.read(old.owner, id_) for id_ in files]
+
+
+async def test_new_file_without_its_message_is_kept(tmp_path: Path) -> None:
+    """It can belong to a message that another process is about to store."""
+    room = Room(tmp_path, stored_mb_of_guests=1)
+    guest = await room.talk(f"{GUEST_PREFIX}1")
+    id_ = await room.media.add(guest.owner, large_file(100_000), "message")
+    await room.reserve(GUESTS, 800_000)
+    assert await room.store.list(guest.owner) == []
+    assert set(await room.media.files(guest.owner)) == {id_}
+
+
 async def test_files_that_nobody_names_make_room_too(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_of_guests=1)
     await room.talk(f"{GUEST_PREFIX}1")
     await room.media.add(f"{GUEST_PREFIX}1", large_file(400_000), "message")
+    make_old(tmp_path)
     await room.reserve(GUESTS, 900_000)
     assert await room.owners() == set()
 

@@ -111,7 +111,7 @@ async def test_total_follows_each_change(tmp_path: Path) -> None:
     large = await media.add("ann", file_of(10_000), "one")
     assert await media.add("ann", file_of(10_000), "two") == large, "the same file was stored twice"
     small = await media.add("ann", file_of(1), "one")
-    await media.add("bob", file_of(5000), "one")
+    theirs = await media.add("bob", file_of(5000), "one")
     assert await media.sizes() == {"ann": 10_000 + FILE_BYTES, "bob": 5000}
     assert await MediaStore(tmp_path).sizes() == await media.sizes(), "a restart counts differently"
     assert await media.remove_references("ann", {large: ["one", "three"]}) == 0
@@ -119,7 +119,7 @@ async def test_total_follows_each_change(tmp_path: Path) -> None:
     assert await media.remove_references("ann", {large: ["two"], small: ["two"]}) == 1
     assert await media.sizes() == {"ann": FILE_BYTES, "bob": 5000}
     await media.remove_references("ann", {small: ["one"]})
-    await media.remove_all("bob")
+    await media.remove_references("bob", {theirs: ["one"]})
     assert await media.sizes() == {}
     assert not (tmp_path / "ann").exists()
 

@@ -18,6 +18,12 @@ FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
 Operation = Callable[[HistoryStore, Record], Awaitable[object]]
 
+
+async def _erase_unused(store: HistoryStore, record: Record) -> None:
+    records = await store.list(record.owner, limit=200)
+    holds(await store.retention.erase_unused(record.owner, records), "erase_unused returned False")
+
+
 OPERATIONS: dict[str, tuple[str, Operation]] = {
     "get": ("base", lambda store, record: store.get(record.id, owner=record.owner)),
     "history": ("base", lambda store, record: store.history(record)),
@@ -37,6 +43,7 @@ OPERATIONS: dict[str, tuple[str, Operation]] = {
     "links": ("links", lambda store, record: store.links.of(record.id, owner=record.owner)),
     "delete": ("base", lambda store, record: store.delete(record.id, owner=record.owner)),
     "erase": ("retention", lambda store, record: store.retention.erase(record)),
+    "erase_unused": ("retention", _erase_unused),
 }
 """The operations, by name, and the capability of each."""
 

@@ -7,6 +7,7 @@ import asyncio
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
 from agent.errors import Conflict, NotFound
 from agent.history.conformance.laws import allowed, holds, law, refused, same
@@ -177,6 +178,41 @@ async def reservations_are_seen_by_other_replicas(trial: Trial) -> None:
     await one.reserve({})
     await other.leave()
     same(dict(await third.reserved()), {}, "the bytes after one has stored them and the other is gone")
+
+
+@law("replicas", "retention")
+async def owner_in_use_elsewhere_is_not_erased(trial: Trial) -> None:
+    """`erase_unused` removes nothing of an owner for whom another replica has reserved room or writes an answer."""
+    store, mine, record = await _begun(trial)
+    other_store, other = await _joined(trial)
+    await store.runs.append(batch(record, 2, "b", ended=True))
+    await mine.reserve({ALICE: 5})
+    holds(not await other_store.retention.erase_unused(ALICE, [record]), "an owner with a reservation was erased")
+    await mine.reserve({MALLORY: 5})
+    await store.runs.append(batch(record, 1, "a", run="next"))
+    end = trial.clock.before(seconds=1)
+    await store.retention.set_expiry(record, end)
+    expired = replace(record, expires_at=end)
+    holds(not await other_store.retention.erase_unused(ALICE, [expired]), "an expired conversation lost its run")
+    same(len(await store.entries(record)), 1, "the number of entries")
+    await mine.leave()
+    await other.reserve({ALICE: 5})
+    holds(await other_store.retention.erase_unused(ALICE, [expired]), "erase_unused returned False")
+    same(await store.entries(record), [], "the entries after erase_unused")
+
+
+@law("replicas", "retention")
+async def replicas_share_one_clock(trial: Trial) -> None:
+    """`time` is the same for all replicas, and what expires then has expired for all."""
+    (store, one), (other_store, other) = [await _joined(trial) for _ in range(2)]
+    record, _ = await started(store)
+    times = [await replicas.time() for replicas in (one, other) * 4]
+    same(times, sorted(times), "the times, one after the other")
+    end = await other.time()
+    await other_store.retention.set_expiry(record, end)
+    with refused(NotFound, "what has expired by the clock of another replica"):
+        await store.get(record.id, owner=ALICE)
+    same([found.id for found in await store.retention.expiring(await one.time())], [record.id], "what has expired")
 
 
 async def _stops(replicas: Replicas) -> list[str]:

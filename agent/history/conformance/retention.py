@@ -1,15 +1,25 @@
 """Laws of expiry and sizes."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 from agent.errors import NotFound
 from agent.history.codec import dump_entries, dump_record
 from agent.history.conformance.laws import holds, law, refused, same
 from agent.history.conformance.owners import VERBS
-from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
+from agent.history.conformance.samples import ALICE, MALLORY, batch, chain, grown, prompt, prompts, started, titled
 from agent.history.conformance.trial import Trial
+from agent.history.contract import HistoryStore
 from agent.history.records import Record, now
+
+T = TypeVar("T")
+
+RACES = 16
+"""Races of two calls: each begins up to three turns of the event loop after the other."""
 
 
 @law("retention")
@@ -174,3 +184,106 @@ async def texts_are_those_of_the_owner(trial: Trial) -> None:
     found = [text async for text in store.retention.texts("guest-1")]
     same(sorted(found), sorted(dump_entries(entries)), "the texts")
     same([text async for text in store.retention.texts("guest-")], [], "the texts of an unknown owner")
+
+
+async def _guest(store: HistoryStore, owner: str) -> list[Record]:
+    """Store two conversations of a guest, which expire some day."""
+    end, entries = now() + timedelta(days=1), [chain(prompt(text)) for text in ("1", "2")]
+    return [
+        await store.save(Record(owner=owner, head_id=one[-1].id, expires_at=end + timedelta(hours=number)), one)
+        for number, one in enumerate(entries)
+    ]
+
+
+async def _kept(store: HistoryStore, owner: str) -> list[Record]:
+    found = await store.retention.expiring(now() + timedelta(days=9), owners=owner)
+    return [record for record in found if record.owner == owner]
+
+
+@law("retention")
+async def unused_owner_is_erased_as_a_whole(trial: Trial) -> None:
+    """`erase_unused` removes all conversations of an owner, and none if they are not as they were loaded."""
+    store = trial.store
+    erase = store.retention.erase_unused
+    records, others = await _guest(store, "guest-1"), await _guest(store, "guest-10")
+    first, second = records
+    for what, loaded in {
+        "one of two": [first],
+        "none": [],
+        "one more": [*records, others[0]],
+        "an old revision": [first, replace(second, revision=0)],
+        "another expiry": [first, replace(second, expires_at=first.expires_at)],
+        "another owner": [first, replace(second, owner="guest-10")],
+    }.items():
+        holds(not await erase("guest-1", loaded), f"erase_unused with {what} returned True")
+        same(await _kept(store, "guest-1"), records, f"the conversations after erase_unused with {what}")
+    holds(not await erase("guest-10", records), "erase_unused with the records of another owner returned True")
+    holds(not await erase("guest-", records), "erase_unused with the beginning of an owner returned True")
+    holds(await erase("guest-1", records[::-1]), "erase_unused returned False")
+    same(await _kept(store, "guest-1"), [], "the conversations after erase_unused")
+    same(await _kept(store, "guest-10"), others, "the conversations of another owner")
+    for record in records:
+        same(await store.entries(record), [], "the entries after erase_unused")
+    same(await store.retention.size(owners="guest-1"), await store.retention.size(owners="guest-10"), "the size")
+    holds(not await erase("guest-1", records), "a second erase_unused returned True")
+    holds(not await erase("guest-1", []), "erase_unused of an owner without conversations returned True")
+
+
+@law("retention", "events")
+async def run_without_an_end_keeps_all_of_its_owner(trial: Trial) -> None:
+    """`erase_unused` removes nothing while an answer is being written in one of the conversations."""
+    store, owner = trial.store, "guest-1"
+    records = await _guest(store, owner)
+    await store.runs.append(batch(records[0], 1, "a"))
+    holds(not await store.retention.erase_unused(owner, records), "erase_unused took a conversation from its run")
+    same(await _kept(store, owner), records, "the conversations")
+    await store.runs.append(batch(records[0], 2, "b", ended=True))
+    holds(await store.retention.erase_unused(owner, records), "erase_unused returned False after the end of the run")
+    same(await _kept(store, owner), [], "the conversations after erase_unused")
+
+
+@law("retention")
+async def owner_that_comes_back_loses_nothing(trial: Trial) -> None:
+    """Of a save and an `erase_unused` at once, one comes first: nothing is erased that was saved."""
+    store = trial.store
+    other = await trial.open() if trial.subject.processes else store
+    for number in range(RACES):
+        owner = f"guest-{number}"
+        records = await _guest(store, owner)
+        more = chain(prompt("more"), after=records[1].head_id)
+        turns = number % 4, number // 4
+        erased, saved = await asyncio.gather(
+            _later(turns[0], partial(store.retention.erase_unused, owner, records)),
+            _later(turns[1], partial(grown, other, records[1], more)),
+            return_exceptions=True,
+        )
+        holds(isinstance(saved, Record | NotFound), f"a save while its owner is erased raised {saved!r}")
+        holds(isinstance(erased, bool), f"erase_unused during a save raised {erased!r}")
+        what = "although the owner has saved another message" if isinstance(saved, Record) else "and the save failed"
+        expected = [records[0], saved] if isinstance(saved, Record) else []
+        same(await _kept(store, owner), expected, f"the conversations: erase_unused returned {erased}, {what}")
+        same(erased, not expected, f"what erase_unused returned, {what}")
+
+
+async def _later(turns: int, call: Callable[[], Awaitable[T]]) -> T:
+    """Make a call after so many turns of the event loop."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return await call()
+
+
+@law("retention")
+async def new_conversation_survives_the_erasure_of_its_owner(trial: Trial) -> None:
+    """A conversation that is stored while its owner is erased is whole afterwards."""
+    store = trial.store
+    other = await trial.open() if trial.subject.processes else store
+    for number in range(RACES):
+        owner = f"guest-{number}"
+        records = await _guest(store, owner)
+        turns = number % 4, number // 4
+        erased, (new, entries) = await asyncio.gather(
+            _later(turns[0], partial(store.retention.erase_unused, owner, records)),
+            _later(turns[1], partial(started, other, "new", owner=owner)),
+        )
+        same(await store.list(owner), [new] if erased else [new, *records[::-1]], "the conversations")
+        same(await store.history(new), entries, "the history of the new conversation")

@@ -2,7 +2,8 @@
 
 A deletion expires the conversation at once, so that a crash cannot bring it back, and erases it when it can no longer
 be undone. After a restart, housekeeping erases it. Any replica of a shared store can undo it: a conversation that has
-just expired although its retention period goes on was deleted.
+just expired although its retention period goes on was deleted. The 30 seconds are counted by the clock of the
+database, because those of the replicas differ.
 """
 
 import asyncio
@@ -29,9 +30,10 @@ from agent.history import (
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
-from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation
+from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation, time_of
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
+from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import has_visible, is_prompt
 
 PAGE = 50
@@ -221,11 +223,11 @@ class ConversationList:
 
     async def _hide(self, record: Record) -> None:
         """Expire the conversation, unless it was saved meanwhile."""
+        at = now() if is_temporary(record.id) else await time_of(self._store)
         self._take(record.id)  # a deletion that another replica has undone
         timer = asyncio.get_running_loop().call_later(UNDO_SECONDS, self._begin_to_erase, record.id, context=Context())
-        self._deleted[record.id] = _Deleted(
-            record, at := now(), timer
-        )  # first, so that no housekeeping erases it in between
+        # First, so that no housekeeping erases it in between.
+        self._deleted[record.id] = _Deleted(record, at, timer)
         hidden = False
         try:
             hidden = await self._store.retention.set_expiry(record, at)
@@ -242,7 +244,7 @@ class ConversationList:
 
     async def _show_again_elsewhere(self, owner: str, conversation: str) -> None:
         """Undo a deletion at another replica. Its timer erases only a conversation that still has that expiry."""
-        at, skip = now(), set[str]()
+        at, skip = await time_of(self._store), set[str]()
         while found := await self._store.retention.expiring(at, owners=owner, skip=skip):
             skip.update(record.id for record in found)
             for record in found:

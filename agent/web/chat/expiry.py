@@ -1,9 +1,10 @@
 """Retention periods of conversations, and the deletion of expired ones with their files."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from time import time
 from typing import Self
 
 from agent.errors import HistoryError
@@ -23,6 +24,8 @@ MARGIN = timedelta(hours=1)
 RETRY = timedelta(hours=1)
 """The time after which the deletion of a conversation is tried again."""
 
+UNNAMED_SECONDS = 3600.0
+"""A file that no message names stays for this long, because the clocks of a place of files and of processes differ."""
 UNDO_SECONDS = 30.0
 """Seconds in which the deletion of a conversation can be undone. The page offers it for a shorter time."""
 
@@ -89,26 +92,35 @@ class ExpiredConversations:
 
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
-        time, deleted = at or now(), 0
+        by, deleted = at or await time_of(self._store), 0
         if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
-            time -= timedelta(seconds=UNDO_SECONDS)
-        skipped = {id_ for id_, retry_at in self._failed.items() if time < retry_at}
-        while not deleted and (records := await self._store.retention.expiring(time, limit=limit, skip=skipped)):
+            by -= timedelta(seconds=UNDO_SECONDS)
+        skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}
+        while not deleted and (records := await self._store.retention.expiring(by, limit=limit, skip=skipped)):
             for record in records:
                 skipped.add(record.id)
-                deleted += await self._delete(record, time)
+                deleted += await self._delete(record, by)
         return deleted
 
-    async def _delete(self, record: Record, time: datetime) -> bool:
+    async def _delete(self, record: Record, at: datetime) -> bool:
         try:
             deleted = await delete_unanswered(self._store, self._media, record, self._is_busy)
         except HistoryError as error:
             if record.id not in self._failed:
                 log.warning("an expired conversation could not be deleted; this is tried again: %s", error)
-            self._failed[record.id] = time + RETRY
+            self._failed[record.id] = at + RETRY
             return False
         self._failed.pop(record.id, None)
         return deleted
+
+
+async def time_of(store: HistoryStore) -> datetime:
+    """Return the time by the clock that all processes of a store share. Raises `HistoryError`.
+
+    Without replicas, all processes are on one machine.
+    """
+    replicas = replicas_of(store)
+    return now() if replicas is None else await replicas.time()
 
 
 async def is_answered(store: HistoryStore, conversation: str, is_busy: IsBusy) -> bool:
@@ -134,23 +146,65 @@ async def delete_conversation(store: HistoryStore, media: MediaStore, record: Re
     that no stored conversation lacks its files. If the process is killed in between, `OrphanedFiles` removes them.
     Raises `HistoryError`.
     """
-    try:
-        references = references_in(record.id, await store.entries(record))
-    except HistoryError:  # a damaged conversation is deleted all the same
-        references = dict[str, set[str]]()
-    for names in references.values():
-        names.add(reference_of(record.id))
+    references = await _references(store, [record])
     deleted = False
 
     async def delete() -> None:
         nonlocal deleted
         deleted = await store.retention.erase(record)
         if deleted:
-            try:
-                await media.remove_references(record.owner, references)
-            except OSError:  # `OrphanedFiles` tries again
-                log.exception("the files of a deleted conversation could not be removed")
+            await _remove_files(media, record.owner, references)
 
     if not is_busy(record.id):
         await run_to_completion(delete())
     return deleted
+
+
+async def delete_unused(
+    store: HistoryStore, media: MediaStore, owner: str, records: Sequence[Record], is_busy: IsBusy
+) -> bool:
+    """Delete all conversations and files of an owner, unless the owner has used one. Return True if they were deleted.
+
+    `records` are all that the owner had, see `RetentionStore.erase_unused`. Files stay that no message names and that
+    are new, because the message may just be on its way. Raises `HistoryError`.
+    """
+    references = await _references(store, records)
+    deleted = False
+
+    async def delete() -> None:
+        nonlocal deleted
+        deleted = await store.retention.erase_unused(owner, records)
+        if deleted:
+            await _remove_files(media, owner, references, before=time() - UNNAMED_SECONDS)
+
+    if not any(is_busy(record.id) for record in records):
+        await run_to_completion(delete())
+    return deleted
+
+
+async def _references(store: HistoryStore, records: Sequence[Record]) -> dict[str, set[str]]:
+    """Return the references of these conversations to each file. A damaged conversation has none."""
+    found = dict[str, set[str]]()
+    for record in records:
+        try:
+            references = references_in(record.id, await store.entries(record))
+        except HistoryError:
+            continue
+        for id_, names in references.items():
+            found.setdefault(id_, set()).update(names, [reference_of(record.id)])
+    return found
+
+
+async def _remove_files(
+    media: MediaStore, owner: str, references: Mapping[str, set[str]], *, before: float | None = None
+) -> None:
+    """Remove the references of erased conversations with the files that lose their last one.
+
+    With `before`, remove also the owner's other files to which no message refers since this Unix time.
+    """
+    try:
+        await media.remove_references(owner, references)
+        if before is not None:
+            await media.remove_unused(owner, [*await media.files(owner)], before)
+    except OSError:  # `OrphanedFiles` tries again
+        log.exception("the files of a deleted conversation could not be removed")

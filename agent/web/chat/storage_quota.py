@@ -15,7 +15,7 @@ from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
 from agent.settings import PublicSettings
-from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unanswered, is_answered
+from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused, is_answered
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
 
@@ -29,6 +29,8 @@ ADDRESS_SHARE = 0.01
 """The fraction of all storage that the visitors of one network address can use in any case."""
 MAX_ADDRESSES = 100_000
 """The most visitors with a remembered network address."""
+PAGE = 200
+"""Conversations that are read at once."""
 FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 
 log = logging.getLogger(__name__)
@@ -152,21 +154,26 @@ class StorageQuota:
                 break
             if owner in tried or self._reserved[owner] or self._elsewhere[owner]:
                 continue
-            records = await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=MAX_DELETED_GUESTS)
-            records = [record for record in records if record.owner == owner]
+            records = await self._records(owner)
             if records and not any([await is_answered(self._store, record.id, is_busy) for record in records]):
                 found[owner] = records
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
 
+    async def _records(self, owner: str) -> Sequence[Record]:
+        """Return all conversations of a guest. Each has an expiry."""
+        found, seen = list[Record](), set[str]()
+        while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=PAGE, skip=seen):
+            seen.update(record.id for record in page)
+            found += [record for record in page if record.owner == owner]
+        return found
+
     async def _delete_guest(self, owner: str, records: Sequence[Record], is_busy: IsBusy) -> None:
-        """Delete a guest's conversations and files. A conversation that cannot be deleted stays."""
+        """Delete a guest's conversations and files, unless the guest is back."""
         try:
-            deleted = [await delete_unanswered(self._store, self._media, record, is_busy) for record in records]
-            if all(deleted):  # no message of the guest is left that could name a file
-                await self._media.remove_all(owner)
-        except (HistoryError, OSError) as error:
-            log.warning("a guest's conversation could not be deleted: %s", error)
+            await delete_unused(self._store, self._media, owner, records, is_busy)
+        except HistoryError as error:
+            log.warning("a guest's conversations could not be deleted: %s", error)
 
     async def _excess(self, limits: PublicSettings, visitor: Visitor, size: int) -> float:
         """Return the bytes over the limit of guests or of all visitors if `size` more were stored."""

@@ -207,6 +207,10 @@ class _Retention:
             return await self._of(record).erase(record)
         return False
 
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`."""
+        return await self._kept.erase_unused(owner, records)
+
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`."""
         await self._kept.wipe()
