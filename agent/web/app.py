@@ -305,7 +305,7 @@ def _middleware(
         Middleware(BodyTimeout),
         isolation,
         uploads,
-        Middleware(EventStreamMiddleware, has_session=queue.has_session, release=queue.release),
+        Middleware(EventStreamMiddleware, has_session=queue.has_session),
         Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents | player_stand_in(STATIC_FILES)),
         Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]

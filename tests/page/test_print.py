@@ -83,6 +83,7 @@ def test_printed_chat_is_a_document(own: App, visit: Visit, dark: bool) -> None:
 def test_all_sheets_of_a_chat_are_printed(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
     visitor.ask("!tokens 3000 @5000")
+    expect(visitor.chat.locator(".bot-row").last).to_contain_text("word2999")  # a long text is drawn late
     assert len(PAGES.findall(visitor.page.pdf(format="A4"))) > 4
 
 

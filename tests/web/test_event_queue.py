@@ -104,22 +104,6 @@ async def test_message_of_an_unknown_session_ends_its_event(queue: BoundedQueue)
     assert not gone.alive
 
 
-async def test_read_session_is_released(queue: BoundedQueue) -> None:
-    unread = queue.pending_messages_per_session["ann-page"] = UnreadMessages()
-    queue.pending_event_ids_session["ann-page"] = {"event"}
-    queue.release("ann-page")  # its event runs
-    assert queue.has_session("ann-page")
-    queue.send_message(event("ann-page"), update("text"))
-    queue.pending_event_ids_session["ann-page"].clear()
-    queue.release("ann-page")  # its last message is not read
-    assert queue.has_session("ann-page")
-    await unread.get()
-    queue.release("ann-page")
-    assert not queue.has_session("ann-page")
-    assert queue.pending_event_ids_session == {}
-    queue.release("ann-page")
-
-
 async def test_unread_session_is_bounded(queue: BoundedQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_queue, "UNREAD_BYTES", 1000)
     unread = queue.pending_messages_per_session["ann-page"] = UnreadMessages()

@@ -83,26 +83,6 @@ async def test_join_waits_for_closed_stream() -> None:
     assert answered - closed >= SETTLE_SECONDS - 0.01
 
 
-@pytest.mark.parametrize(("says", "released"), [(CLOSE, ["me"]), (TEXT, [])], ids=["closed", "text"])
-async def test_closed_stream_releases_its_session(says: bytes, released: list[str]) -> None:
-    gradio, sessions, sent = Gradio(says), list[str](), list[Message]()
-
-    def release(session: str) -> None:
-        assert sent[-1]["body"] == says  # the page has been told first
-        sessions.append(session)
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def receive() -> Message:
-        return {"type": "http.disconnect"}
-
-    gradio.joined.set()
-    app = EventStreamMiddleware(gradio, release=release)
-    await app({"type": "http", "path": f"{API}queue/data", "state": {"session": "me"}}, receive, send)
-    assert sessions == released
-
-
 async def test_other_requests_do_not_wait(patience: float) -> None:
     read, took = await order(CLOSE, sessions=("me", "you"))
     assert sorted(read) == ["queue/data", "queue/join"]

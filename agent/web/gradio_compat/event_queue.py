@@ -136,12 +136,6 @@ class BoundedQueue(Queue):
         """Return True if messages of this page session are kept."""
         return session in self._unread
 
-    def release(self, session: str) -> None:
-        """Forget the messages of a page session that has read everything and waits for nothing: 5 KB. See `push`."""
-        unread = self._unread.get(session)
-        if unread is not None and unread.empty() and not self.pending_event_ids_session.get(session):
-            self._forget(session)
-
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
         """Add an event, or refuse it beyond the share of its visitor or address. See `Queue.push`."""
         session = str(body.session_hash)
@@ -258,11 +252,8 @@ class BoundedQueue(Queue):
             *([one for one in self._unread if one not in pending][:1] if len(self._unread) >= SESSIONS else []),
         ]
         for session in set(surplus):
-            self._forget(session)
-
-    def _forget(self, session: str) -> None:
-        self._unread.pop(session, None)
-        self.pending_event_ids_session.pop(session, None)
+            self._unread.pop(session, None)
+            self.pending_event_ids_session.pop(session, None)
 
 
 def bound_queue(page: Blocks, slots: int) -> BoundedQueue:

@@ -26,16 +26,11 @@ class EventStreamMiddleware:
     """Middleware behind the isolation middleware. Owns the times at which streams were closed.
 
     `has_session` returns True if the queue keeps messages for a session. For any other session Gradio would start an
-    answer and then fail with a traceback in the log. `release` is called when the stream of a session has closed.
+    answer and then fail with a traceback in the log.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        has_session: Callable[[str], bool] = lambda _: True,
-        release: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._app, self._has_session, self._release = app, has_session, release
+    def __init__(self, app: ASGIApp, has_session: Callable[[str], bool] = lambda _: True) -> None:
+        self._app, self._has_session = app, has_session
         self._closed: OrderedDict[str, float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,14 +47,12 @@ class EventStreamMiddleware:
 
     def _note_closing(self, session: str, send: Send) -> Send:
         async def send_and_note(message: Message) -> None:
-            if CLOSING not in message.get("body", b""):
-                return await send(message)
-            self._closed[session] = monotonic()
-            self._closed.move_to_end(session)
-            while len(self._closed) > MAX_SESSIONS:
-                self._closed.popitem(last=False)
+            if CLOSING in message.get("body", b""):
+                self._closed[session] = monotonic()
+                self._closed.move_to_end(session)
+                while len(self._closed) > MAX_SESSIONS:
+                    self._closed.popitem(last=False)
             await send(message)
-            self._release(session)
 
         return send_and_note
 
