@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.scripted_server import Config, Running, running
@@ -472,3 +472,27 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     visitor.page.get_by_role("button", name="Show earlier messages").click()
     expect(visitor.mine).to_have_count(15)
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
+
+
+@pytest.mark.parametrize(("lost", "loads"), [(1, 2), (20, 4)], ids=["once", "always"])
+def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, lost: int, loads: int) -> None:
+    context = browser.new_context()
+    page, documents, parts = context.new_page(), list[str](), list[str]()
+
+    def lose(route: Route) -> None:
+        parts.append(route.request.url)
+        if len(parts) <= lost:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/assets/statustracker-*.css", lose)
+    page.on("request", lambda request: documents.append(request.url) if request.is_navigation_request() else None)
+    page.goto(app.url)
+    if lost == 1:
+        expect(Visitor(page).box).to_be_enabled()
+    else:
+        page.wait_for_function("JSON.parse(sessionStorage.getItem('lost-parts') ?? '[]').length === 3")
+        page.wait_for_timeout(1000)
+    assert len(documents) == loads
+    context.close()

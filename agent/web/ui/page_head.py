@@ -1,4 +1,4 @@
-"""The head of the page: its title, icons, link preview and loading screen, and a script that runs before Gradio's."""
+"""The head of the page: its title, icons, link preview and loading screen, and scripts that run before Gradio's."""
 
 import html
 import re
@@ -22,6 +22,7 @@ ICONS = {
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
 IDLE = (Path(__file__).parent / "idle.js").read_text(encoding="utf-8")
+LOST_PARTS = (Path(__file__).parent / "lost_parts.js").read_text(encoding="utf-8")
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 _TITLE = re.compile(r"<title>[^<]*</title>\s*")
@@ -87,7 +88,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
-            f"<script>{IDLE}</script>",
+            f"<script>{IDLE}{LOST_PARTS}</script>",
         )
     )
 
