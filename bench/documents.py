@@ -61,7 +61,7 @@ _PAGE = re.compile(r"^\[Page (\d+)\]$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is measured. `rounds` are readings of the PDF, and `whole` are the calls of `Chat.search`."""
+    """The sizes of a measurement. `rounds` are readings of the PDF, and `whole` are the calls of `Chat.search`."""
 
     pages: int = 300
     rounds: int = 5

@@ -136,7 +136,7 @@ async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
         read = extracted_text_of(after)
         if read and read["kind"] == "document" and (_is_document(item) or item.media_type == TEXT):
             if read.get("pages"):
-                unit, count = UNITS.get(read.get("media_type") or item.media_type, "section"), int(read["count"])
+                unit, count = UNITS.get(_type_read(item, read), "section"), int(read["count"])
                 found.append((item, LongDocument(read["name"], unit, count, _reader(item, read, load))))
         elif isinstance(item, BinaryContent) and _is_document(item):
             try:
@@ -155,26 +155,31 @@ async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
 
 def _reader(item: File, read: Mapping[str, str], load: LoadFile) -> Callable[[], Awaitable[Document]]:
     async def text() -> Document:
-        # A text file is stored as plain text, also HTML, of which the visible text is read.
-        return await read_again(lambda: load(item), read.get("media_type") or item.media_type, read)
+        return await read_again(item, read, load)
 
     return text
 
 
-async def read_again(load: Callable[[], Awaitable[bytes]], media_type: str, read: Mapping[str, str]) -> Document:
+async def read_again(file: File, read: Mapping[str, str], load: LoadFile) -> Document:
     """Return the text of a document, with what OCR has read of it: that is stored with the message, in `read`.
 
     Raises an `AgentError`. A file of which OCR has read all pages is not loaded.
     """
+    media_type = _type_read(file, read)
     scans = {int(page): str(text) for page, text in json.loads(read.get("ocr") or "{}").items()}
     if scans and len(scans) == int(read["count"]):
         pages = tuple(scans[page] for page in sorted(scans))
         return Document(media_type, "", pages, is_ocr=True, scans=tuple(sorted(scans)))
-    document = await read_document(await load(), media_type)
+    document = await read_document(await load(file), media_type)
     if not scans:
         return document
     pages = tuple(scans.get(number) or page for number, page in enumerate(document.pages, 1))
     return replace(document, pages=pages, is_ocr=True)
+
+
+def _type_read(file: File, read: Mapping[str, str]) -> str:
+    """Return the type of what was read. HTML is stored as plain text, and its visible text is read."""
+    return read.get("media_type") or file.media_type
 
 
 def _is_document(item: object) -> bool:

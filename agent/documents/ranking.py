@@ -15,7 +15,7 @@ PASSAGE = 700
 LONGEST_LINE = 1_400
 """Characters after which a line without any break is cut, fewer for short passages."""
 ENDS = (". ", "。", " ")
-"""Where a long line is cut, the best first."""
+"""The ends of a part of a long line, the best first."""
 STEM = 4
 """Letters at the start of a word that count as its stem, so that "rents" and "renting" find "rental"."""
 RANK_CONSTANT = 60

@@ -1,7 +1,7 @@
 """Laws of expiry and sizes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -242,16 +242,20 @@ async def run_without_an_end_keeps_all_of_its_owner(trial: Trial) -> None:
     same(await _kept(store, owner), [], "the conversations after erase_unused")
 
 
+async def _races(trial: Trial) -> AsyncIterator[tuple[HistoryStore, str, list[Record], tuple[int, int]]]:
+    """Yield the store as another process has it, a guest with conversations, and the turns before each of two calls."""
+    other = await trial.open() if trial.subject.processes else trial.store
+    for number in range(RACES):
+        owner = f"guest-{number}"
+        yield other, owner, await _guest(trial.store, owner), (number % 4, number // 4)
+
+
 @law("retention")
 async def owner_that_comes_back_loses_nothing(trial: Trial) -> None:
     """Of a save and an `erase_unused` at once, one comes first: nothing is erased that was saved."""
     store = trial.store
-    other = await trial.open() if trial.subject.processes else store
-    for number in range(RACES):
-        owner = f"guest-{number}"
-        records = await _guest(store, owner)
+    async for other, owner, records, turns in _races(trial):
         more = chain(prompt("more"), after=records[1].head_id)
-        turns = number % 4, number // 4
         erased, saved = await asyncio.gather(
             _later(turns[0], partial(store.retention.erase_unused, owner, records)),
             _later(turns[1], partial(grown, other, records[1], more)),
@@ -276,11 +280,7 @@ async def _later(turns: int, call: Callable[[], Awaitable[T]]) -> T:
 async def new_conversation_survives_the_erasure_of_its_owner(trial: Trial) -> None:
     """A conversation that is stored while its owner is erased is whole afterwards."""
     store = trial.store
-    other = await trial.open() if trial.subject.processes else store
-    for number in range(RACES):
-        owner = f"guest-{number}"
-        records = await _guest(store, owner)
-        turns = number % 4, number // 4
+    async for other, owner, records, turns in _races(trial):
         erased, (new, entries) = await asyncio.gather(
             _later(turns[0], partial(store.retention.erase_unused, owner, records)),
             _later(turns[1], partial(started, other, "new", owner=owner)),

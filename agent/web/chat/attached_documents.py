@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 
 from pydantic_ai.messages import (
@@ -203,9 +202,7 @@ async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> li
         read = extracted_text_of(text)
         if read and read["kind"] == "document" and may_have_text(file):
             try:
-                documents.append(
-                    await read_again(partial(bytes_of, file), read.get("media_type") or file.media_type, read)
-                )
+                documents.append(await read_again(file, read, bytes_of))
                 numbers.append(number)
             except InputError:
                 continue

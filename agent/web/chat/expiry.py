@@ -1,9 +1,10 @@
 """Retention periods of conversations, and the deletion of expired ones with their files."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from time import time
 from typing import Self
 
@@ -147,17 +148,9 @@ async def delete_conversation(store: HistoryStore, media: MediaStore, record: Re
     Raises `HistoryError`.
     """
     references = await _references(store, [record])
-    deleted = False
-
-    async def delete() -> None:
-        nonlocal deleted
-        deleted = await store.retention.erase(record)
-        if deleted:
-            await _remove_files(media, record.owner, references)
-
-    if not is_busy(record.id):
-        await run_to_completion(delete())
-    return deleted
+    if is_busy(record.id):
+        return False
+    return await _erase(partial(store.retention.erase, record), partial(_remove_files, media, record.owner, references))
 
 
 async def delete_unused(
@@ -169,17 +162,25 @@ async def delete_unused(
     are new, because the message may just be on its way. Raises `HistoryError`.
     """
     references = await _references(store, records)
-    deleted = False
+    if any(is_busy(record.id) for record in records):
+        return False
+    before = time() - UNNAMED_SECONDS
+    remove_files = partial(_remove_files, media, owner, references, before=before)
+    return await _erase(partial(store.retention.erase_unused, owner, records), remove_files)
 
-    async def delete() -> None:
-        nonlocal deleted
-        deleted = await store.retention.erase_unused(owner, records)
-        if deleted:
-            await _remove_files(media, owner, references, before=time() - UNNAMED_SECONDS)
 
-    if not any(is_busy(record.id) for record in records):
-        await run_to_completion(delete())
-    return deleted
+async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[], Awaitable[None]]) -> bool:
+    """Erase conversations and then their files, also if the caller is cancelled. Return True if they were erased."""
+    erased = False
+
+    async def work() -> None:
+        nonlocal erased
+        erased = await erase()
+        if erased:
+            await remove_files()
+
+    await run_to_completion(work())
+    return erased
 
 
 async def _references(store: HistoryStore, records: Sequence[Record]) -> dict[str, set[str]]:

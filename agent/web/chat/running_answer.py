@@ -15,7 +15,7 @@ IDLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ended.
+    """The end of an answer.
 
     `files` are the ids of the files that the model made. `cited` are the texts of the turn with their citations, if it
     has any.
