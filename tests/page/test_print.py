@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
+from pypdfium2 import PdfDocument
 
 from tests.conftest import App, Visitor, becomes
 from tests.support.seeded_turns import seed
@@ -28,6 +29,8 @@ ANSWER = "\\n".join(
 )
 A4 = {"width": 658, "height": 972}
 """A sheet without its margins, in CSS pixels."""
+MARGIN = 51.0
+"""The margin at each side of a sheet, in points (18 mm)."""
 HIDDEN = (
     "#dock",
     "#about",
@@ -39,9 +42,6 @@ HIDDEN = (
     ".branches",
     ".copy_code_button",
 )
-TOO_WIDE = """() => [...document.querySelectorAll("#chat *")]
-  .filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth + 1)
-  .map((one) => one.outerHTML.slice(0, 80))"""
 GROUNDS = """() => [...new Set([...document.querySelectorAll(":has(#chat)")]
   .map((one) => getComputedStyle(one).backgroundColor))]"""
 AFTER = "link => getComputedStyle(link, '::after').content"
@@ -70,7 +70,6 @@ def test_printed_chat_is_a_document(own: App, visit: Visit, dark: bool) -> None:
     assert chat.evaluate("chat => getComputedStyle(chat).overflow") == "visible"
     assert chat.evaluate("chat => chat.scrollHeight - chat.clientHeight") <= 1, "all of it is on the sheets"
     assert page.evaluate("document.documentElement.scrollHeight") > A4["height"]
-    assert page.evaluate(TOO_WIDE) == []
     expect(chat.locator(".bot-row p").filter(has_text="word0").first).to_have_css("color", "rgb(0, 0, 0)")
     assert page.evaluate(GROUNDS) == ["rgba(0, 0, 0, 0)"], "the paper is seen"
     expect(chat.locator(".user.message").first).to_have_css("border-left-style", "solid")
@@ -78,6 +77,18 @@ def test_printed_chat_is_a_document(own: App, visit: Visit, dark: bool) -> None:
     assert [named.evaluate(AFTER), plain.evaluate(AFTER)] == ['" (https://example.org/a?b=c)"', "none"]
     expect(chat.get_by_text("Hm.", exact=True)).to_be_hidden()
     visitor.shot(f"print-{'dark' if dark else 'light'}")
+    assert _in_the_margin(page.pdf(prefer_css_page_size=True)) == []
+
+
+def _in_the_margin(pdf: bytes) -> list[tuple[float, ...]]:
+    """Return the places (left, bottom, right, top, in points) of what is printed beside the text area of its sheet."""
+    with PdfDocument(pdf) as document:
+        return [
+            place
+            for sheet in document
+            for place in (drawn.get_bounds() for drawn in sheet.get_objects())
+            if place[0] < MARGIN - 1 or place[2] > sheet.get_width() - MARGIN + 1
+        ]
 
 
 def test_all_sheets_of_a_chat_are_printed(own: App, visit: Visit) -> None:
