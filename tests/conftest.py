@@ -435,7 +435,7 @@ class Visitor:
     def idle(self) -> None:
         """Wait until no answer is being written or moved to its place among the stored ones."""
         expect(self.submit).to_be_visible()
-        expect(self.page.locator("#chat[data-running]")).to_have_count(0)
+        expect(self.page.locator("#chat:is([data-running], [data-leaving])")).to_have_count(0)
 
     def shot(self, name: str) -> None:
         """Save a screenshot in `SHOTS`, if somebody wants to see it."""

@@ -23,11 +23,14 @@ WATCH_HAND_OVER = """() => {
   const log = document.querySelector("#chat"), draw = window.live.draw;
   window.before = [];
   window.stages = 0;
+  window.left = [];
   window.heights = [];
   window.live.draw = () => {
     const before = window.live.shown[0].length, now = window.places(), changed = draw();
     if (changed[0]?.length > before && before && !window.before.length) window.before = now;
     if (changed[0] && window.before.length) window.stages++;
+    window.most = Math.max(window.most ?? 0, window.live.shown[1].length);
+    if (log.matches("[data-leaving]")) window.left.push(window.live.shown[1].length);
     return changed;
   };
   const look = () => {
@@ -36,8 +39,8 @@ WATCH_HAND_OVER = """() => {
   };
   look();
 }"""
-"""Keeps the places before the first chatbot gets the answer, and in how many stages, and then the height of the chat in
-each frame."""
+"""Keeps the places before the first chatbot gets the answer, in how many stages it gets it, how many pieces the others
+have at most and at each stage after that, and the height of the chat in each frame."""
 COUNT_CHANGES = """() => {
   window.changes = 0;
   const stored = document.querySelector("#chat .message-wrap");
@@ -96,6 +99,8 @@ def test_pieces_look_like_one_answer(app: App, visit: Visit) -> None:
     becomes(60, lambda: page.evaluate("window.heights.length"))
     assert page.evaluate(SHOWN)[1:] == [0, 0]
     assert page.evaluate("window.stages") == 2, "a long text comes in stages"
+    *_, fewer, none = page.evaluate("window.left")
+    assert page.evaluate("window.most") > fewer > none == 0, "and its pieces leave in stages"
     expect(visitor.chat.locator(".bot-row")).to_have_count(2)
     before, after = page.evaluate("window.before")[:-1], page.evaluate(PLACES)  # the last block was still growing
     assert len(before) > 20

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 WATCH = """() => {
-  window.seen = { directions: 0, restyles: 0, texts: 0 };
+  window.seen = { directions: 0, restyles: 0, texts: 0, searches: 0 };
   const dir = Object.getOwnPropertyDescriptor(HTMLElement.prototype, "dir");
   Object.defineProperty(HTMLElement.prototype, "dir", {
     ...dir,
@@ -25,6 +25,11 @@ WATCH = """() => {
   new MutationObserver((all) => {
     window.seen.restyles += all.filter(({ target, oldValue }) => oldValue === target.getAttribute("dir")).length;
   }).observe(document.querySelector("#chat"), { subtree: true, attributeFilter: ["dir"], attributeOldValue: true });
+  const match = String.prototype.match;
+  String.prototype.match = function (what) {
+    if (what instanceof RegExp && what.source === "\\\\$\\\\$") window.seen.searches++;
+    return match.call(this, what);
+  };
   const replace = String.prototype.replace;
   String.prototype.replace = function (what, ...how) {
     const formula = what instanceof RegExp && what.source.startsWith("\\\\$\\\\$");
@@ -32,18 +37,24 @@ WATCH = """() => {
     return replace.call(this, what, ...how);
   };
 }"""
-"""Counts how often Gradio sets a direction that is set, how often that reaches Chromium, and how often Gradio looks for
-formulas in the first piece of an answer, once it is done."""
+"""Counts how often Gradio sets a direction that is set, how often that reaches Chromium, how often Gradio looks for
+formulas in the first piece of an answer, once it is done, and how often it searches the rest of a text for formulas."""
+PLAIN_FORMULAS = """() => {
+  const draw = window.live.draw;
+  const delimiters = gradio_config.components.map(({ props }) => props.latex_delimiters).find(Boolean);
+  const plain = { __type__: "update", latex_delimiters: [...delimiters] };
+  window.live.draw = () => draw().map((value) => ({ ...plain, ...(value && { value }) }));
+}"""
 PLAIN_LISTS = """() => {
   const draw = window.live.draw;
-  window.live.draw = () => draw().map((list) => list && [...list]);
+  window.live.draw = () => draw().map((drawn) => drawn.value && [...drawn.value]);
 }"""
 ANSWER = "\\n\\n".join(["FIRST " * 120, *("word " * 150 for _ in range(7))])
 
 
 def seen_during_answer(visitor: Visitor, page: Page) -> dict[str, int]:
     """Let an answer of several pieces be written, and return the counts."""
-    page.evaluate("window.seen.directions = window.seen.restyles = window.seen.texts = 0")
+    page.evaluate("window.seen.directions = window.seen.restyles = window.seen.texts = window.seen.searches = 0")
     visitor.say(f"!wait 0.5 !pace 500 !text {ANSWER}")
     page.wait_for_function("window.live.shown[1].length >= 6")
     seen: dict[str, int] = page.evaluate("({ ...window.seen })")
@@ -61,6 +72,12 @@ def test_unchanged_messages_cost_nothing(app: App, visit: Visit) -> None:
     assert not seen["restyles"], "Gradio sets the direction of messages in another way: adapt `dir` in unchanged.js."
     assert seen["texts"], "Gradio looks for formulas in another way: adapt this test."
     assert seen["texts"] <= 2, "Gradio copies messages in another way: adapt `Messages` in unchanged.js."
+    assert not seen["searches"], "Gradio searches for formulas in another way: adapt `Delimiters` in unchanged.js."
+    page.evaluate(PLAIN_FORMULAS)
+    seen = seen_during_answer(visitor, page)
+    assert seen["searches"], (
+        "Gradio no longer searches for formulas at each block: remove `Delimiters` in unchanged.js."
+    )
     page.evaluate(PLAIN_LISTS)
     seen = seen_during_answer(visitor, page)
     assert seen["texts"] > 2, "Gradio no longer reads unchanged texts again: remove `Messages` in unchanged.js."

@@ -1,6 +1,6 @@
 // Buttons of tables and code in answers: copy a table as Markdown or CSV, see the language of code, and save code as a
 // file. They are added once the chat is at rest, and only to blocks that have none, so a growing answer costs nothing.
-({ said, $, hint }) => {
+({ said, $, hint, frame }) => {
   const SAME = "c cpp cs css csv dart diff go html ini java js json jsx lua md php ps1 py r rb rs scala sh sql svg swift tex toml ts tsx vue xml yaml yml";
   const OTHER = {
     bash: "sh", "c#": "cs", "c++": "cpp", csharp: "cs", elixir: "ex", haskell: "hs", javascript: "js", julia: "jl", jsonc: "json",
@@ -78,7 +78,6 @@
   };
   const addToCode = (wrap) => {
     const code = $("code", wrap), copies = $(".copy_code_button", wrap);
-    if (!code) return;
     const language = /\blanguage-(\S+)/.exec(code.className)?.[1] ?? "";
     const tools = Object.assign(document.createElement("div"), { className: "tools" });
     const name = fileName(language);
@@ -92,11 +91,23 @@
     copies?.setAttribute("aria-label", said.copy_code);
     if (copies) copies.title = said.copy_code;
   };
-  // The first chatbot has only finished texts. page.js tells when it has changed.
-  document.addEventListener("chat-mended", () => {
-    const { running, ending } = $("#chat").dataset;
-    if (running !== undefined && ending === undefined) return; // it does not change then
-    for (const table of document.querySelectorAll("#chat > .block .prose table:not(:has(> .tools))")) addToTable(table);
-    for (const wrap of document.querySelectorAll("#chat > .block .prose .code_wrap:not(:has(> .tools), .thought-group *)")) addToCode(wrap);
+  // The first chatbot has only finished texts. page.js tells when it has changed. A frame adds to a few blocks, from the
+  // end, where the reader is.
+  const EACH = 5;
+  const TABLES = "#chat > .block .prose table:not(:has(> .tools))";
+  const CODE = "#chat > .block .prose .code_wrap:has(code):not(:has(> .tools), .thought-group *)";
+  let adding = false;
+  document.addEventListener("chat-mended", async () => {
+    if (adding) return;
+    adding = true;
+    for (;;) {
+      const { running, ending } = $("#chat").dataset;
+      if (running !== undefined && ending === undefined) break; // it does not change then
+      const blocks = [...document.querySelectorAll(`${TABLES}, ${CODE}`)].slice(-EACH);
+      if (!blocks.length) break;
+      for (const block of blocks) if (block.matches("table")) addToTable(block); else addToCode(block);
+      await frame();
+    }
+    adding = false;
   });
 }

@@ -1,7 +1,7 @@
 // Divides the answer that is being written between two chatbots: what is done, in pieces, and what grows.
 ({ pieces }) => {
   const SEAM = '<div class="seam"></div>';
-  const STAGE = 5; // pieces that the first chatbot gets at once when the answer ends
+  const STAGE = 5; // pieces that a chatbot gets or loses at once when the answer ends
 
   // A message as the pieces in which it is shown. Unchanged pieces are the same objects as before.
   let cut = []; // the pieces of each written message
@@ -62,5 +62,7 @@
       return [...turn.slice(0, n), { ...message, content: [{ type: "text", text }], options: null }];
     });
   });
-  return { divide, stages };
+  // What the two chatbots show when they have lost the last pieces.
+  const less = (closed) => [closed.slice(0, -STAGE), []];
+  return { divide, stages, less };
 }

@@ -46,14 +46,20 @@
     }
   };
   const pause = () => new Promise((done) => setTimeout(done)); // other things that wait come first
+  const drawing = async () => {
+    await pause();
+    await frame();
+    await pause();
+  };
   const reveal = () => {
     $("#chat").removeAttribute("data-ending");
     delete $("#chat").dataset.running;
   };
   // Has the chatbot draw the turn before it is shown there, so that nothing flickers: formulas, opened folds and long
-  // texts are drawn late. It gets a long turn in stages, one for each frame, so that the page never stands still. `show`
-  // has it show messages of the turn, and `goesOn` says whether the page still shows this conversation.
-  const handOver = async (messages, show, goesOn) => {
+  // texts are drawn late. It gets a long turn in stages, one for each frame, and the other chatbots lose it in stages, so
+  // that the page never stands still. `show` has the first chatbot show messages of the turn. `drop` has the others show a
+  // few less, and says whether any is left. `goesOn` says whether the page still shows this conversation.
+  const handOver = async (messages, show, drop, goesOn) => {
     const first = $("#chat > .block"), texts = first.getElementsByClassName("md"), seams = first.getElementsByClassName("seam");
     const outer = titles("#running").filter((title) => !isInner(title)).length;
     const wanted = turned(running()), isTurned = [...wanted.values()].some((open) => open !== undefined), count = texts.length;
@@ -62,13 +68,13 @@
     if (!late) return;
     first.style.setProperty("--shown", `${first.offsetHeight}px`);
     $("#chat").toggleAttribute("data-ending", true);
+    if (stages.length) await drawing();
     for (const stage of stages) {
-      show(stage);
-      await pause();
-      await frame();
-      await pause();
       if (!goesOn()) return;
+      show(stage);
+      await drawing();
     }
+    if (!goesOn()) return;
     show(messages);
     await pause();
     await drawnFully(texts, () => texts.length > count && !seams.length);
@@ -76,9 +82,12 @@
     if (isTurned) await drawnFully(texts, () => true);
     await frame(); // what was drawn last has a frame of its own
     if (!goesOn()) return;
+    $("#chat").toggleAttribute("data-leaving", true);
     reveal();
     await frame();
     await pause();
+    for (let more = true; more && goesOn(); await drawing()) more = drop();
+    $("#chat").removeAttribute("data-leaving");
   };
   // Keeps the folds of the answer as the visitor turned them while it is drawn.
   const keepFolds = () => {

@@ -9,8 +9,9 @@
   const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
-  let ending; // while the first chatbot gets the messages of the others: what it shows
+  let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last
   let drawn = -Infinity, drawing;
+  let { props } = unchanged; // what the chatbots get with their first messages
 
   const draw = () => {
     clearTimeout(drawing);
@@ -27,13 +28,16 @@
   // Called by Gradio. A chatbot that gets undefined stays as it is.
   function render() {
     const before = page.shown;
-    page.shown = ending ? [ending.shown, ...before.slice(1)] : [stored, ...division.divide(written)];
+    page.shown = ending ? [ending.shown, ...(ending.others ?? before.slice(1))] : [stored, ...division.divide(written)];
     if (!ending && written.length) $("#chat").dataset.running = stored.length ? "after" : "first";
     else if (!ending) delete $("#chat").dataset.running;
     const changed = page.shown.map((list, n) =>
       list.length === before[n].length && list.every((message, at) => message === before[n][at]) ? undefined : unchanged.list(list));
     if (!ending && changed[1]) handover.keepFolds();
-    return changed;
+    if (!props) return changed;
+    const once = props;
+    props = undefined;
+    return changed.map((value) => ({ ...once, ...(value && { value }) }));
   }
 
   // A frame has all messages of the turn, or edits of them. Changed messages are new objects.
@@ -65,7 +69,12 @@
       mine.shown = some === messages ? stored : [...before, ...some];
       draw();
     };
-    await handover.handOver(messages, show, () => ending === mine);
+    const drop = () => {
+      mine.others = division.less(page.shown[1]);
+      draw();
+      return mine.others[0].length > 0;
+    };
+    await handover.handOver(messages, show, drop, () => ending === mine);
     if (ending && ending !== mine) return; // of a later answer
     if (!ending) handover.reveal(); // something else was shown meanwhile
     ending = undefined;

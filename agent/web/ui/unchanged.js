@@ -17,6 +17,19 @@
     }
   }
 
+  // At each block of a text, Gradio's Markdown searches the rest of the text for each kind of formula. It finds none,
+  // because it has taken them all out before. A list of this kind gives it nothing to search for.
+  class Delimiters extends Array {
+    static get [Symbol.species]() {
+      return Array;
+    }
+    map(make) {
+      const made = super.map(make);
+      return made[0]?.start instanceof RegExp ? [] : made;
+    }
+  }
+  const delimiters = gradio_config.components.map(({ props }) => props.latex_delimiters).find(Boolean);
+
   // A chatbot sets the direction of every message each time it changes, and Chromium then styles the message again.
   const dir = Object.getOwnPropertyDescriptor(HTMLElement.prototype, "dir");
   Object.defineProperty(HTMLElement.prototype, "dir", {
@@ -45,5 +58,8 @@
     }
   };
   for (const sheet of document.styleSheets) if (sheet.href?.startsWith(location.origin)) simplify(sheet);
-  return { list: (messages) => Messages.from(messages) };
+  return {
+    list: (messages) => Messages.from(messages),
+    props: { __type__: "update", latex_delimiters: Delimiters.from(delimiters) },
+  };
 }
