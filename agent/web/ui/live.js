@@ -25,12 +25,16 @@
     if (grows) drawing ??= setTimeout(draw, drawn + DRAW_MS - performance.now());
     else draw();
   };
+  const mark = (running) => {
+    const { dataset } = $("#chat");
+    if (running === undefined) delete dataset.running;
+    else if (dataset.running !== running) dataset.running = running; // the same value again would have Chromium style the chat again
+  };
   // Called by Gradio. A chatbot that gets undefined stays as it is.
   function render() {
     const before = page.shown;
     page.shown = ending ? [ending.shown, ...(ending.others ?? before.slice(1))] : [stored, ...division.divide(written)];
-    if (!ending && written.length) $("#chat").dataset.running = stored.length ? "after" : "first";
-    else if (!ending) delete $("#chat").dataset.running;
+    if (!ending) mark(written.length ? (stored.length ? "after" : "first") : undefined);
     const changed = page.shown.map((list, n) =>
       list.length === before[n].length && list.every((message, at) => message === before[n][at]) ? undefined : unchanged.list(list));
     if (!ending && changed[1]) handover.keepFolds();

@@ -336,7 +336,7 @@
     when("#dock", (dock) => dock.append(toEnd));
     const follow = (yes) => {
       following = yes;
-      toEnd.hidden = yes;
+      if (toEnd.hidden !== yes) toEnd.hidden = yes;
       log.style.overflowAnchor = yes ? "none" : ""; // the browser must not anchor to a line that is to move up
     };
     const down = () => {
@@ -428,7 +428,7 @@
   });
 
   // Gradio decides by the English text whether to log in or out, so only the displayed text is translated.
-  when("#login", (button) => {
+  if (gradio_config.components.some(({ props }) => props.elem_id === "login")) when("#login", (button) => {
     const translate = () => {
       const texts = document.createTreeWalker(button, NodeFilter.SHOW_TEXT);
       for (let text = texts.nextNode(); text; text = texts.nextNode()) {

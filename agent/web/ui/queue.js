@@ -19,8 +19,10 @@
     new ResizeObserver(() => dock.style.setProperty("--queued", `${panel.offsetHeight + 8}px`)).observe(panel);
   });
   const draw = () => {
-    if (panel.hidden !== !queued) spoken.textContent = queued ? said.queued : "";
-    panel.hidden = !queued;
+    if (panel.hidden !== !queued) {
+      spoken.textContent = queued ? said.queued : "";
+      panel.hidden = !queued;
+    }
     if (!queued) return;
     title.textContent = isSending ? said.queue_sending : said.queued;
     text.textContent = queued.text.trim();
