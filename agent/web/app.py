@@ -292,6 +292,7 @@ def _middleware(
         origins=origins,
         icons=tuple(ICONS),
         events={number: len(event.inputs) for number, event in page.fns.items()},
+        owns_event=queue.owns_event,
     )
     uploads = Middleware(
         UploadMiddleware,

@@ -7,7 +7,7 @@ from io import BytesIO
 
 import pytest
 from PIL import Image, ImageChops
-from playwright.sync_api import Route, expect
+from playwright.sync_api import APIResponse, Page, Request, Response, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
 
@@ -155,6 +155,54 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         held.pop().continue_()
         visitor.idle()
         assert ImageChops.difference(before, picture()).getbbox() is None, scene
+
+
+class EventStreams:
+    """The event streams of Gradio that a page opens from now on, and those that have ended."""
+
+    def __init__(self, page: Page) -> None:
+        self._page, self.statuses = page, list[int]()
+        self._ended = 0
+        page.on("response", self._note_status)
+        page.on("requestfinished", self._note_end)
+        page.on("requestfailed", self._note_end)
+
+    @property
+    def count(self) -> tuple[int, int]:
+        """How many were opened, and how many of them have ended."""
+        self._page.evaluate("0")  # lets the events of the page arrive
+        return len(self.statuses), self._ended
+
+    def _note_status(self, response: Response) -> None:
+        if "/queue/data" in response.url:
+            self.statuses.append(response.status)
+
+    def _note_end(self, request: Request) -> None:
+        self._ended += "/queue/data" in request.url
+
+
+def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
+    """Gradio's page can open a stream for an event whose end it was told on the stream before.
+
+    If the server has forgotten the page by then, and refuses the stream, the page says that its connection has failed.
+    """
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text Hello.")
+    page, held = visitor.page, list[tuple[Route, APIResponse]]()
+    streams = EventStreams(page)
+    page.route("**/queue/join*", lambda route: held.append((route, route.fetch())))
+    page.evaluate("[1, 2].forEach(() => document.querySelector('#refresh').click())")
+    becomes(2, lambda: page.evaluate("0") or len(held))
+    (first, answer), (late, late_answer) = held
+    first.fulfill(response=answer)
+    becomes((1, 1), lambda: streams.count)  # it told the end of both events
+    late.fulfill(response=late_answer)
+    becomes((2, 1), lambda: streams.count)
+    assert streams.statuses == [200, 200]
+    page.unroute_all()
+    visitor.ask("!text And on it goes.")
+    expect(visitor.chat).to_contain_text("And on it goes.")
+    expect(visitor.toast).to_have_count(0)
 
 
 def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:

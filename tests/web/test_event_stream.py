@@ -92,3 +92,19 @@ async def test_other_requests_do_not_wait(patience: float) -> None:
 async def test_answer_text_closes_nothing(patience: float) -> None:
     _, took = await order(TEXT, sessions=("me", "me"))
     assert took < patience
+
+
+async def test_only_streams_that_closed_just_now_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that has left costs nothing here."""
+    monkeypatch.setattr(event_stream, "SETTLE_SECONDS", 0.0)
+    gradio = Gradio(CLOSE)
+    gradio.joined.set()
+    app = EventStreamMiddleware(gradio)
+
+    async def exchange(*_: object) -> Message:
+        return {"type": "http.disconnect"}
+
+    for number in range(100):
+        scope = {"type": "http", "path": f"{API}queue/data", "state": {"session": f"page-{number}"}}
+        await app(scope, exchange, exchange)  # type: ignore[arg-type]
+    assert len(app._closed) == 1

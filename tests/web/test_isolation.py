@@ -893,7 +893,6 @@ async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not guard.uploads.owns(path, second)
         assert (await http_.get(f"{API}file={path}", headers={"cookie": f"{HERE}={theirs}"})).status_code == 404
     assert len(guard.uploads) <= 100
-    assert len(guard.event_ids) <= 100
 
 
 @pytest.mark.parametrize("owner", ["ann", None], ids=["visitor", "guest"])
@@ -913,29 +912,23 @@ def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
     assert not ids.owns("e0", "one")
 
 
-async def test_many_events_evict_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that waits in the composer can still be sent after many events, and vice versa."""
-    monkeypatch.setattr(issued_ids, "MAX_IDS_PER_VISITOR", 10)
-    number = iter(range(1000))
-
-    async def gradio(scope: Any, receive: Any, send: Any) -> None:
-        answer = [f"/tmp/{next(number)}.txt"] if scope["path"].endswith("upload") else {"event_id": f"e{next(number)}"}
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
-
-    guard = isolation.IsolationMiddleware(gradio, visitors := VisitorCookies("key"))
-    headers, join = {"cookie": f"{HERE}={visitors.mint()[1]}"}, {"session_hash": "s", "data": [], "fn_index": 0}
+async def test_only_its_own_session_cancels_an_event() -> None:
+    visitors = VisitorCookies("key")
+    (mine, my_cookie), (_, other_cookie) = visitors.mint(), visitors.mint()
+    pending = {("event", f"{mine}-s")}
+    guard = isolation.IsolationMiddleware(_echo, visitors, owns_event=lambda *asked: asked in pending)
     transport = httpx.ASGITransport(app=guard)
-    async with httpx.AsyncClient(transport=transport, base_url="http://chat.example", headers=headers) as http_:
-        path = (await http_.post(f"{API}upload")).json()[0]
-        for _ in range(20):
-            event = (await http_.post(f"{API}queue/join", json=join)).json()["event_id"]
-        assert (await http_.get(f"{API}file={path}")).status_code == 200
-        for _ in range(20):
-            await http_.post(f"{API}upload")
-        cancel = {"session_hash": "s", "event_id": event, "fn_index": 0}
-        assert (await http_.post(f"{API}cancel", json=cancel)).status_code == 200
-        assert (await http_.get(f"{API}file={path}")).status_code == 404
+
+    async def status(cookie: str, session: str = "s") -> int:
+        body = {"session_hash": session, "event_id": "event", "fn_index": 0}
+        headers = {"cookie": f"{HERE}={cookie}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://chat.example", headers=headers) as http_:
+            return (await http_.post(f"{API}cancel", json=body)).status_code
+
+    assert await status(my_cookie) == 200
+    assert await status(other_cookie) == await status(my_cookie, "t") == await status("") == 404
+    pending.clear()  # it has ended
+    assert await status(my_cookie) == 404
 
 
 # The app's own files

@@ -11,8 +11,9 @@ the pinned version. See https://github.com/gradio-app/gradio/issues/13154.
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Collection
+from contextlib import suppress
 from time import monotonic, time
 from traceback import format_tb
 from typing import Any, cast
@@ -59,39 +60,97 @@ NOT_READ = "The page did not read its updates. Reload it."
 log = logging.getLogger(__name__)
 
 
-class UnreadMessages(asyncio.Queue[EventMessage]):
-    """The messages that a page has not read. `size` is the bytes of their outputs; each read sets `read`."""
+class UnreadMessages:
+    """The messages that a page has not read, with the methods of `asyncio.Queue` that Gradio calls.
+
+    `size` is the bytes of their outputs. asyncio's queue has five deques and two events and takes 4 KB even if it is
+    empty, so there is one only while a message or a reader waits. It can't go with its session: Gradio's page opens its
+    stream again after it has been told all, and shows an error if that stream is refused.
+    """
+
+    __slots__ = ("_queue", "_read", "_readers", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self.read = asyncio.Event()
-        self._sizes = deque[int]()
-        super().__init__()
+        self._queue: asyncio.Queue[tuple[int, EventMessage]] | None = None
+        self._readers = 0
+        self._read: asyncio.Event | None = None
 
-    def _put(self, item: EventMessage) -> None:
+    def qsize(self) -> int:
+        """Return the number of messages."""
+        return 0 if self._queue is None else self._queue.qsize()
+
+    def empty(self) -> bool:
+        """Return True if there is no message."""
+        return not self.qsize()
+
+    def put_nowait(self, item: EventMessage) -> None:
+        """Add a message."""
         try:
             size = _size(item)
         except TypeError as error:  # the stream would fail on it, too, and end for the whole page
             log.error("an event gave what JSON cannot carry: %s", error)
             item = ProcessCompletedMessage(event_id=item.event_id, output={"error": FAILED}, success=False)
             size = _size(item)
-        self._sizes.append(size)
         self.size += size
-        super()._put(item)
+        self._queue_in_use().put_nowait((size, item))
 
-    def _get(self) -> EventMessage:
-        self.size -= self._sizes.popleft()
-        self.read.set()
-        return super()._get()
+    async def put(self, item: EventMessage) -> None:
+        """Add a message. Never waits."""
+        self.put_nowait(item)
+
+    async def get(self) -> EventMessage:
+        """Wait for a message and remove it."""
+        queue = self._queue_in_use()
+        self._readers += 1
+        try:
+            return self._removed(*await queue.get())
+        finally:
+            self._readers -= 1
+            self._drop_idle_queue()
+
+    def get_nowait(self) -> EventMessage:
+        """Remove a message. Raises `asyncio.QueueEmpty`."""
+        if self._queue is None:
+            raise asyncio.QueueEmpty
+        message = self._removed(*self._queue.get_nowait())
+        self._drop_idle_queue()
+        return message
 
     def clear(self) -> None:
         """Drop all messages."""
         while not self.empty():
             self.get_nowait()
 
+    async def wait_for_read(self, seconds: float) -> None:
+        """Wait until a message is removed, or for so many seconds."""
+        self._read = self._read or asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._read.wait(), seconds)
 
-class Sessions(LRUCache[str, asyncio.Queue[EventMessage]]):
+    def _removed(self, size: int, message: EventMessage) -> EventMessage:
+        self.size -= size
+        if self._read is not None:
+            self._read.set()
+            self._read = None
+        return message
+
+    def _queue_in_use(self) -> "asyncio.Queue[tuple[int, EventMessage]]":
+        if self._queue is None:
+            self._queue = asyncio.Queue()
+        return self._queue
+
+    def _drop_idle_queue(self) -> None:
+        if not self._readers and self.empty():
+            self._queue = None
+
+
+class Sessions(LRUCache[str, UnreadMessages]):
     """The messages of each page session. Gradio deletes a session once for each of its closed streams."""
+
+    def __setitem__(self, key: str, value: "UnreadMessages | asyncio.Queue[EventMessage]") -> None:
+        """Keep the messages of a session. A queue that Gradio has made for a session is empty and is replaced."""
+        super().__setitem__(key, value if isinstance(value, UnreadMessages) else UnreadMessages())
 
     def __delitem__(self, session: str) -> None:
         if session in self:
@@ -110,8 +169,8 @@ class BoundedQueue(Queue):
             blocks=blocks,
             default_concurrency_limit=None,
         )
-        self.pending_messages_per_session = Sessions(SESSIONS + 1)  # `_make_room` drops the surplus
-        self._unread = cast("OrderedDict[str, asyncio.Queue[EventMessage]]", self.pending_messages_per_session)
+        self.pending_messages_per_session = cast(Any, Sessions(SESSIONS + 1))  # `_make_room` drops the surplus
+        self._unread = cast("OrderedDict[str, UnreadMessages]", self.pending_messages_per_session)
         self._failed_at: float | None = None
         self._closed = False
         self._changed = asyncio.Event()
@@ -136,6 +195,11 @@ class BoundedQueue(Queue):
         """Return True if messages of this page session are kept."""
         return session in self._unread
 
+    def owns_event(self, event_id: str, session: str) -> bool:
+        """Return True if this event waits or runs for this page session."""
+        event = self.event_ids_to_events.get(event_id)
+        return event is not None and event.session_hash == session
+
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
         """Add an event, or refuse it beyond the share of its visitor or address. See `Queue.push`."""
         session = str(body.session_hash)
@@ -155,9 +219,9 @@ class BoundedQueue(Queue):
         if unread is None:
             event.alive = False
             return
-        older = unread.size if isinstance(unread, UnreadMessages) else 0
+        older = unread.size
         super().send_message(event, event_message)
-        if isinstance(unread, UnreadMessages) and older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
+        if older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
             for other in self._running():
                 other.alive = other.alive and other.session_hash != event.session_hash
             unread.clear()
@@ -170,15 +234,11 @@ class BoundedQueue(Queue):
         """
         end = monotonic() + UNREAD_SECONDS
         unread = self._unread.get(session or "")
-        while isinstance(unread, UnreadMessages) and unread.qsize() > UNREAD_MESSAGES:
+        while unread is not None and unread.qsize() > UNREAD_MESSAGES:
             event = self.event_ids_to_events.get(event_id or "")
             if monotonic() > end or (event is not None and not event.alive):
                 raise Error(NOT_READ, print_exception=False)
-            unread.read.clear()
-            try:
-                await asyncio.wait_for(unread.read.wait(), 1.0)
-            except TimeoutError:
-                continue
+            await unread.wait_for_read(1.0)
 
     async def start_processing(self) -> None:
         """Process events until the queue is closed. A failure is logged, and no event is lost.

@@ -19,11 +19,10 @@ from agent.web.middleware.requests import refuse
 CLOSING = b'"msg":"close_stream"'
 SETTLE_SECONDS = 0.15
 """Seconds until a page is assumed to have read that its stream closes. Only a join within this time waits."""
-MAX_SESSIONS = 10_000
 
 
 class EventStreamMiddleware:
-    """Middleware behind the isolation middleware. Owns the times at which streams were closed.
+    """Middleware behind the isolation middleware. Owns the times at which streams were closed, as long as they matter.
 
     `has_session` returns True if the queue keeps messages for a session. For any other session Gradio would start an
     answer and then fail with a traceback in the log.
@@ -48,9 +47,9 @@ class EventStreamMiddleware:
     def _note_closing(self, session: str, send: Send) -> Send:
         async def send_and_note(message: Message) -> None:
             if CLOSING in message.get("body", b""):
-                self._closed[session] = monotonic()
+                now = self._closed[session] = monotonic()
                 self._closed.move_to_end(session)
-                while len(self._closed) > MAX_SESSIONS:
+                while now - next(iter(self._closed.values())) > SETTLE_SECONDS:
                     self._closed.popitem(last=False)
             await send(message)
 

@@ -75,11 +75,12 @@ ASGICall = tuple[Scope, Receive, Send]
 
 
 class IsolationMiddleware:
-    """The middleware. Owns the tables of `uploads` and `event_ids`, by the visitor that received them.
+    """The middleware. Owns the table of `uploads`, by the visitor that received their paths.
 
     `root_path` is the path or URL at which a proxy shows the page. `framed_by` are origins that can show the page in a
     frame, besides the hub's own. `login`: visitors can log in to the hub. `origins` are the page's own names, `icons`
-    the paths of its icons, and `events` has the number of inputs of each event (None: not checked).
+    the paths of its icons, and `events` has the number of inputs of each event (None: not checked). `owns_event` returns
+    True if the event with this id waits or runs for this session. One that has ended can't be cancelled.
     """
 
     def __init__(
@@ -93,13 +94,14 @@ class IsolationMiddleware:
         origins: Origins | None = None,
         icons: tuple[str, ...] = (),
         events: Mapping[int, int] | None = None,
+        owns_event: Callable[[str, str], bool] = lambda *_: False,
     ) -> None:
         self._app, self._visitors = app, visitors
-        self._origins, self._events = origins or Origins(), events
+        self._origins, self._events, self._owns_event = origins or Origins(), events, owns_event
         self._open = (*OPEN_PATHS, *icons, *(LOGIN_PATHS if login else ()))
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN_PATHS if login else ()
         self._prefix = urlsplit(root_path).path
-        self.uploads, self.event_ids = IssuedIds(), IssuedIds()
+        self.uploads = IssuedIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it here."""
@@ -203,11 +205,11 @@ class IsolationMiddleware:
                 session = scope["state"]["session"] = _session(visitor, body.get("session_hash"))
                 self._check_event(body)
                 checked = {name: body[name] for name in JOIN_FIELDS if name in body} | {"session_hash": session}
-                return *with_body(scope, receive, checked), _record_ids(send, self.event_ids, session, _event_ids)
+                return *with_body(scope, receive, checked), send
             case "cancel":
                 body = await read_json(receive)
                 session, event = _session(visitor, body.get("session_hash")), body.get("event_id")
-                if not isinstance(event, str) or not self.event_ids.owns(event, session):
+                if not isinstance(event, str) or not self._owns_event(event, session):
                     raise RequestRefused
                 checked = {"session_hash": session, "fn_index": _number(body.get("fn_index")), "event_id": event}
                 return *with_body(scope, receive, checked), send
@@ -219,7 +221,7 @@ class IsolationMiddleware:
             case "upload":
                 ids = QueryParams(scope["query_string"]).getlist("upload_id")
                 scope = with_query(scope, upload_id=_session(visitor, *ids)) if ids else with_query(scope)
-                return scope, receive, _record_ids(send, self.uploads, visitor, _uploaded_paths)
+                return scope, receive, _record_paths(send, self.uploads, visitor)
             case _:
                 raise RequestRefused
 
@@ -311,8 +313,8 @@ def _paths(value: Any) -> Iterator[Any]:
             left += cast(list[Any], found)
 
 
-def _record_ids(send: Send, ids: IssuedIds, owner: str | None, read: Callable[[Any], list[Any]]) -> Send:
-    """Wrap `send`: when it sends a small JSON answer, note in `ids` that `owner` can use the ids in it."""
+def _record_paths(send: Send, uploads: IssuedIds, owner: str | None) -> Send:
+    """Wrap `send`: when it sends a list of paths as JSON, note in `uploads` that `owner` can use them."""
     seen = bytearray()
 
     async def send_and_record(message: Message) -> None:
@@ -320,20 +322,12 @@ def _record_ids(send: Send, ids: IssuedIds, owner: str | None, read: Callable[[A
             seen.extend(message.get("body", b""))
             if not message.get("more_body"):
                 try:
-                    found = read(json.loads(seen))
+                    found = json.loads(seen)
                 except ValueError:
-                    found = list[Any]()
-                for id_ in found:
-                    if isinstance(id_, str):
-                        ids.add(id_, owner)
+                    found = None
+                for path in cast(list[Any], found) if isinstance(found, list) else ():
+                    if isinstance(path, str):
+                        uploads.add(path, owner)
         await send(message)
 
     return send_and_record
-
-
-def _event_ids(answer: Any) -> list[Any]:
-    return [cast(dict[str, Any], answer).get("event_id")] if isinstance(answer, dict) else []
-
-
-def _uploaded_paths(answer: Any) -> list[Any]:
-    return cast(list[Any], answer) if isinstance(answer, list) else []

@@ -1,4 +1,4 @@
-"""The ids of one kind that visitors have received, each usable only by the visitor that received it."""
+"""The paths of uploads that visitors have received, each usable only by the visitor that received it."""
 
 from collections import OrderedDict
 from heapq import heapify, heappop, heapreplace

@@ -25,7 +25,7 @@ MAX_WINDOW = 100_000
 """The most bubbles that a page can show."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PageSession:
     """One page: its visitor, its conversation, and how many bubbles it shows. A guest is known only by the page.
 
