@@ -36,7 +36,7 @@ SILENCE_SECONDS = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
-CUT = ("length", "interrupted", "error")
+CUT = ("length", "interrupted", "error", "cancelled")
 """The endings after which an answer with text can be continued."""
 INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me")
 """Unicode categories of characters that show nothing alone. An unassigned one can be a new emoji."""
@@ -81,10 +81,24 @@ class Bubble:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The ids of the messages that were sent in the same place, in their order, and which of them is shown, from 1."""
+    """The versions of a question or of an answer in their order, and which of them is shown, from 1.
+
+    `ids` are the ids of messages of the visitor: choosing one shows that version.
+    """
 
     ids: tuple[str, ...]
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnVersions:
+    """The versions of a turn's question and of its answer. None if there is only the one that is shown."""
+
+    question: Versions | None = None
+    answer: Versions | None = None
+
+
+ONLY_ONE = TurnVersions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +109,7 @@ class Turn:
     are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
-    the last run. `versions` are the versions of the user's message, None if there is only this one.
+    the last run.
     """
 
     user: Entry | None
@@ -107,7 +121,7 @@ class Turn:
     watched_since: float = 0.0
     run: str = ""
     quiet_since: float = math.inf
-    versions: Versions | None = None
+    versions: TurnVersions = ONLY_ONE
 
     @property
     def is_empty(self) -> bool:
@@ -292,7 +306,7 @@ def has_first_words(entries: Sequence[Entry], branch: Sequence[Entry]) -> bool:
 
 
 def is_unfinished(note: Note) -> bool:
-    """Return True if the length limit, a failure or the end of the server cut the answer with this last note."""
+    """Return True if a limit, a stop, a failure or the end of the server cut the answer with this last note."""
     return (note.ended or NO_ENDING.ended) in CUT
 
 
