@@ -143,6 +143,7 @@ def test_two_clicks_show_what_a_tool_returned(visitor: Visitor) -> None:
     expect(fold.locator(".children pre")).to_contain_text("42")
     expect(fold.locator(".children pre")).to_be_visible()
     is_open(fold.locator(".children .title"), True)
+    fold.evaluate("fold => Promise.all(fold.getAnimations({ subtree: true }).map((sliding) => sliding.finished))")
     visitor.shot("tool-open")
 
 
@@ -186,7 +187,7 @@ def test_question_that_failed_says_why(visitor: Visitor) -> None:
     visitor.ask('!tool ask_user {"choices": ["yes"]} !text Then not.')
     for _ in range(2):
         title = visitor.chat.locator(".title:has(.failed)")
-        expect(title).to_have_text(re.compile("^Ask user · failed: The arguments do not fit: question"))
+        expect(title).to_have_text(re.compile("Ask user · failed: The arguments do not fit: question"))
         expect(visitor.chat.locator(".asked")).to_have_count(0)
         visitor.shot("question-failed")
         visitor.reload()
