@@ -24,14 +24,8 @@ from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
-from agent.web.chat.transcript import (
-    TurnVersions,
-    Versions,
-    first_words,
-    has_first_words,
-    is_prompt,
-    message_content,
-)
+from agent.web.chat.transcript import first_words, has_first_words, is_prompt, message_content
+from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 
 

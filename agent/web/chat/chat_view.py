@@ -5,15 +5,8 @@ from dataclasses import dataclass, replace
 
 from agent.history import Entry
 from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.transcript import (
-    ONLY_ONE,
-    Bubble,
-    Turn,
-    TurnVersions,
-    to_turns,
-    with_citations,
-    with_earlier_figures,
-)
+from agent.web.chat.transcript import Bubble, Turn, to_turns, with_citations, with_earlier_figures
+from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
 COMPLETE = ("stop", "length")
 """The endings of an answer that was not broken off."""

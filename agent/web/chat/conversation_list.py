@@ -24,10 +24,10 @@ from agent.history import (
     HistoryStore,
     Record,
     SearchHit,
+    hit_among,
     now,
     replicas_of,
 )
-from agent.history.search import hit_among
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
