@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.seeded_turns import seed
@@ -233,10 +233,14 @@ def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:
     new_chat(visitor, "!text Gamma.")
     expect(rows(visitor)).to_have_count(3)
     page.evaluate(WATCH_FOR, "Alpha")
-    # The second click comes before the answer to the first one.
-    page.evaluate(
-        "document.querySelectorAll('#chats li a').forEach((link, n, all) => n && all[all.length - n].click())"
-    )
+    # The request of the first click is on its way until the second click.
+    held: list[Route] = []
+    page.route("**/queue/join*", lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request("**/queue/join*"):
+        row(visitor, "Alpha").get_by_role("link").click()
+    row(visitor, "Beta").get_by_role("link").click()
+    becomes(True, lambda: page.url == last)
+    held[0].continue_()
     expect(visitor.chat).to_contain_text("Beta.")
     expect(page).to_have_url(last)
     expect(visitor.page.locator("#chats [aria-current=page]")).to_contain_text("Beta.")
