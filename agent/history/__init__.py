@@ -22,7 +22,7 @@ from agent.history.records import (
 )
 from agent.history.replicas import BEAT_SECONDS, OwnRun, Replicas, replicas_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
-from agent.history.search import SearchHit
+from agent.history.search import SearchHit, hit_among
 
 __all__ = [
     "BEAT_SECONDS",
@@ -50,6 +50,7 @@ __all__ = [
     "Timings",
     "UnfinishedRun",
     "digest_of",
+    "hit_among",
     "needing_driver",
     "new_id",
     "new_token",

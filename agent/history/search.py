@@ -73,6 +73,16 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     )
 
 
+def hit_among(hit: SearchHit, entries: Sequence[Entry], query: str) -> SearchHit:
+    """Return the hit at the newest of these entries with all words of the query, or this hit if none has them."""
+    words = words_of(query)
+    for entry in reversed(entries):
+        text = fold(searchable_text(entry))
+        if all(word in text for word in words):
+            return hit_in(hit.record, entry, words)
+    return hit
+
+
 def _texts(entry: Entry) -> Iterator[str]:
     match entry.message:
         case ModelRequest(parts=parts):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.seeded_turns import seed
@@ -207,6 +207,47 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     rows(visitor).get_by_role("link").click()
     expect(found).to_contain_text("Walrus facts.")
     expect(visitor.chat).not_to_contain_text("Otter facts.")
+    expect(page.locator("#to-end")).to_be_hidden()  # the chat is at its end
+
+    new_chat(visitor, "!text Far away.")
+    search.fill("facts")  # in both versions, of which the other is newer
+    expect(rows(visitor).locator(".excerpt mark")).to_have_text("facts")
+    rows(visitor).get_by_role("link").click()
+    expect(found).to_contain_text("Walrus facts.")
+    expect(visitor.chat).not_to_contain_text("Otter facts.")
+
+
+WATCH_FOR = """(text) => {
+  window.seen = 0;
+  const look = () => (window.seen += document.querySelector("#chat").innerText.includes(text));
+  const all = { childList: true, subtree: true, characterData: true };
+  new MutationObserver(look).observe(document.querySelector("#chat"), all);
+}"""
+
+
+def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    visitor.ask("!text Alpha.")
+    last = new_chat(visitor, "!text Beta.")
+    new_chat(visitor, "!text Gamma.")
+    expect(rows(visitor)).to_have_count(3)
+    page.evaluate(WATCH_FOR, "Alpha")
+    # The request of the first click is on its way until the second click.
+    held: list[Route] = []
+    page.route("**/queue/join*", lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request("**/queue/join*"):
+        row(visitor, "Alpha").get_by_role("link").click()
+    row(visitor, "Beta").get_by_role("link").click()
+    becomes(True, lambda: page.url == last)
+    held[0].continue_()
+    expect(visitor.chat).to_contain_text("Beta.")
+    expect(page).to_have_url(last)
+    expect(visitor.page.locator("#chats [aria-current=page]")).to_contain_text("Beta.")
+    assert page.evaluate("window.seen") == 0, "a chat that was left was shown"
+    visitor.ask("!text More.")
+    expect(visitor.chat).to_contain_text("Beta.")
+    expect(page).to_have_url(last)
 
 
 def test_title_of_the_model_shows_without_reload(start_app: Callable[..., App], visit: Visit) -> None:

@@ -146,6 +146,36 @@ def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit:
 
 
 @pytest.mark.browser
+def test_stopped_answer_is_continued(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=4.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)
+        text = visitor.bubbles.first
+        visitor.say("!length 40")
+        for words, reloads in ((3, False), (6, True)):
+            expect(text).to_contain_text(f"word{words}")
+            expect(go_on).to_have_count(0)
+            visitor.stop.click()
+            expect(visitor.caption).to_contain_text("Stopped")
+            expect(go_on).to_be_visible()
+            visitor.idle()
+            before = re.findall(r"word\d+", text.inner_text())
+            visitor.shot(f"stopped{'-again' if reloads else ''}")
+            if reloads:
+                visitor.reload()
+                server.server.config = Config(rate=200.0)
+            go_on.click()
+            expect(text).to_contain_text(f"word{len(before)}")
+            expect(visitor.mine).to_have_count(1)
+        expect(visitor.caption).to_contain_text("Reached the length limit")
+        visitor.idle()
+        shown = re.findall(r"word\d+", text.inner_text())
+        assert shown == [f"word{number}" for number in range(len(shown))]
+        assert len(shown) > 40
+        assert server.journal()[-1]["body"]["continue_final_message"]
+
+
+@pytest.mark.browser
 def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], visit: Visit) -> None:
     with running(Config(rate=1.0, owned_by="somebody")) as server:  # slow enough for the test to stop it
         app = start_app(VLLM_BASE_URL=server.base_url)

@@ -32,7 +32,7 @@ WATCH_PLACES = """() => {
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App]) -> App:
-    return start_app(CONFIG.replace(NAP, f'{NAP}, "tests.support.asking_tools:send"'))
+    return start_app(CONFIG.replace(NAP, f'{NAP}, "tests.support.asking_tools:send", "agent.tools:ask_user"'))
 
 
 @pytest.fixture
@@ -133,20 +133,36 @@ def test_timeline_stays_as_visitor_turned_it(visitor: Visitor) -> None:
     expect(steps(visitor).filter(has_text="Reasoning")).to_have_count(1)
 
 
+def test_two_clicks_show_what_a_tool_returned(visitor: Visitor) -> None:
+    visitor.ask(f"{STEPS} !text Done.")
+    expect(visitor.chat.locator("pre")).to_have_count(0)
+    rows(visitor).click()
+    steps(visitor).nth(1).click()
+    fold = visitor.chat.locator(".thought-group").filter(has=visitor.page.locator(".children")).first
+    expect(fold.locator("pre").nth(0)).to_contain_text("17+25")
+    expect(fold.locator(".children pre")).to_contain_text("42")
+    expect(fold.locator(".children pre")).to_be_visible()
+    is_open(fold.locator(".children .title"), True)
+    fold.evaluate("fold => Promise.all(fold.getAnimations({ subtree: true }).map((sliding) => sliding.finished))")
+    visitor.shot("tool-open")
+
+
 def test_opened_step_stays_open_at_the_end(visitor: Visitor) -> None:
-    """A fold inside another one, too. No fold of an earlier answer is turned in its place."""
+    """A fold inside another one that was closed stays closed. No fold of an earlier answer is turned in its place."""
     visitor.ask("!reasoning Alone. !text Fine.")
     visitor.say(f"{STEPS} !tokens 80 @20")
     expect(visitor.chat).to_contain_text("word10")
     rows(visitor).click()
     steps(visitor).nth(1).click()
     result = visitor.chat.locator(".children .title")
-    result.click()
     is_open(result, True)
+    result.click()
+    is_open(result, False)
     expect(visitor.caption).to_contain_text("tokens/s")
     visitor.idle()
-    for title in (rows(visitor), steps(visitor).nth(1), result):
+    for title in (rows(visitor), steps(visitor).nth(1)):
         is_open(title, True)
+    is_open(result, False)
     is_open(visitor.chat.locator(".title").first, False)
     is_open(steps(visitor).first, False)
 
@@ -165,6 +181,18 @@ def test_waiting_tool_is_never_hidden(visitor: Visitor) -> None:
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
     visitor.idle()
     expect(rows(visitor)).to_have_count(1)
+
+
+def test_question_that_failed_says_why(visitor: Visitor) -> None:
+    visitor.ask('!tool ask_user {"choices": ["yes"]} !text Then not.')
+    for _ in range(2):
+        title = visitor.chat.locator(".title:has(.failed)")
+        expect(title).to_have_text(re.compile("Ask user · failed: The arguments do not fit: question"))
+        expect(visitor.chat.locator(".asked")).to_have_count(0)
+        visitor.shot("question-failed")
+        visitor.reload()
+    title.click()
+    expect(visitor.chat.locator(".children pre")).to_contain_text("The arguments do not fit")
 
 
 def test_keyboard_opens_timeline(visitor: Visitor) -> None:
@@ -220,3 +248,31 @@ def test_axe_finds_nothing_in_timeline(own: App, visit: Visit, dark: bool) -> No
     rows(visitor).click()
     expect(steps(visitor)).to_have_count(4)
     assert not violations(visitor.page)
+
+
+@pytest.mark.parametrize("key", ["", "Enter"], ids=["mouse", "keyboard"])
+def test_unfolded_row_stays_where_it_is(visitor: Visitor, key: str) -> None:
+    visitor.ask(f"!text {'Line.<br>' * 60}")
+    visitor.ask(
+        f'{STEPS} {STEPS.replace("!reasoning Two sums.", "")} !tool calculate {{"expression": "1+2"}} !text Done.'
+    )
+    row, to_end = rows(visitor), visitor.page.locator("#to-end")
+    expect(row).to_be_in_viewport()
+    expect(to_end).to_be_hidden()
+    place = "title => title.getBoundingClientRect().top"
+    for step in (row, steps(visitor).nth(1)):
+        before = step.evaluate(place)
+        if key:
+            step.focus()
+            visitor.page.keyboard.press(key)
+        else:
+            step.click()
+        is_open(step, True)
+        expect(steps(visitor).nth(1)).to_be_attached()
+        expect(to_end).to_be_visible()
+        assert step.evaluate(place) == before
+    row.click()
+    is_open(row, False)
+    expect(to_end).to_be_hidden()  # the chat is at its end again
+    visitor.ask(f"!text {'More.<br>' * 60} The end.")
+    expect(visitor.caption).to_be_in_viewport()

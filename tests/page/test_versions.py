@@ -21,24 +21,75 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     visitor.chat.get_by_role("button", name="Submit").click()
     expect(visitor.chat).to_contain_text("Other.")
     visitor.idle()
-    expect(visitor.chat.locator(".branches").last).to_have_text("2/2")
-    expect(visitor.chat.get_by_role("button", name="Next version")).to_be_disabled()
-    visitor.chat.get_by_role("button", name="Previous version").click()
-    expect(visitor.chat.locator(".branches").last).to_have_text("1/2")
+    question = visitor.chat.locator(".user-row + .message-buttons .branches")
+    expect(question).to_have_text("2/2")
+    expect(visitor.caption.locator(".version")).to_have_count(0)  # the answer has one version
+    expect(question.get_by_role("button", name="Next version of your message")).to_be_disabled()
+    question.get_by_role("button", name="Previous version of your message").click()
+    expect(question).to_have_text("1/2")
     expect(visitor.chat).to_contain_text("Two.")
     expect(visitor.chat).not_to_contain_text("Other.")
     visitor.shot("versions")
     visitor.page.reload()
-    expect(visitor.chat.locator(".branches").last).to_have_text("1/2")
+    expect(question).to_have_text("1/2")
     visitor.ask("!text Three.")
-    visitor.chat.get_by_role("button", name="Next version").click()
+    expect(question).to_have_count(1)
+    question.get_by_role("button", name="Next version of your message").click()
     expect(visitor.chat).to_contain_text("Other.")
     expect(visitor.chat).not_to_contain_text("Three.")
 
     # A chat that begins like this one, up to its first answer.
     visitor.chat.get_by_role("button", name="Branch from here into a new chat").first.dispatch_event("click")
     expect(visitor.mine).to_have_count(1)
+    begun = visitor.page.get_by_role("status").filter(has_text="This is a new chat, with the messages up to here.")
+    expect(begun).to_be_visible()
+    visitor.shot("branched")
+    expect(question).to_have_count(0)
     visitor.ask("!text Four.")
     visitor.page.reload()
     expect(visitor.chat).to_contain_text("Four.")
     expect(visitor.chat).not_to_contain_text("Other.")
+
+
+def test_versions_of_question_and_answer_are_apart(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True, dark=True)
+    question = visitor.chat.locator(".user-row + .message-buttons .branches")
+    answer = visitor.chat.locator(".caption .branches")
+
+    def send(edited: str, said: str) -> None:
+        visitor.chat.get_by_role("button", name="Edit").last.click()
+        visitor.page.locator("textarea.edit-textarea").fill(edited)
+        visitor.chat.get_by_role("button", name="Submit").click()
+        expect(visitor.chat).to_contain_text(said)
+        visitor.idle()
+
+    visitor.ask("!text One.")
+    visitor.chat.get_by_role("button", name="Retry").click()
+    expect(answer).to_have_text("2/2")
+    visitor.idle()
+    expect(question).to_have_count(0)
+    send("!text Two.", "Two.")
+    expect(question).to_have_text("2/2")
+    expect(answer.locator(".version")).to_have_count(0)
+    question.get_by_role("button", name="Previous").click()
+    expect(visitor.chat).to_contain_text("One.")
+    for number in ("2/2", "1/2"):
+        expect(question).to_have_text("1/2")
+        expect(answer).to_have_text(number)
+        visitor.shot(f"versions-{number[0]}")
+        previous = answer.get_by_role("button", name="Previous version of the answer")
+        if number == "2/2":
+            previous.click()
+    expect(previous).to_be_disabled()
+
+    # Both stay where they are while another message is written and edited.
+    visitor.ask("!text Three.")
+    expect(question).to_have_text("1/2")
+    send("!text Four.", "Four.")
+    expect(question).to_have_text(["1/2", "2/2"])
+    visitor.reload()
+    expect(question).to_have_text(["1/2", "2/2"])
+    box, arrows = visitor.mine.last.bounding_box(), question.last.bounding_box()
+    assert box
+    assert arrows
+    assert box["y"] + box["height"] <= arrows["y"] < box["y"] + box["height"] + 20, "the arrows are below the message"

@@ -1,5 +1,6 @@
 """Pictures of the chat open in a viewer: zoom, moving, the other pictures, saving, keys, touch, and axe."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -94,7 +95,7 @@ def test_picture_is_enlarged_moved_and_saved(open_chat: Callable[..., Visitor]) 
     becomes(True, lambda: width(page) > WIDE[0])
     with page.expect_download() as download:
         viewer(page).get_by_role("button", name="Download the picture").click()
-    assert download.value.suggested_filename == "picture-1.png"
+    assert download.value.suggested_filename == "wide.png"
     page.keyboard.press("ArrowRight")
     expect(viewer(page)).to_contain_text("2 of 2")
     becomes(MADE[0], lambda: width(page))  # it is not enlarged by itself
@@ -166,3 +167,19 @@ def test_viewer_is_loaded_when_a_picture_is_opened(open_chat: Callable[..., Visi
         page.keyboard.press("Escape")
         expect(viewer(page)).to_have_count(0)
     assert page.evaluate(loaded) == 1
+
+
+def test_picture_keeps_its_name(open_chat: Callable[..., Visitor]) -> None:
+    """Also in another version of the answer, for which the picture is read from the store."""
+    visitor = open_chat()
+    mine = visitor.mine.locator("img")
+    expect(mine).to_have_attribute("src", re.compile(r"\?name=wide\.png$"))
+    visitor.chat.get_by_role("button", name="Retry").click()
+    expect(visitor.chat.locator(".caption .branches")).to_have_text("2/2")
+    visitor.idle()
+    visitor.reload()
+    expect(mine).to_have_attribute("src", re.compile(r"\?name=wide\.png$"))
+    mine.click()
+    with visitor.page.expect_download() as download:
+        viewer(visitor.page).get_by_role("button", name="Download the picture").click()
+    assert download.value.suggested_filename == "wide.png"

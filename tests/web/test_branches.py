@@ -19,6 +19,7 @@ from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.transcript import is_prompt, message_text
+from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
@@ -66,10 +67,23 @@ async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
     await house.branches.choose("ann", house.record.id, edited)
     assert await house.shown() == ["other"]
     versions = versions_in(await house.store.entries(house.record))
-    assert {id_: (one.number, one.ids) for id_, one in versions.items()} == {
-        first: (1, (first, edited)),
-        edited: (2, (first, edited)),
+    ids = (first, edited)
+    assert versions == {id_: TurnVersions(question=Versions(ids, number)) for number, id_ in enumerate(ids, 1)}
+
+
+async def test_versions_of_question_and_answer_are_counted_apart(house: House) -> None:
+    first = await house.turn("one")
+    again = await house.turn("one")
+    other = await house.turn("two")
+    last = await house.turn("one")
+    below = await house.turn("below", after=house.record.head_id)
+    versions = versions_in(await house.store.entries(house.record))
+    questions, answers = (last, other), (first, again, last)
+    assert versions == {
+        **{id_: TurnVersions(Versions(questions, 1), Versions(answers, n)) for n, id_ in enumerate(answers, 1)},
+        other: TurnVersions(question=Versions(questions, 2)),
     }
+    assert below not in versions
 
 
 async def test_copy_has_the_turns_up_to_the_answer(house: House) -> None:

@@ -143,7 +143,26 @@ async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     [_, text, caption] = (await view_of(page, "ann", conversation)).messages
     assert content(text).startswith(words(0, 4).rstrip())
     assert "Stopped" in content(caption)
-    assert not caption["options"]
+    assert caption["options"][0]["value"]["do"] == "continue"
+    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    await settle(page)
+    [_, more, caption] = (await view_of(page, "ann", conversation)).messages
+    assert content(more).startswith(content(text).rstrip())
+    assert "Reached the length limit" in content(caption)
+
+
+async def test_stopped_answer_without_text_is_not_continued(page: Conversations) -> None:
+    live = await page.send(ANN, None, {"text": "!think 5 @50 !wait 60"}, Choices())
+    assert live is not None
+    async with aclosing(live.updates()) as updates:
+        async for _ in updates:
+            if live.log.bubbles:
+                break
+    await page.running.stop([live.conversation], "ann")
+    await settle(page)
+    last = (await view_of(page, "ann", live.conversation)).messages[-1]
+    assert "Stopped" in content(last)
+    assert not last["options"]
 
 
 async def test_failed_continuation_can_be_continued(page: Conversations, server: Running) -> None:

@@ -94,6 +94,21 @@ async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationLis
     assert await listed.search(MALLORY, "half") == []
 
 
+async def test_hit_is_on_the_branch_that_is_shown(store: HistoryStore, listed: ConversationList) -> None:
+    record, entries = await started(store, "Otters are fast")
+    other = chain(prompt("Otters are slow"))
+    record = await store.save(replace(record, head_id=other[0].id, branches=(entries[-1].id,)), other)
+    for head, branch, shown in (
+        (other[0].id, entries[-1].id, "slow"),
+        (entries[-1].id, other[0].id, "fast"),
+    ):
+        record = await store.save(replace(record, head_id=head, branches=(branch,)))
+        [(_, hit)] = await listed.search(ALICE, "otters")
+        assert shown in hit.excerpt
+    [(_, hit)] = await listed.search(ALICE, "slow")
+    assert hit.entry_id == other[0].id, "only another branch has the word"
+
+
 UNSEEN = ("\u200b", "\u200b\u2060 \ufeff", "\u00ad\u202e", "\ufe0f\u034f", "\u3164\u115f", "\u2800", "\U000e0041")
 
 

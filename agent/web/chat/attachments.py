@@ -13,9 +13,8 @@ from agent.documents.kinds import SUFFIXES as DOCUMENT_SUFFIXES
 from agent.errors import InputError
 from agent.i18n import LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
-from agent.media.mime import ConvertedMedia, detect_mime
+from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
-from agent.media.store import id_of
 from agent.media.transcribe import Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import extracted_text, quoted_file
@@ -157,8 +156,8 @@ async def message_parts(
     parts: list[UserContent] = [text] if text.strip() else []
     for number, plan in enumerate(planned):
         if isinstance(plan.sent, ConvertedMedia):
-            content = BinaryContent(plan.sent.data, media_type=plan.sent.media_type)
-            parts.append(replace(content, identifier=await asyncio.to_thread(id_of, owner, content)))
+            name = _name_as(plan.name, plan.sent.media_type)
+            parts.append(BinaryContent(plan.sent.data, media_type=plan.sent.media_type, identifier=name))
             if number in texts:
                 kind = plan.sent.media_type.partition("/")[0]
                 parts.append(extracted_text(texts[number], plan.name, kind))
@@ -170,6 +169,13 @@ async def message_parts(
         files = [part for part in parts if isinstance(part, BinaryContent)]
         await reserve(size_of(parts) + sum(max(FILE_BYTES, len(file.data)) for file in files))
     return parts
+
+
+def _name_as(name: str, media_type: str) -> str:
+    """Return the name with the suffix of the type that the file was converted to."""
+    suffix = Path(name).suffix[1:].lower()
+    wanted = SUFFIXES.get(media_type, suffix)
+    return name if {"jpeg": "jpg"}.get(suffix, suffix) == wanted else f"{Path(name).stem}.{wanted}"
 
 
 def check_length(*texts: str) -> None:

@@ -1,12 +1,16 @@
 """The branches of a conversation: the versions of a message, and a new conversation that begins like another one.
 
-Retry and edit store a new message beside the old one, after the same message. These are versions of each other.
+Retry and edit store a new message beside the old one, after the same message. Edited ones are versions of the question.
+Those with the same content are the same question, and their answers are versions of each other.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
+from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, TextContent, UserContent
+
+from agent.documents.long_documents import without_passages
 from agent.errors import AgentError, Conflict
 from agent.history import Entry, HistoryStore, Record
 from agent.media.references import references_in
@@ -20,7 +24,8 @@ from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
-from agent.web.chat.transcript import Versions, first_words, has_first_words, is_prompt
+from agent.web.chat.transcript import first_words, has_first_words, is_prompt, message_content
+from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 
 
@@ -94,19 +99,51 @@ class Branches:
         return record
 
 
-async def versions_of(store: HistoryStore, record: Record) -> Mapping[str, Versions]:
-    """Return the versions of the messages of a conversation that have several, by the id of each."""
+async def versions_of(store: HistoryStore, record: Record) -> Mapping[str, TurnVersions]:
+    """Return the versions of the turns of a conversation that have several, by the id of each message."""
     return versions_in(await store.entries(record)) if record.branches else {}
 
 
-def versions_in(entries: Sequence[Entry]) -> Mapping[str, Versions]:
-    """Return the versions of each message that has several. `entries` are all entries of a conversation, in order."""
-    places = defaultdict[str | None, list[str]](list)
+def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:
+    """Return the versions of each turn that has several. `entries` are all entries of a conversation, in order.
+
+    The messages in one place with the same content are one question, which has as many answers. Another question shows
+    the answer that was requested last.
+    """
+    places = defaultdict[str | None, dict[Hashable, list[str]]](dict)
     for entry in entries:
         if is_prompt(entry):
-            places[entry.parent_id].append(entry.id)
-    several = [tuple(ids) for ids in places.values() if len(ids) > 1]
-    return {id_: Versions(ids, number) for ids in several for number, id_ in enumerate(ids, 1)}
+            places[entry.parent_id].setdefault(_asked(entry), []).append(entry.id)
+    out: dict[str, TurnVersions] = {}
+    for place in places.values():
+        questions = list(place.values())
+        newest = tuple(answers[-1] for answers in questions)
+        for number, answers in enumerate(questions, 1):
+            question = Versions(newest, number) if len(questions) > 1 else None
+            for at, id_ in enumerate(answers, 1):
+                answer = Versions(tuple(answers), at) if len(answers) > 1 else None
+                if question or answer:
+                    out[id_] = TurnVersions(question, answer)
+    return out
+
+
+def _asked(entry: Entry) -> Hashable:
+    """Return an equal value for messages that ask the same. Passages of earlier documents depend on the model."""
+    content = message_content(entry)
+    parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
+    return tuple(map(_identity, without_passages(parts)))
+
+
+def _identity(part: UserContent) -> Hashable:
+    match part:
+        case str():
+            return part
+        case ImageUrl() | AudioUrl() | DocumentUrl():
+            return ("file", part.url)
+        case TextContent():
+            return ("text", part.content)
+        case _:
+            return ("other", repr(part))
 
 
 def _newest_after(entry_id: str, entries: Sequence[Entry]) -> str:

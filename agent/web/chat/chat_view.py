@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from agent.history import Entry
 from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.transcript import Bubble, Turn, Versions, to_turns, with_citations, with_earlier_figures
+from agent.web.chat.transcript import Bubble, Turn, to_turns, with_citations, with_earlier_figures
+from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
 COMPLETE = ("stop", "length")
 """The endings of an answer that was not broken off."""
@@ -38,11 +39,11 @@ class ChatView:
 class RunningTurn:
     """The turn of a running answer: what was stored of it before the run, and what the run has said so far.
 
-    `entries` are the newest entries of the conversation, and `versions` those of its messages that have several.
+    `entries` are the newest entries of the conversation, and `versions` those of its turns that have several.
     `before` are the turns before this one.
     """
 
-    def __init__(self, live: RunningAnswer, entries: Sequence[Entry], versions: Mapping[str, Versions]) -> None:
+    def __init__(self, live: RunningAnswer, entries: Sequence[Entry], versions: Mapping[str, TurnVersions]) -> None:
         self.live = live
         before, own = _split(live, entries)
         *self.before, self._stored = with_versions([*before, own], versions)
@@ -78,9 +79,9 @@ def _split(live: RunningAnswer, entries: Sequence[Entry]) -> tuple[list[Turn], T
     return before, replace(turn, run=live.run_id, bubbles=bubbles)
 
 
-def with_versions(turns: Sequence[Turn], versions: Mapping[str, Versions]) -> list[Turn]:
-    """Return the turns with the versions of their messages, which are given by the ids of the messages."""
-    return [replace(turn, versions=versions.get(turn.user.id)) if turn.user else turn for turn in turns]
+def with_versions(turns: Sequence[Turn], versions: Mapping[str, TurnVersions]) -> list[Turn]:
+    """Return the turns with their versions, which are given by the ids of the messages."""
+    return [replace(turn, versions=versions.get(turn.user.id, ONLY_ONE)) if turn.user else turn for turn in turns]
 
 
 def _joined(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:

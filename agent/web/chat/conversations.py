@@ -206,7 +206,7 @@ class Conversations:
     async def continue_answer(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
     ) -> str:
-        """Let the model write the rest of an answer that the length limit, a failure or the end of the server cut.
+        """Let the model write the rest of an answer that the length limit, a stop, a failure or the server's end cut.
 
         If the model cannot continue its own text, it gets `text` as an ordinary message. Return its name then, else "".
         Raises `Conflict`.

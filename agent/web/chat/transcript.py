@@ -31,12 +31,13 @@ from agent.media.store import display_name, id_of
 from agent.responses import BubbleMarker, Piece, Response, pieces_with_texts
 from agent.transfer.document import beginning
 from agent.web.chat.questions import Call
+from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
 SILENCE_SECONDS = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""
 UNSEEN_TIMES = repeat(math.inf)
 """The arrival times of stored responses, which nobody saw arrive."""
-CUT = ("length", "interrupted", "error")
+CUT = ("length", "interrupted", "error", "cancelled")
 """The endings after which an answer with text can be continued."""
 INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me")
 """Unicode categories of characters that show nothing alone. An unassigned one can be a new emoji."""
@@ -79,14 +80,6 @@ class Bubble:
         return content
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """The ids of the messages that were sent in the same place, in their order, and which of them is shown, from 1."""
-
-    ids: tuple[str, ...]
-    number: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """A user's message (None if the history begins within a turn) and the bubbles of the answer.
@@ -95,7 +88,7 @@ class Turn:
     are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
-    the last run. `versions` are the versions of the user's message, None if there is only this one.
+    the last run.
     """
 
     user: Entry | None
@@ -107,7 +100,7 @@ class Turn:
     watched_since: float = 0.0
     run: str = ""
     quiet_since: float = math.inf
-    versions: Versions | None = None
+    versions: TurnVersions = ONLY_ONE
 
     @property
     def is_empty(self) -> bool:
@@ -292,7 +285,7 @@ def has_first_words(entries: Sequence[Entry], branch: Sequence[Entry]) -> bool:
 
 
 def is_unfinished(note: Note) -> bool:
-    """Return True if the length limit, a failure or the end of the server cut the answer with this last note."""
+    """Return True if a limit, a stop, a failure or the end of the server cut the answer with this last note."""
     return (note.ended or NO_ENDING.ended) in CUT
 
 

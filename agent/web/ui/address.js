@@ -1,11 +1,28 @@
 // Addresses messages for edit, retry, undo and branches by their ids. The server never gets a position, because its list may have
 // changed since the page got its own.
-({ $, box, write }) => {
-  const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button") ?? [])];
+({ said, $, box, write, make }) => {
+  const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button:not(.version)") ?? [])];
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
   let editing; // the id of the message with the open edit box, and the text typed into the box
   let later;
+
+  // The buttons below a message that show its other versions.
+  const arrow = (kind, id) => {
+    const name = said[`${kind}_question`], one = make("button", { type: "button", class: `version ${kind}`, value: id, title: name });
+    one.disabled = !id;
+    return one;
+  };
+  const offer = (row, versions) => {
+    const line = row.nextElementSibling?.matches(".message-buttons") ? row.nextElementSibling : undefined;
+    const old = line && $(".branches", line), key = JSON.stringify(versions ?? "");
+    if (!line || old?.dataset.key === key || (!old && !versions)) return;
+    old?.remove();
+    if (!versions) return;
+    const { ids, number } = versions, count = Object.assign(make("span"), { textContent: `${number}/${ids.length}` });
+    line.append(make("span", { class: "branches", "data-key": key },
+      arrow("older", ids[number - 2] ?? ""), count, arrow("newer", ids[number] ?? "")));
+  };
 
   // Gradio calls this with the messages of all chatbots when they show others. A row is a run of messages of one role.
   const held = (lists) => {
@@ -16,6 +33,7 @@
       const { role, metadata } = rows[n] ?? {};
       row.dataset.message = (role === "user" && metadata?.id) || "";
       row.toggleAttribute("data-untyped", Boolean(metadata?.untyped));
+      offer(row, role === "user" ? metadata?.versions : undefined);
     }
     follow();
   };
@@ -46,7 +64,7 @@
   };
 
   document.addEventListener("click", (event) => {
-    const button = event.target.closest?.("#chat .message-buttons button");
+    const button = event.target.closest?.("#chat .message-buttons button:not(.version)");
     const row = button?.closest(".message-buttons").previousElementSibling;
     if (!row?.classList.contains("user-row")) return;
     const area = $("textarea.edit-textarea", row);
@@ -67,7 +85,7 @@
     if (editing && event.target.matches?.("#chat textarea.edit-textarea")) editing.text = event.target.value;
   });
 
-  // Buttons in the line under an answer: other versions of its message, and a copy of the branch.
+  // Buttons under a message or an answer: its other versions, and a copy of the branch.
   document.addEventListener("click", ({ target }) => {
     const button = target.closest?.("#chat .branches button");
     if (!button || button.disabled) return;

@@ -68,6 +68,10 @@ class ChatHandlers:
 
     async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
         """Show another conversation of the visitor, a new temporary one, or an empty page for a new one."""
+        shown, view = await self._open(wanted, request), self._widgets.chat.view
+        return shown | {view: shown[view] | {"asked": wanted or ""}}  # chats.js drops it if another one is asked for
+
+    async def _open(self, wanted: str | None, request: gr.Request) -> Updates:
         session = self._sessions.get(request)
         if session.conversation != wanted:
             self._conversations.temporary.leave(session.owner, session.conversation)
@@ -75,12 +79,12 @@ class ChatHandlers:
             return self.new(request)
         if wanted == PREFIX:
             return self._chat.empty(await self._begin_temporary(session, request))
+        # At once, so that a view of the other conversation that is still being read is not shown any more.
+        session = self._sessions.save(request, replace(session, conversation=wanted, window=WINDOW, missing=None))
         stored = await self._conversations.views.view(session.owner, wanted, WINDOW)
-        found, missing = (None, _missing(wanted)) if stored.is_missing else (wanted, None)
-        session = replace(session, conversation=found, window=WINDOW, missing=missing)
-        self._sessions.save(request, session)
         if stored.is_missing:
-            return self._chat.empty(session)
+            gone = replace(session, conversation=None, missing=_missing(wanted))
+            return self._chat.empty(self._sessions.save(request, gone))
         return self._chat.shown(session, stored) | {self._widgets.composer.box: composer(busy=stored.live is not None)}
 
     def new(self, request: gr.Request) -> Updates:

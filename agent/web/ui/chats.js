@@ -320,6 +320,7 @@
   // Another chat
   const drafts = new Map(); // what is in the composer of other chats, by chat
   let left = "", opening; // the chat that was shown before, and the one that the server was asked for
+  const others = new Set(); // the chats that were shown before
   // Tells temporary.js which chat is shown.
   const tell = () => {
     document.dispatchEvent(new CustomEvent("chat-shown", { detail: { id: shown, isTemporary: isTemporary(shown) } }));
@@ -327,6 +328,7 @@
   const isSending = () => Boolean($("#sending p"));
   const open = (id) => {
     [left, shown, opening] = [shown, id, id];
+    others.add(left);
     fetched = fetched?.asked === id ? fetched : undefined;
     miss("");
     tell();
@@ -376,12 +378,18 @@
   when("#chat", (chat) => chat.before(missing));
   const miss = (sentence) => (missing.textContent = sentence);
 
+  // Whether a view is of a chat that the visitor has left meanwhile. `asked` is in the answer to `#open`. A chat that this
+  // page has never shown is a new one: of a first message, or a copy. A view without messages is of a message just sent.
+  const isAwaited = (id) => id === opening || (opening === TEMPORARY && isTemporary(id));
+  const isLate = ({ asked, conversation, messages }) => {
+    if (asked !== undefined) return asked !== (opening ?? shown);
+    if (!messages || conversation === shown) return false;
+    return opening === undefined ? others.has(conversation) : !isAwaited(conversation);
+  };
   document.addEventListener("chat-view", ({ detail }) => {
     const { conversation, messages, guest: token, missing: sentence } = detail;
     guest = token || guest;
-    const isAwaited = conversation === opening || (opening === TEMPORARY && isTemporary(conversation));
-    // A view of the chat that was left can still come. One without messages is of a message that was just sent.
-    if (opening === undefined || sentence || isAwaited || !messages) {
+    if (opening === undefined || sentence || isAwaited(conversation) || !messages) {
       opening = undefined;
       if (sentence || conversation) miss(sentence);
       if (sentence && isTemporary(inAddress())) {
@@ -392,6 +400,7 @@
         // A new chat got its id, or the last one is shown. Or this chat was copied, and the way back is to the original.
         const isCopy = inAddress() && shown && shown !== TEMPORARY;
         history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
+        if (isCopy) hint(said.branched);
         shown = conversation;
         restoreDraft();
       }
@@ -545,6 +554,7 @@
   // Drafts: each chat has its own, also after a reload. Gradio reloads the page when a lost server comes back.
   const nothing = () => ({ text: "", files: [] });
   window.chats = {
+    isLate,
     swap: (value) => {
       const isEmpty = !value?.text && !value?.files?.length;
       if (left !== shown || !isEmpty) drafts.set(left, value ?? nothing());

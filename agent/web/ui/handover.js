@@ -21,8 +21,9 @@
   };
   const running = () => named(titles("#running"));
   const isOpen = (title) => title.classList.contains("expanded");
+  const isUsuallyOpen = (title) => isInner(title) || Boolean($(".loading-spinner", title)); // a result is open in its call
   const turned = (folds) =>
-    new Map([...folds].map(([name, title]) => [name, isOpen(title) === Boolean($(".loading-spinner", title)) ? undefined : isOpen(title)]));
+    new Map([...folds].map(([name, title]) => [name, isOpen(title) === isUsuallyOpen(title) ? undefined : isOpen(title)]));
   const turnOnce = async (folds, wanted) => {
     const wrong = [...folds].filter(([name, title]) => (wanted.get(name) ?? isOpen(title)) !== isOpen(title)).map(([, title]) => title);
     for (const title of wrong) title.click();

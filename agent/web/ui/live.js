@@ -156,6 +156,7 @@
   // Shows a view of the server. Without messages, the view adds a turn to what is shown. No view: there is no chat yet.
   function show(view) {
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
+    if (window.chats?.isLate(view)) return;
     const { messages, live, window: most, conversation, missing } = view;
     const isOther = messages && conversation !== page.conversation;
     if (isOther) asked = 0;

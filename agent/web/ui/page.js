@@ -1,7 +1,8 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when, sources }) => {
+({ said, $, box, when, frame, sources }) => {
+  const UNFOLD_FRAMES = 40; // Gradio slides a fold open
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   const text = (bubble) => sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
@@ -36,7 +37,7 @@
   document.addEventListener("click", (event) => event.target.closest?.("#help button") && help());
 
   const edit = (row) => {
-    const button = [...(row?.nextElementSibling?.querySelectorAll("button") ?? [])].at(-1);
+    const button = [...(row?.nextElementSibling?.querySelectorAll("button:not(.version)") ?? [])].at(-1);
     if (!button || button.disabled) return false;
     button.click();
     when("#chat textarea.edit-textarea", (area) => {
@@ -46,7 +47,7 @@
     return true;
   };
   const editing = (event, area) => {
-    const buttons = area.closest(".message-row").nextElementSibling?.querySelectorAll("button") ?? [];
+    const buttons = area.closest(".message-row").nextElementSibling?.querySelectorAll("button:not(.version)") ?? [];
     const sends = event.key === "Enter" && !event.shiftKey;
     if (buttons.length < 2 || !(sends || event.key === "Escape")) return;
     event.preventDefault();
@@ -334,14 +335,19 @@
       box()?.focus();
     });
     when("#dock", (dock) => dock.append(toEnd));
+    const below = () => log.scrollHeight - log.clientHeight - log.scrollTop;
+    const offer = () => {
+      const isHidden = following || below() < 3;
+      if (toEnd.hidden !== isHidden) toEnd.hidden = isHidden;
+    };
     const follow = (yes) => {
       following = yes;
-      if (toEnd.hidden !== yes) toEnd.hidden = yes;
+      offer();
       log.style.overflowAnchor = yes ? "none" : ""; // the browser must not anchor to a line that is to move up
     };
     const down = () => {
       change();
-      if (!following) return;
+      if (!following) return void offer();
       log.scrollTo({ top: log.scrollHeight, behavior: "instant" });
       top = log.scrollTop;
     };
@@ -366,16 +372,26 @@
     }, true);
     log.addEventListener("scroll", () => {
       const now = performance.now();
-      const below = log.scrollHeight - log.clientHeight - log.scrollTop;
-      if (below < 3) {
+      if (below() < 3) {
         if (now - turnedUp > 500) follow(true); // else it may be the page's own move, which came before the turn
       } else if (log.scrollTop < top - 1) {
         if (held || now - touched < 1500 || (!settling && now - changed > 300)) follow(false);
         else down();
       }
       top = log.scrollTop;
+      offer();
       if (!following && top < log.clientHeight) window.live.earlier();
     }, { passive: true });
+    // What the visitor unfolds comes below the row that they clicked, and the row stays where it is. Following goes on if
+    // the end is still in view then. Scripts turn folds, too: their clicks are not trusted.
+    const unfold = async ({ target, isTrusted, key = "Enter" }) => {
+      const closed = target.closest?.(".thought-group > .title:not(.expanded), details:not([open]) > summary");
+      if (!following || !isTrusted || !closed || !["Enter", " "].includes(key)) return;
+      follow(false);
+      for (let frames = 0; frames < UNFOLD_FRAMES; frames++) await frame();
+      if (below() < 3) follow(true);
+    };
+    for (const kind of ["click", "keydown"]) log.addEventListener(kind, unfold, true);
     // The first long answer has no control yet, and the keyboard must be able to scroll it.
     const reach = () => {
       if (document.activeElement === log) return;

@@ -18,8 +18,8 @@ from pydantic_ai.messages import (
 from agent.history import Entry, Note
 from agent.i18n import _, ngettext
 from agent.i18n.translator import ENGLISH, Translator
-from agent.media.store import ROUTE
-from agent.messages.parts import extracted_text_of, fence
+from agent.media.store import ROUTE, display_name, is_id
+from agent.messages.parts import extracted_text_of, fence, has_suffix
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
@@ -63,7 +63,10 @@ def render_turn(
     out: list[WireMessage] = []
     if turn.user is not None:
         untyped = not isinstance(first_part(turn.user), str)
-        out.append(_user(_user_parts(turn.user, translator), {"id": turn.user.id, "untyped": untyped}))
+        about: WireMessage = {"id": turn.user.id, "untyped": untyped}
+        if (versions := turn.versions.question) is not None:  # address.js shows them below the message
+            about["versions"] = {"ids": [*versions.ids], "number": versions.number}
+        out.append(_user(_user_parts(turn.user, translator), about))
     answer = _Answer(turn, translator, formulas or Formulas())
     out += answer.render()
     out += [_assistant(shown_file(ROUTE + id_, translator), None) for id_ in turn.files]
@@ -104,7 +107,9 @@ class _Answer:
             case "reasoning":
                 return [self._reasoning(bubble, number)]
             case "tool_call":
-                return self._answered_question(bubble.content) if is_question(bubble.content) else [self._call(bubble)]
+                # A question that could not be asked is a failed call like any other, which says why.
+                asked = is_question(bubble.content) and not self._failures.get(bubble.content["id"])
+                return self._answered_question(bubble.content) if asked else [self._call(bubble)]
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
                 self._open_calls.clear()
                 return [_user([{"type": "text", "text": str(bubble.content["content"])}])]
@@ -153,9 +158,9 @@ class _Answer:
     def _result(self, result: Call) -> list[WireMessage]:
         translator = self._translator
         title = failed_title(translator(_("Failed"))) if result["is_error"] else translator(_("Result"))
-        metadata: WireMessage = {"title": title, "status": "done"}
-        if result["id"] in self._open_calls:
-            metadata["parent_id"] = result["id"]
+        inside = result["id"] in self._open_calls
+        # Without a status, a fold is open: an opened tool shows its arguments and its result together.
+        metadata: WireMessage = {"title": title} | ({"parent_id": result["id"]} if inside else {"status": "done"})
         text, files = str(result["content"]), result.get("files", ())
         out = [_assistant(fence(text), metadata)] if text or not files else []
         if files:  # beside the fold, where they are seen without opening it
@@ -174,7 +179,7 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
                 "options": options(call, turn.run, translator) or None,
             }
         )
-    elif turn.note is not None and ((caption := _caption(turn.note, translator)) or turn.versions):
+    elif turn.note is not None and ((caption := _caption(turn.note, translator)) or turn.versions.answer):
         out.append(_assistant(f'<div class="caption">{caption}{_branches(turn, translator)}</div>', None))
     elif turn.note is None and (waiting or turn.is_waiting):
         out.append(_assistant(_waiting(turn, waiting, translator), None))
@@ -187,23 +192,21 @@ def _button(turn: Turn) -> tuple[str, str] | None:
     types = [bubble.first.type for bubble in turn.bubbles if bubble.first.type != "error"]
     if turn.is_empty or is_failed_as_empty(turn.note) or (ended == "interrupted" and "output_text" not in types):
         return _("Try again"), "retry"
-    if ended == "error" and types[-1:] != ["output_text"]:
+    if ended in ("error", "cancelled") and types[-1:] != ["output_text"]:
         return None
     return (_("Continue"), "continue") if ended in CUT else None
 
 
 def _branches(turn: Turn, translator: Translator) -> str:
-    """Return the buttons that show the other versions of the turn's message, and the one that copies the branch."""
+    """Return the buttons that show the other versions of the turn's answer, and the one that copies the branch."""
     if turn.user is None:
         return ""
     out = ""
-    if (versions := turn.versions) is not None:
-        older, newer = versions.number - 2, versions.number
-        count = f"<span>{versions.number}/{len(versions.ids)}</span>"
-        out += _version(versions.ids[older] if older >= 0 else "", translator(_("Previous version")), "older") + count
-        out += _version(
-            versions.ids[newer] if newer < len(versions.ids) else "", translator(_("Next version")), "newer"
-        )
+    if (versions := turn.versions.answer) is not None:
+        ids, number = ("", *versions.ids, ""), versions.number
+        count = f"<span>{number}/{len(versions.ids)}</span>"
+        out += _version(ids[number - 1], translator(_("Previous version of the answer")), "older") + count
+        out += _version(ids[number + 1], translator(_("Next version of the answer")), "newer")
     name = html.escape(translator(_("Branch from here into a new chat")))
     copy = f'<button type="button" class="copy-branch" value="{turn.user.id}" title="{name}">'
     return f'<span class="branches">{out}{copy}</button></span>'
@@ -245,10 +248,17 @@ def _user_parts(entry: Entry, translator: Translator) -> list[WireMessage]:
             parts.append({"type": "text", "text": part})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
             name = "" if after is None else (extracted_text_of(after) or {}).get("name", "")
+            name = name or _attached_name(part)
             parts.append({"type": "text", "text": shown_file(part.url, translator, name)})
         elif read := extracted_text_of(part):
             parts.append({"type": "text", "text": shown_extracted_text(read, translator)})
     return parts
+
+
+def _attached_name(file: ImageUrl | AudioUrl | DocumentUrl) -> str:
+    """Return the name under which the visitor attached a stored file, or "" if it was stored without one."""
+    named = file.url.startswith(ROUTE) and not is_id(file.identifier) and has_suffix(file.identifier)
+    return display_name(file.identifier, file.media_type) if named else ""
 
 
 def _user(parts: list[WireMessage], metadata: WireMessage | None = None) -> WireMessage:
