@@ -136,6 +136,8 @@ HOSTILE_MATH = (
     r"\style{background:url(https://evil.example)}{x}",
     r"\class{problem}{x} \cssId{chat}{x}",
     r"\htmlData{a=b}{x} \htmlStyle{color:red}{x}",
+    r"\text{a \textbf{b} \textit{c}}",
+    r"\begin{align} x \label{a} \end{align}\eqref{a}",
     r"\label{x} \ref{x} \tag{<b>} \color{\"><img src=x>}{y}",
     r"\begin{array}{c\"><img>} x \end{array}",
     r"""x"><img src=x onerror="run()">""",
