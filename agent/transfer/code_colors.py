@@ -17,7 +17,7 @@ _LANGUAGES = (
 LANGUAGES = frozenset(_LANGUAGES.split())
 """The languages that are coloured, by the names that people and models give them."""
 MAX_CHARACTERS = 20_000
-MAX_SECONDS = 0.5
+LONGEST_READING_SECONDS = 0.5
 """Longer code has one colour, and so has code whose reading takes longer, as unfinished code can."""
 CLASSES = {
     Token.Comment.Preproc: "k",
@@ -63,7 +63,7 @@ def colored(code: str, language: str, _attributes: str = "") -> str:
 
 def _pieces(lexer: Lexer, code: str) -> list[tuple[str, str]]:
     """Return the pieces of the code with their classes; not all of them if it takes too long."""
-    pieces, until = list[tuple[str, str]](), monotonic() + MAX_SECONDS
+    pieces, until = list[tuple[str, str]](), monotonic() + LONGEST_READING_SECONDS
     for kind, text in lexer.get_tokens(code):
         if monotonic() > until:
             break
