@@ -17,7 +17,7 @@ _LANGUAGES = (
 LANGUAGES = frozenset(_LANGUAGES.split())
 """The languages that are coloured, by the names that people and models give them."""
 MAX_CHARACTERS = 20_000
-LONGEST_READING_SECONDS = 0.5
+LONGEST_READING_SECONDS = 3.0
 """Longer code has one colour, and so has code whose reading takes longer, as unfinished code can."""
 CLASSES = {
     Token.Comment.Preproc: "k",

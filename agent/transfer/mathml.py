@@ -32,7 +32,7 @@ _CONVERTER = LatexToMathML(
 )
 _VALUE = re.compile(r"[A-Za-z0-9 .%+-]{1,40}")
 _ALIGNED = re.compile(r"text-align: ?(left|right)")
-_COMMANDS = re.compile(rf"(?:\\(?:[A-Za-z]++|.)\s*+){{{MAX_DEPTH},}}", re.DOTALL)
+_COMMANDS = re.compile(r"(?:\\(?:[A-Za-z]++|.)\s*+){60,}", re.DOTALL)  # as many as MAX_DEPTH
 _GROUP = re.compile(r"\\[{}]|(?P<opens>\{|\\left(?![a-z])|\\begin\b)|(?P<closes>\}|\\right(?![a-z])|\\end\b)")
 
 
