@@ -5,13 +5,17 @@ English that remembers its sentence and its values. `agent.i18n.translator` look
 Mark a sentence that is only stored in a table with `N_` or `ngettext_noop`.
 """
 
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from gettext import NullTranslations
+from typing import Any
 
 Value = str | int | float
 Plural = tuple[str, str]
 """The singular and the plural of a sentence in English."""
+NumberMarks = Mapping[int, str]
+"""What a language writes in place of the decimal point and the comma of thousands, as `str.translate` takes it."""
 _ENGLISH = NullTranslations()
 
 
@@ -64,6 +68,11 @@ def ngettext_noop(singular: str, plural: str, /) -> Plural:
     return singular, plural
 
 
+def decimal(value: float, digits: int) -> LocalizedText:
+    """Return a number with so many digits after the decimal point. Each language shows it in its own way."""
+    return LocalizedText(f"{{value:,.{digits}f}}", {"value": value})
+
+
 def joined(texts: Iterable[str]) -> str:
     """Return these sentences as one text, with spaces between them."""
     parts = tuple(text for text in texts if text)
@@ -87,26 +96,42 @@ def alternatives(texts: Sequence[str]) -> str:
     return reduce(lambda first, second: _("{first} or {second}", first=first, second=second), texts)
 
 
-def render(text: str, catalogue: NullTranslations) -> str:
-    """Return the text in the catalogue's language. A plain string is returned as it is."""
+def render(text: str, catalogue: NullTranslations, marks: NumberMarks | None = None) -> str:
+    """Return the text in the catalogue's language, whose `marks` its numbers have. A plain string stays as it is."""
     if not isinstance(text, LocalizedText):
         return text
-    return _rendered(catalogue, text.message, text.values, text.plural, text.parts)
+    return _rendered(catalogue, text.message, text.values, text.plural, text.parts, marks)
 
 
 def _rendered(
-    catalogue: NullTranslations, message: str, values: Mapping[str, Value], plural: str, parts: Iterable[str]
+    catalogue: NullTranslations,
+    message: str,
+    values: Mapping[str, Value],
+    plural: str,
+    parts: Iterable[str],
+    marks: NumberMarks | None = None,
 ) -> str:
     """Return the text in the catalogue's language. A sentence inside a sentence loses its full stop."""
     if not message:
-        return " ".join(render(part, catalogue) for part in parts)
+        return " ".join(render(part, catalogue, marks) for part in parts)
     count = values.get("count")
     sentence = (
         catalogue.ngettext(message, plural, count) if plural and isinstance(count, int) else catalogue.gettext(message)
     )
-    return sentence.format(
-        **{
-            name: render(value, catalogue).rstrip(".。") if isinstance(value, LocalizedText) else value
-            for name, value in values.items()
-        }
-    )
+    filled = {
+        name: render(value, catalogue, marks).rstrip(".。") if isinstance(value, LocalizedText) else value
+        for name, value in values.items()
+    }
+    return sentence.format(**filled) if marks is None else _Formatter(marks).vformat(sentence, (), filled)
+
+
+class _Formatter(string.Formatter):
+    """Formats a sentence as `str.format` does, with the numbers in another notation."""
+
+    def __init__(self, marks: NumberMarks) -> None:
+        self._marks = marks
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """Return the field as a text."""
+        text = format(value, format_spec)
+        return text.translate(self._marks) if isinstance(value, int | float) else text

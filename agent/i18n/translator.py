@@ -7,11 +7,12 @@ from gettext import GNUTranslations, NullTranslations
 from io import BytesIO
 from pathlib import Path
 
+from babel.core import Locale
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from agent.i18n import render
+from agent.i18n import NumberMarks, render
 
 HERE = Path(__file__).parent
 LANGUAGES = ("en", *sorted(path.stem for path in HERE.glob("*.po")))
@@ -25,7 +26,7 @@ class Translator:
 
     def __call__(self, text: str) -> str:
         """Return the translation of a `LocalizedText`, or English if there is none. Other strings stay as they are."""
-        return render(text, _catalogue(self.language))
+        return render(text, _catalogue(self.language), _number_marks(self.language))
 
     def template(self, sentence: str) -> str:
         """Return the translation of a sentence with its fields in braces, which the caller fills."""
@@ -50,6 +51,14 @@ def _catalogue(language: str) -> NullTranslations:
     write_mo(compiled, read_catalogue(HERE / f"{language}.po"))
     compiled.seek(0)
     return GNUTranslations(compiled)
+
+
+@cache
+def _number_marks(language: str) -> NumberMarks | None:
+    """Return how this language writes numbers, or None if it is as in English."""
+    symbols = Locale(language).number_symbols["latn"]
+    marks = {",": str(symbols["group"]), ".": str(symbols["decimal"])}
+    return None if all(mark == own for mark, own in marks.items()) else str.maketrans(marks)
 
 
 def read_catalogue(path: Path) -> Catalog:

@@ -26,7 +26,7 @@ from agent.messages.parts import extracted_text_of
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
 
-REASONING, RESULT, DELETED = _("Reasoning"), _("Result"), _("An attachment that was deleted.")
+RESULT, DELETED = _("Result"), _("An attachment that was deleted.")
 EXTRACTED = {
     "image": N_("Text extracted from {name}; it may contain mistakes"),
     "audio": N_("Speech transcribed from {name}; it may contain mistakes"),
@@ -45,15 +45,17 @@ FAILED = ("error", "limit", "interrupted")
 class Block:
     """A block of the document. `user` and `model` are headings before what they wrote.
 
-    `title` is the name of a model, tool or file. `file` is the id of a stored file. A text `joins` the block before it
-    if it is the next piece of the same text. `is_failed`: it is the result of a tool that failed. `citations` have
-    positions in the text, and `sources` are those that the texts of an answer cite.
+    `title` is the name of a model, tool or file. `file` is the id of a stored file. `seconds` is how long the model has
+    reasoned, 0 if that is not known. A text `joins` the block before it if it is the next piece of the same text.
+    `is_failed`: it is the result of a tool that failed. `citations` have positions in the text, and `sources` are those
+    that the texts of an answer cite.
     """
 
     type: BlockType
     text: str = ""
     title: str = ""
     file: str = ""
+    seconds: float = 0.0
     joins: bool = False
     is_failed: bool = False
     citations: tuple[Citation, ...] = ()
@@ -78,14 +80,28 @@ def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> st
     return beginning(next(texts, "")) or translator(_("Conversation"))
 
 
+def named_as_stored(model: str) -> str:
+    """Return the id of a model, for a reader who has no list of models."""
+    return model
+
+
 def unmarked(_: Mark) -> str:
     """Write nothing where a text cites a source."""
     return ""
 
 
-def blocks_of(entries: Sequence[Entry], translator: Translator, mark: Callable[[Mark], str] = unmarked) -> list[Block]:
-    """Return the blocks of these entries, which are a branch, oldest first. `mark` writes the numbers of sources."""
-    return [block for turn in _turns(entries) for block in _turn(turn, translator, mark)]
+def blocks_of(
+    entries: Sequence[Entry],
+    translator: Translator,
+    mark: Callable[[Mark], str] = unmarked,
+    name: Callable[[str], str] = named_as_stored,
+) -> list[Block]:
+    """Return the blocks of these entries, which are a branch, oldest first.
+
+    `mark` writes the numbers of sources. `name` returns the name of the model with this id.
+    """
+    blocks = [block for turn in _turns(entries) for block in _turn(turn, translator, mark)]
+    return [replace(block, title=translator(name(block.title))) if block.type == "model" else block for block in blocks]
 
 
 def _turns(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
@@ -114,6 +130,9 @@ def _turn(entries: Sequence[Entry], translator: Translator, mark: Callable[[Mark
 
 def _answer(entries: Sequence[Entry]) -> Iterator[Block]:
     stamp, model = BubbleMarker(), ""
+    # As on the page, a turn whose run was continued has the times of all its runs.
+    ends = {entry.note.run_id: entry.note for entry in entries if entry.note.ended}
+    seconds = iter([one for end in ends.values() if end.timings for one in end.timings.reasoning])
     for entry in entries:
         if isinstance(entry.message, ModelResponse) and (name := entry.note.model or entry.message.model_name or ""):
             if name != model:
@@ -121,7 +140,9 @@ def _answer(entries: Sequence[Entry]) -> Iterator[Block]:
             model = name
         for piece, part in pieces_with_texts(entry.message):
             citations = (part and part.citations) or ()
-            yield from (replace(block, citations=tuple(citations)) for block in _response_blocks(stamp(piece)))
+            for block in _response_blocks(stamp(piece)):
+                thinks = block.type == "reasoning" and not block.joins
+                yield replace(block, citations=tuple(citations), seconds=next(seconds, 0.0) if thinks else 0.0)
         if isinstance(entry.message, ModelResponse):
             ids = (part.content.identifier for part in entry.message.parts if isinstance(part, FilePart))
             yield from (_file(id_) for id_ in ids if is_id(id_))

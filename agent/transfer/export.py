@@ -4,7 +4,7 @@ import asyncio
 import io
 import re
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -14,7 +14,7 @@ from agent.i18n import ngettext
 from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
-from agent.transfer.document import blocks_of, title_of
+from agent.transfer.document import blocks_of, named_as_stored, title_of
 from agent.transfer.html import data_urls, html_mark, to_html, to_index
 from agent.transfer.markdown import markdown_mark, to_markdown
 from agent.transfer.portable import export_json
@@ -41,10 +41,21 @@ class Download:
 
 
 class Exporter:
-    """Exports conversations of one owner, with headings in the language of `translator`."""
+    """Exports conversations of one owner, with headings in the language of `translator`.
 
-    def __init__(self, store: HistoryStore, media: MediaStore, owner: str, translator: Translator) -> None:
+    `name_model` returns the name of the model with an id.
+    """
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        owner: str,
+        translator: Translator,
+        name_model: Callable[[str], str] = named_as_stored,
+    ) -> None:
         self._store, self._media, self._owner, self._translator = store, media, owner, translator
+        self._name_model = name_model
 
     async def one(self, conversation_id: str, form: Format) -> Download:
         """Return the download of a conversation. Raises `NotFound`.
@@ -70,7 +81,7 @@ class Exporter:
         return _download("conversations", "zip", self._archive(records, form))
 
     async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncIterator[bytes]:
-        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, html_mark)
+        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, html_mark, self._name_model)
         title = title_of(record.title, entries, self._translator)
         subtitle, urls = await self._subtitle(record, entries), data_urls(self._read)
         async for piece in to_html(title, subtitle, blocks, urls, self._translator):
@@ -89,7 +100,7 @@ class Exporter:
 
     async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> bytes:
         title = title_of(record.title, entries, self._translator)
-        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, markdown_mark)
+        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, markdown_mark, self._name_model)
         subtitle = await self._subtitle(record, entries)
         return to_markdown(title, subtitle, blocks, files, self._translator).encode(errors="replace")
 

@@ -8,7 +8,7 @@ import asyncio
 import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
 from itertools import groupby
@@ -24,9 +24,12 @@ from markdown_it.token import Token
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
-from agent.transfer.document import DELETED, REASONING, RESULT, Block
+from agent.transfer.code_colors import colored
+from agent.transfer.document import DELETED, RESULT, Block
+from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
+from agent.transfer.mathml import to_mathml
 from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
-from agent.transfer.steps import LEAST_STEPS, failure_reason, steps_name
+from agent.transfer.steps import LEAST_STEPS, failure_reason, steps_name, thought_name
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
@@ -52,6 +55,8 @@ STEPS = ("reasoning", "call", "result")
 LINKS = ("http", "https", "mailto")
 PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)
+_FORMULA = re.compile("{\ufdd0\\$([0-9]+)\ufdd1")
+"""The number of a formula, which stands for it where the Markdown is read."""
 _MARK = re.compile("{\ufdd0([0-9]+) ([^\ufdd0\ufdd1]*)\ufdd1")  # BEGIN, and END
 """The number of a source in the text, and its address. The inline rules of markdown-it are asked at a brace."""
 
@@ -97,11 +102,15 @@ class _Renderer(RendererHTML):
         number, url = escape(tokens[idx].content), escape(str(tokens[idx].meta["url"]))
         return f'<sup class="mark">{_link(f"[{number}]", url)}</sup>'
 
+    def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return to_mathml(tokens[idx].meta["formula"])
+
 
 def _markdown() -> MarkdownIt:
-    found = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer)
+    found = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": colored}, renderer_cls=_Renderer)
     found.enable(["table", "strikethrough"])
     found.inline.ruler.before("text", "source", _read_mark)
+    found.inline.ruler.before("text", "formula", _read_formula)
     found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
@@ -123,6 +132,16 @@ def _read_mark(state: StateInline, silent: bool) -> bool:
     if not silent:
         token = state.push("source", "sup", 0)
         token.content, token.meta = found[1], {"url": found[2]}
+    state.pos = found.end()
+    return True
+
+
+def _read_formula(state: StateInline, silent: bool) -> bool:
+    found = _FORMULA.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.push("formula", "math", 0).meta = {"formula": state.env["formulas"][int(found[1])]}
     state.pos = found.end()
     return True
 
@@ -165,22 +184,22 @@ async def to_html(
 ) -> AsyncIterator[str]:
     """Yield the page, piece by piece."""
     yield page_head(title, subtitle, translator, frame)
-    markdown, opened = _markdown(), False
+    markdown, author = _markdown(), ""
     for is_steps, group in groupby(blocks, key=lambda block: block.type in STEPS):
         if is_steps:
             yield await asyncio.to_thread(_steps, [*group], markdown, translator)
             continue
         for block in group:
             if block.type in ("user", "model"):
-                yield "</section>\n" if opened else ""
+                yield "</section>\n" if author else ""
                 yield f'<section class="{block.type}">\n<h2>{escape(block.title)}</h2>\n'
-                opened = True
+                author = block.type
             elif block.type == "file":
                 async for piece in _file(block, file_url, translator):
                     yield piece
             else:
-                yield await asyncio.to_thread(_block, block, markdown, translator)
-    yield ("</section>\n" if opened else "") + PAGE_END
+                yield await asyncio.to_thread(_block, block, markdown, translator, is_asked=author == "user")
+    yield ("</section>\n" if author else "") + PAGE_END
 
 
 def to_index(names: Sequence[str], translator: Translator) -> str:
@@ -206,23 +225,23 @@ def page_head(title: str, subtitle: str, translator: Translator, frame: Frame = 
 def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator) -> str:
     """Return steps that follow one another, folded into one. Failures stay visible, with their reason."""
     results = [block for block in blocks if block.type == "result"]
-    thoughts = sum(block.type == "reasoning" for block in blocks)
+    thoughts = [block.seconds for block in blocks if block.type == "reasoning"]
     tools = max(sum(block.type == "call" for block in blocks), len(results))
     shown = [_block(block, markdown, translator) for block in blocks if not block.is_failed]
     failed = [_block(block, markdown, translator) for block in results if block.is_failed]
-    if thoughts + tools < LEAST_STEPS:
+    if len(thoughts) + tools < LEAST_STEPS:
         return "".join(shown + failed)
-    name = " · ".join(steps_name(thoughts, tools, len(failed), translator))
-    return _fold(name, "".join(shown)) + "".join(failed)
+    parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=sum(thoughts))
+    return _fold(" · ".join(parts), "".join(shown)) + "".join(failed)
 
 
-def _block(block: Block, markdown: MarkdownIt, translator: Translator) -> str:
+def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_asked: bool = False) -> str:
     text = escape(block.text.strip("\n"))
     match block.type:
         case "text":
-            return _text(block, markdown) if block.text.strip() else ""
+            return _text(block, markdown, is_asked=is_asked) if block.text.strip() else ""
         case "reasoning":
-            return _fold(translator(REASONING), _text(block, markdown))
+            return _fold(thought_name(block.seconds, translator), _text(block, markdown))
         case "call":
             return _fold(block.title, f"<pre>{text}</pre>")
         case "result" if block.is_failed:
@@ -242,8 +261,21 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator) -> str:
             return f'<p class="caption">{text}</p>\n'
 
 
-def _text(block: Block, markdown: MarkdownIt) -> str:
-    return f'<div class="text" dir="auto">{markdown.render(block.text)}</div>\n'
+def _text(block: Block, markdown: MarkdownIt, *, is_asked: bool = False) -> str:
+    """Return a text. A formula is as it was written where it cannot be drawn, as in code.
+
+    `is_asked`: a visitor wrote it. As on the page, the dollar signs in it are prices.
+    """
+    formulas = list[Formula]()
+
+    def keep(one: Formula) -> str:
+        formulas.append(replace(one, text=without_marks(one.text), latex=without_marks(one.latex)))
+        return f"{{{BEGIN}${len(formulas) - 1}{END}"
+
+    text = replace_formulas(block.text if is_asked else mark_formulas(block.text), keep)
+    written = markdown.render(text, {"formulas": formulas})
+    written = _FORMULA.sub(lambda found: escape(formulas[int(found[1])].text), written)
+    return f'<div class="text" dir="auto">{written}</div>\n'
 
 
 def _source(source: Source, translator: Translator) -> str:

@@ -6,8 +6,9 @@ from urllib.parse import quote
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.messages.parts import fence
-from agent.transfer.document import DELETED, REASONING, RESULT, Block
+from agent.transfer.document import DELETED, RESULT, Block
 from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
+from agent.transfer.steps import thought_name
 
 
 def to_markdown(
@@ -30,7 +31,7 @@ def _markdown(block: Block, files: Mapping[str, str], translator: Translator) ->
         case "text":
             return block.text.strip()
         case "reasoning":
-            return _quote(f"**{translator(REASONING)}**\n\n{block.text.strip()}")
+            return _quote(f"**{thought_name(block.seconds, translator)}**\n\n{block.text.strip()}")
         case "call":
             return f"**{_line(block.title)}**\n\n{fence(block.text)}"
         case "result":

@@ -1,7 +1,7 @@
 """The messages that a read-only link shows, rebuilt from what the page shows of them.
 
 Only known parts and fields are taken over, so that nothing else can leave with a link: no instructions, no signatures
-and hidden reasoning, no addresses and ids of a provider, no figures.
+and hidden reasoning, no addresses and ids of a provider, no figures but the seconds of reasoning.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from pydantic_ai.messages import (
     WebCitationSource,
 )
 
-from agent.history import Entry, Note
+from agent.history import Entry, Note, Timings
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, is_id
@@ -57,6 +57,7 @@ def _shared(entry: Entry, message: ModelMessage, with_files: bool) -> Entry:
         attachments=note.attachments if with_files else (),
         left_out=note.left_out,
         omitted=note.omitted,
+        timings=note.timings and Timings(reasoning=note.timings.reasoning),
         at=note.at,
     )
     return Entry(id=entry.id, parent_id=entry.parent_id, message=message, note=kept)

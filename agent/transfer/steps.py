@@ -1,8 +1,9 @@
 """Names a series of thoughts and tool calls with their results: "Thought 2.7 s · 4 tools · 1 failed"."""
 
-from agent.i18n import _, ngettext
+from agent.i18n import _, decimal, ngettext
 from agent.i18n.translator import Translator
 
+REASONING = _("Reasoning")
 LEAST_STEPS = 2
 """The steps of a series. A single step is shown alone."""
 REASON_LENGTH = 80
@@ -16,13 +17,19 @@ def steps_name(thoughts: int, tools: int, failed: int, translator: Translator, *
     """
     parts: list[str] = []
     if thoughts:
-        thought = _("Thought {seconds} s", seconds=f"{seconds:.1f}") if seconds else _("Thought")
+        thought = _("Thought {seconds} s", seconds=decimal(seconds, 1)) if seconds else _("Thought")
         parts.append(translator(thought))
     if tools:
         parts.append(translator(ngettext("{count} tool", "{count} tools", tools)))
     if failed:
         parts.append(translator(ngettext("{count} failed", "{count} failed", failed)))
     return parts
+
+
+def thought_name(seconds: float, translator: Translator) -> str:
+    """Return the name of one thought. `seconds` is its duration, 0 if that is not known."""
+    duration = translator(_("{seconds} s", seconds=decimal(seconds, 1)))
+    return f"{translator(REASONING)} · {duration}" if seconds else translator(REASONING)
 
 
 def failure_reason(error: str) -> str:

@@ -136,8 +136,9 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     ).add_to(app)
     in_use = conversations.list.is_in_use
     importer = Importer(settings, services.store, services.media, services.quota, in_use, _rendered)
+    name_model = conversations.models.name_of
     TransferRoutes(
-        services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors)
+        services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors), name_model
     ).add_to(app)
     limit = RequestLimit() if settings.public else None
     own_data = OwnData(conversations, services.store, services.media, importer)
@@ -146,7 +147,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     ConversationRoutes(conversations.list, _owner_of(services.visitors), limit).add_to(app)
     LinkRoutes(links, _owner_of(services.visitors), limit).add_to(app)
     copies = ChatCopies(services.media, importer)
-    LinkPageRoutes(links, copies, services.media, settings, limit).add_to(app)
+    LinkPageRoutes(links, copies, services.media, settings, limit, name_model).add_to(app)
     mount(
         app,
         page,

@@ -1,7 +1,7 @@
 """The page of a read-only link: a conversation without Gradio and without any script."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator
-from agent.transfer.document import Block, beginning, blocks_of, title_of
+from agent.transfer.document import Block, beginning, blocks_of, named_as_stored, title_of
 from agent.transfer.html import (
     PAGE_END,
     STYLE,
@@ -61,14 +61,22 @@ class Site:
 
 
 async def to_link_page(
-    chat: SharedChat, address: str, site: Site, file_url: FileUrl, translator: Translator
+    chat: SharedChat,
+    address: str,
+    site: Site,
+    file_url: FileUrl,
+    translator: Translator,
+    name_model: Callable[[str], str] = named_as_stored,
 ) -> AsyncIterator[str]:
-    """Yield the page of a link, piece by piece. `address` is its absolute URL."""
+    """Yield the page of a link, piece by piece.
+
+    `address` is its absolute URL. `name_model` returns the name of the model with an id.
+    """
     entries = chat.entries(translator)
-    asked = translator(_("Message"))  # its reader is not who wrote it
+    asked = translator(_("Author of this chat"))  # who is not its reader
     blocks = [
         replace(block, title=asked) if block.type == "user" else block
-        for block in await asyncio.to_thread(blocks_of, entries, translator, html_mark)
+        for block in await asyncio.to_thread(blocks_of, entries, translator, html_mark, name_model)
     ]
     title = title_of(chat.title, entries, translator)
     subtitle = translator(_("Read-only link · {date}", date=chat.began_at.date().isoformat()))

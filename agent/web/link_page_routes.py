@@ -5,7 +5,7 @@ A reader needs the token of the link and nothing else. An unknown, expired or re
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
@@ -15,6 +15,7 @@ from agent.i18n import _
 from agent.i18n.translator import Translator, negotiate
 from agent.media.store import MediaStore
 from agent.settings import Settings
+from agent.transfer.document import named_as_stored
 from agent.transfer.html import FileUrl
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.links import ChatLinks, SharedChat
@@ -40,7 +41,10 @@ COPY_STATUS = {Busy: 409, Limited: 429, InputError: 403}
 
 
 class LinkPageRoutes:
-    """The routes. `limit` is for copies, None on a private page. Owns the number of pages that are being written."""
+    """The routes. Owns the number of pages that are being written.
+
+    `limit` is for copies, None on a private page. `name_model` returns the name of the model with an id.
+    """
 
     def __init__(
         self,
@@ -49,8 +53,10 @@ class LinkPageRoutes:
         media: MediaStore,
         settings: Settings,
         limit: RequestLimit | None = None,
+        name_model: Callable[[str], str] = named_as_stored,
     ) -> None:
         self._links, self._copies, self._media, self._settings, self._limit = links, copies, media, settings, limit
+        self._name_model = name_model
         self._pages, self._opening = Counter[str | None](), asyncio.Semaphore(OPENED)
 
     def add_to(self, app: FastAPI) -> None:
@@ -73,7 +79,7 @@ class LinkPageRoutes:
             return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
         address = f"{site.root}{SHARED}{token}"
         urls = self._file_urls(chat.link.owner, f"{site.path}{SHARED}{token}/files/")
-        pages = to_link_page(chat, address, site, urls, translator)
+        pages = to_link_page(chat, address, site, urls, translator, self._name_model)
         return StreamingResponse(self._counted(reader, pages), headers=HEADERS, media_type="text/html")
 
     async def file(self, request: Request) -> Response:

@@ -42,7 +42,10 @@ log = logging.getLogger(__name__)
 
 
 class TransferRoutes:
-    """The routes. Owns the number of running exports. `owner_of` returns the owner that a request speaks for."""
+    """The routes. Owns the number of running exports.
+
+    `owner_of` returns the owner that a request speaks for, and `name_model` the name of the model with an id.
+    """
 
     def __init__(
         self,
@@ -51,9 +54,10 @@ class TransferRoutes:
         importer: Importer,
         uploads: UnsentFiles,
         owner_of: Callable[[Request], str],
+        name_model: Callable[[str], str],
     ) -> None:
         self._store, self._media, self._importer, self._uploads = store, media, importer, uploads
-        self._owner_of = owner_of
+        self._owner_of, self._name_model = owner_of, name_model
         self._exports = Counter[str]()
 
     def add_to(self, app: FastAPI) -> None:
@@ -78,7 +82,7 @@ class TransferRoutes:
             return Response(f"The format is one of {', '.join(FORMATS)}.", status_code=400)
         if self._exports[owner] >= EXPORTS_PER_OWNER or self._exports.total() >= EXPORTS:
             return Response("Too many exports at once.", status_code=429)
-        exporter = Exporter(self._store, self._media, owner, _translator(request))
+        exporter = Exporter(self._store, self._media, owner, _translator(request), self._name_model)
         try:
             download = await (exporter.all(form) if conversation is None else exporter.one(conversation, form))
         except NotFound:

@@ -39,8 +39,8 @@ from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
 from agent.tools import arithmetic
 from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
+from agent.transfer.formulas import mark_formulas
 from agent.web.ui.file_markdown import shown_extracted_text
-from agent.web.ui.formulas import mark_formulas
 from tests.tiers import in_full_tier
 
 pytestmark = pytest.mark.slow

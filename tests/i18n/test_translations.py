@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from string import Formatter
 
 import pytest
 from babel.messages.pofile import read_po, write_po
+from babel.numbers import parse_decimal
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
@@ -23,7 +25,7 @@ from agent.errors import InputError, LocalModelError, combine_errors
 from agent.fetch import fetch
 from agent.history import Entry, Note
 from agent.history.codec import dump_entries, load_entries
-from agent.i18n import N_, _, alternatives, catalogues, first_sentence, joined, listed, ngettext
+from agent.i18n import N_, _, alternatives, catalogues, decimal, first_sentence, joined, listed, ngettext
 from agent.i18n.stored_text import StoredText
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
 from agent.models.catalog import load_catalog
@@ -136,6 +138,26 @@ def test_values_are_translated_too() -> None:
         == "auf 16 kHz, mono, ohne seine Tags"
     )
     assert GERMAN(alternatives(["A", "B", "C"])) == "A oder B oder C"
+
+
+def test_numbers_are_written_as_the_reader_does() -> None:
+    french = Translator("fr")
+    said = _("{count} tokens/s", count=decimal(1234.56, 1))
+    assert (said, GERMAN(said), french(said)) == ("1,234.6 tokens/s", "1.234,6 Token/s", "1\u202f234,6 jetons/s")
+    limit = _("The message has {count:,} characters; {most:,} is the most.", count=200_001, most=200_000)
+    assert "200,001" in limit
+    assert "200.001" in GERMAN(limit)
+    size = _("At most {most:g} MB can be attached at once.", most=0.5)
+    assert "0,5 MB" in GERMAN(joined([_("Stopped after {time}.", time=size)]))
+    dotted = _("{name} is not a UTF-8 text.", name="a.b,c 1.5")
+    assert "a.b,c 1.5" in GERMAN(dotted)  # what is no number stays
+    assert Translator("zh")(said).startswith("1,234.6")
+
+
+@given(st.sampled_from(LANGUAGES), st.floats(-1e9, 1e9), st.integers(0, 4))
+def test_each_language_reads_its_own_numbers(language: str, value: float, digits: int) -> None:
+    written = Translator(language)(decimal(value, digits))
+    assert parse_decimal(written, locale=language, strict=True) == Decimal(f"{value:.{digits}f}")
 
 
 def test_errors_are_joined() -> None:

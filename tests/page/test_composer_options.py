@@ -283,6 +283,70 @@ def test_options_fit_small_phone(own: App, visit: Visit) -> None:
     expect(search).to_be_hidden()
 
 
+def test_default_prompt_is_put_back(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    page = visitor.page
+    visitor.open_settings()
+    prompt = page.get_by_label("System prompt")
+    reset = page.locator("#system").get_by_role("button", name="Reset to default value")
+    usual = prompt.input_value()
+    assert "Qwen3-8B" in usual
+    expect(reset).to_be_hidden()
+    prompt.fill("Answer like a pirate.")
+    expect(reset).to_be_visible()
+    visitor.shot("settings-own-prompt")
+    reset.click()
+    expect(prompt).to_have_value(usual)
+    expect(prompt).to_be_focused()
+    expect(reset).to_be_hidden()
+    page.keyboard.press("Control+z")
+    expect(prompt).to_have_value("Answer like a pirate.")
+    reset.click()
+    visitor.close_settings()
+    visitor.choose("Model-007")  # the default prompt names each model
+    expect(prompt).to_have_value(usual.replace("Qwen3-8B, a model made by Alibaba Cloud", "Model-007"))
+    expect(reset).to_be_hidden()
+    visitor.ask("!text Aye.")
+    assert body(server)["messages"][0]["content"] == prompt.input_value()
+    visitor.open_settings()
+    prompt.fill("")
+    expect(reset).to_be_visible()
+    with remembers(page):
+        page.keyboard.press("Tab")
+    visitor.reload()
+    expect(prompt).to_have_value("")
+    visitor.open_settings()
+    expect(reset).to_be_visible()
+
+
+ICONS = """() => [
+  "#bar button", "#composer button", "#settings .toggle-button", "#chats .head button",
+].flatMap((all) => [...document.querySelectorAll(all)])
+  .filter((one) => one.checkVisibility() && !/\\p{L}/u.test(one.innerText))
+  .map((one) => [one.getAttribute("aria-label") || one.innerText, one.title])"""
+"""The names and the tooltips of the buttons without words in the header and in the composer."""
+
+
+@pytest.mark.parametrize(
+    ("locale", "attach", "send"), [("en-US", "Upload a file", "Submit"), ("de-DE", "Datei hochladen", "Senden")]
+)
+def test_buttons_without_words_have_tooltips(own: App, visit: Visit, locale: str, attach: str, send: str) -> None:
+    visitor = visit(own.url, locale=locale)
+    visitor.choose(SEEING)  # which has the camera, too
+    expect(visitor.page.locator(".camera-button")).to_be_visible()
+    visitor.box.fill("Text, so that all buttons are there.")
+    expect(visitor.page.locator(".prompts-button")).to_be_visible()
+    becomes([], lambda: [one for one in visitor.page.evaluate(ICONS) if not one[0] or not one[1].startswith(one[0])])
+    named = {name for name, _ in visitor.page.evaluate(ICONS)}
+    assert {attach, send} <= named
+    assert len(named) >= 6
+    visitor.say("!tokens 4000 ")
+    stop = visitor.page.locator("#composer .stop-button")
+    expect(stop).to_be_visible()
+    becomes(True, lambda: stop.get_attribute("title") == stop.get_attribute("aria-label") != "")
+    stop.click()
+
+
 # The empty page
 
 

@@ -403,3 +403,60 @@ def test_heading_of_settings_stays_in_view(app: App, visit: Visit) -> None:
     assert heading.evaluate(at_heading)
     visitor.shot("settings-scrolled")
     visitor.close_settings()
+
+
+SMALL = {"narrow": (320, 640), "low": (740, 360), "low with keyboard": (740, 170), "narrow with keyboard": (320, 330)}
+CUT = """() => [...document.querySelectorAll("#page *, dialog[open], dialog[open] *, #chats *")]
+  .filter((one) => one.matches("button, input, select, textarea, p, h1, h2, dialog"))
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".sr-only, [inert], pre, table"))
+  .map((one) => [one.id || one.className || one.textContent, one.getBoundingClientRect()])
+  .filter(([, { left, right, width }]) => width > 1 && (left < -0.5 || right > innerWidth + 0.5))
+  .map(([name, { left, right }]) => `${name}: ${left} to ${right}`)"""
+"""What a window cuts at its sides."""
+
+
+@pytest.mark.parametrize("size", SMALL.values(), ids=SMALL)
+def test_composer_stays_in_view_in_small_windows(sized: Callable[..., Visitor], size: tuple[int, int]) -> None:
+    visitor = sized(size)
+    page, name = visitor.page, "-".join(map(str, size))
+    dock = page.locator("#dock")
+    for state in ("empty", "chat"):
+        visitor.box.fill(
+            "A question that is being typed, and that is longer than a line of a small window has room for."
+        )
+        for part in (dock, visitor.box, visitor.submit):
+            expect(part).to_be_in_viewport(ratio=1)
+        visitor.shot(f"small-{name}-{state}")
+        assert page.evaluate(CUT) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        visitor.ask("!text A **short** answer.")
+    assert page.locator("#chat").evaluate("(chat) => chat.clientHeight") >= 40
+
+
+def test_nothing_is_cut_in_narrow_window(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SMALL["narrow"])
+    page = visitor.page
+    visitor.ask("!text An answer.")
+    visitor.open_models()
+    assert page.evaluate(CUT) == []
+    visitor.shot("small-320-models")
+    page.keyboard.press("Escape")
+    visitor.box.fill("A prompt to be saved")
+    page.locator(".prompts-button").click()
+    assert page.evaluate(CUT) == []
+    visitor.shot("small-320-prompts")
+    page.keyboard.press("Escape")
+    visitor.box.fill("")
+    visitor.open_settings()
+    becomes([], lambda: page.evaluate(CUT))
+    visitor.shot("small-320-settings")
+    visitor.close_settings()
+    page.locator("#chats-toggle button").click()
+    page.locator("#chats li button").first.click()
+    page.get_by_role("menuitem", name="Share", exact=True).click()
+    expect(page.locator("#share .create")).to_be_focused()
+    assert page.evaluate(CUT) == []
+    page.locator("#share .create").click()
+    expect(page.locator("#share .made input")).to_be_focused()
+    assert page.evaluate(CUT) == []
+    visitor.shot("small-320-share")

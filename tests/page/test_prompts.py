@@ -54,6 +54,7 @@ def test_prompt_is_saved_and_picked(app: App, visit: Visit, model_server: Runnin
         visitor.page.keyboard.type(name)
         visitor.page.keyboard.press("Enter")
         expect(saved.get_by_role("status")).to_contain_text("Saved.")
+        expect(saved.get_by_role("textbox", name="Name")).to_be_focused()
         visitor.page.keyboard.press("Escape")
         expect(dialog(visitor)).to_be_hidden()
         expect(visitor.box).to_be_focused()
@@ -77,6 +78,22 @@ def test_prompt_is_saved_and_picked(app: App, visit: Visit, model_server: Runnin
     visitor.box.press("Enter")
     expect(visitor.bubbles.filter(has_text="Said by Greeting.")).to_be_visible()
     assert model_server.journal()[-1]["body"]["messages"][-1]["content"] == "!text Said by Greeting."
+
+
+def test_first_slash_says_how_prompts_are_saved(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    hint = visitor.page.locator("#hint")
+    visitor.box.press_sequentially("/")
+    expect(hint).to_contain_text("No prompt is saved yet.")
+    expect(options(visitor)).to_have_count(0)
+    expect(visitor.page.locator(".prompts-button")).to_be_visible()  # the hint speaks of it
+    visitor.shot("prompts-none")
+    put(visitor, *NAMES)
+    visitor.reload()
+    visitor.box.fill("")
+    visitor.box.press_sequentially("/")
+    expect(options(visitor)).to_have_count(3)
+    expect(hint).to_have_text("")
 
 
 def test_escape_closes_only_the_list(app: App, visit: Visit) -> None:

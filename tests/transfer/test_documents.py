@@ -5,6 +5,7 @@ import io
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,17 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.history import Entry, Note, Record
+from agent.history import Entry, Note, Record, Timings
 from agent.history.memory import MemoryStore
-from agent.i18n.translator import ENGLISH
+from agent.i18n.translator import ENGLISH, negotiate
 from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.messages.parts import extracted_text
+from agent.transfer.document import blocks_of
 from agent.transfer.export import Download, Exporter, safe_name
+from agent.transfer.html import data_urls, html_mark, to_html
+from agent.transfer.markdown import to_markdown
+from agent.transfer.shared import shared_entries
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import picture, sound
 from tests.support.transfers import OWNER, stored
@@ -152,6 +157,12 @@ HOSTILE = """<script>document.title = "run"</script>
 [data](data:text/html;base64,PHNjcmlwdD4=) "><svg onload=alert(1)> <!-- </main>
 | <b>x</b> |
 |---|
+
+$x<img src=x>$ \\(\\text{<script>run()</script>}\\) $$\\href{javascript:run()}{<svg onload=run()>}$$
+
+```html
+<script>run()</script><!-- -->
+```
 """
 
 
@@ -207,6 +218,34 @@ async def test_steps_are_one_fold_and_failures_are_seen(tmp_path: Path) -> None:
     )
     assert failed in first, "the failure is beside the fold"
     assert rest.count("<summary>") == 1, "a single step is no series"
+
+
+async def test_steps_say_how_long_was_thought(tmp_path: Path) -> None:
+    """As on the page, and in a read-only link, too, which has no other figures."""
+    call, result = ToolCallPart("set_timer", {}, "1"), ToolReturnPart("set_timer", "ringing", "1")
+    first = ModelResponse([ThinkingPart("First."), call], model_name="small-model")
+    last = ModelResponse([ThinkingPart("Then."), TextPart("Done."), ThinkingPart("Alone.")], model_name="small-model")
+    entries = chain(prompt("Go"), first, ModelRequest([result]), last)
+    timings = Timings(total=9.5, output_tokens=77, reasoning=(2.5, 1250.0, 0.5))
+    entries[-1] = replace(entries[-1], note=Note(run_id="r", ended="stop", timings=timings))
+    german = negotiate("de")
+    shared = shared_entries(entries, ENGLISH, with_files=False)
+    assert shared[-1].note.timings == Timings(reasoning=timings.reasoning)
+    for kept in (entries, shared):
+        for language, row, alone in (
+            (ENGLISH, "Thought 1,252.5 s", "0.5 s"),
+            (german, "1.252,5 s nachgedacht", "0,5 s"),
+        ):
+            blocks = blocks_of(kept, language, html_mark, lambda name: f"{name} (named)")
+            page = "".join([piece async for piece in to_html("T", "", blocks, data_urls(no_file), language)])
+            assert f"<summary>{row} · 1 " in page
+            assert f" · {alone}</summary>" in page
+            assert "<h2>small-model (named)</h2>" in page
+            assert f" · {alone}**" in to_markdown("T", "", blocks, {}, language)
+
+
+async def no_file(_: str) -> bytes | None:
+    return None
 
 
 async def page_of(folder: Path) -> Path:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.web.ui import formulas as formulas_module
-from agent.web.ui.formulas import LEFT, MARK, RIGHT, FormulaMarker, mark_formulas
+from agent.transfer import formulas as formulas_module
+from agent.transfer.formulas import LEFT, MARK, RIGHT, FormulaMarker, mark_formulas
 
 
 def formulas(text: str) -> list[str]:

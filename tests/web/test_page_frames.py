@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.web.ui.formulas import mark_formulas
+from agent.transfer.formulas import mark_formulas
 from agent.web.ui.page_frames import _edits  # pyright: ignore[reportPrivateUsage]
 from tests.tiers import examples
 

@@ -79,6 +79,8 @@ def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: 
         == "Chat with the model of your choice, with pictures, sound and tools."
     )
     assert "theme-color" in metas
+    [viewport] = [content for name, content in head.metas if name == "viewport"]
+    assert "interactive-widget=resizes-content" in viewport
     shared = [name for name, _ in head.metas if name.startswith(("og:", "twitter:"))]
     assert len(shared) == len(set(shared)), "a meta of Gradio's is left"
     assert not [value for _, value in head.metas if "gradio" in value.lower().replace("x.gradio.live", "")]

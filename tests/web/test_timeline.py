@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note, Timings
+from agent.i18n import decimal
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.web.chat.transcript import Turn, to_turns
 from agent.web.ui.render import render_turn
@@ -72,5 +73,5 @@ def test_single_step_has_no_row(part: ThinkingPart | ToolCallPart) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_row_is_translated(language: str) -> None:
     name = text(rows(turn_of(*STEPS, TEXT), language)[0])
-    assert "2.8" in name
+    assert Translator(language)(decimal(2.8, 1)) in name
     assert ("Thought" in name) == (language == "en")

@@ -152,6 +152,11 @@ class ModelMenu:
         except AgentError:
             return None
 
+    def name_of(self, model: str) -> str:
+        """Return the name of the model with this id, as the list of models shows it, or the id of an unknown one."""
+        spec = self.get(model)
+        return shown_name(spec) if spec else model
+
     def provider(self, spec: ModelSpec) -> ProviderSpec | None:
         """Return the hosted provider of a model, or None for a local model."""
         if spec.id.startswith(PREFIX):

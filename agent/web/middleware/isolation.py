@@ -79,8 +79,8 @@ class IsolationMiddleware:
 
     `root_path` is the path or URL at which a proxy shows the page. `framed_by` are origins that can show the page in a
     frame, besides the hub's own. `login`: visitors can log in to the hub. `origins` are the page's own names, `icons`
-    the paths of its icons, and `events` has the number of inputs of each event (None: not checked). `owns_event` returns
-    True if the event with this id waits or runs for this session. One that has ended can't be cancelled.
+    the paths of its icons, and `events` has the number of inputs of each event (None: not checked). `owns_event` tells
+    whether the event with this id waits or runs for this session. One that has ended can't be cancelled.
     """
 
     def __init__(

@@ -80,14 +80,18 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: 
     return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
 
 
-def shown_model(id_: str, label: str, efforts: Sequence[Effort] = (), translator: Translator = ENGLISH) -> str:
-    """Return the name of the chosen model for the button in the composer, and its reasoning efforts with their names.
+def shown_model(
+    id_: str, label: str, prompt: str, efforts: Sequence[Effort] = (), translator: Translator = ENGLISH
+) -> str:
+    """Return the name of the chosen model for the button in the composer, with what options.js needs to know of it.
 
-    A model with a single effort leaves no choice, so it has none here.
+    These are its default system prompt and its reasoning efforts with their names. A model with a single effort leaves
+    no choice, so it has none here.
     """
     choices = [("", translator(_("Default"))), *((one, translator(EFFORTS[one])) for one in efforts)]
     offered = html.escape(json.dumps(choices, ensure_ascii=False)) if len(efforts) > 1 else "[]"
-    return f'<span data-id="{html.escape(id_)}" data-efforts="{offered}">{html.escape(label)}</span>'
+    facts = f'data-id="{html.escape(id_)}" data-prompt="{html.escape(prompt)}" data-efforts="{offered}"'
+    return f"<span {facts}>{html.escape(label)}</span>"
 
 
 def status_line(status: Status, translator: Translator = ENGLISH) -> str:

@@ -172,6 +172,7 @@ class Events:
         remember = handlers.settings
         for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
             written(remember.set_prompt, settings.system, None, **last)
+        settings.system.change(None, None, None, js="() => window.models?.prompted()", **QUIET)
         settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
         wanted: dict[str, Any] = {"js": "() => window.models.wanted", **QUIET}
         composer.set_effort.click(None, None, composer.effort, trigger_mode="multiple", **wanted)

@@ -6,16 +6,13 @@ from typing import Any
 import gradio as gr
 
 from agent.i18n.translator import LANGUAGES
+from agent.transfer.formulas import DELIMITERS
 from agent.web.chat.attachments import kinds
 from agent.web.gradio_compat.login import log_in_visitors
-from agent.web.ui import formulas
 from agent.web.ui.page_text import WIDGETS, translated
 
 LATEX: list[dict[str, str | bool]] = [
-    {"left": "$$", "right": "$$", "display": True},
-    {"left": "\\[", "right": "\\]", "display": True},
-    {"left": "\\(", "right": "\\)", "display": False},
-    {"left": formulas.LEFT, "right": formulas.RIGHT, "display": False},
+    {"left": left, "right": right, "display": is_display} for left, right, is_display in DELIMITERS
 ]
 TEMPERATURE = 0.7
 """The temperature for a model that states none."""

@@ -74,12 +74,16 @@ class ModelWidgets:
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
     async def name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
-        """Return the name of the chosen model, with what the visitor needs for it, and its reasoning efforts."""
+        """Return the name of the chosen model, with what is needed for it, its default prompt and its efforts."""
         entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
         entry = next((one for one in entries if spec is not None and one.id == spec.id), None)
-        replayed = spec and shown_model(spec.id, spec.label)  # a record of the owner that is not in the list
+        if spec is None:
+            return {self._widgets.composer.model_name: ""}
+        prompt = default_prompt(self._conversations.settings, spec)
+        if entry is None:  # a record of the owner that is not in the list
+            return {self._widgets.composer.model_name: shown_model(spec.id, spec.label, prompt)}
         accepted = await self._efforts(spec)
-        shown = shown_model(entry.id, entry.full_label, accepted, session.translator) if entry else replayed or ""
+        shown = shown_model(entry.id, entry.full_label, prompt, accepted, session.translator)
         return {self._widgets.composer.model_name: shown}
 
     def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:

@@ -1,7 +1,7 @@
 // The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
 // of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
-// used.
-({ said, $, when, hint, frame, make, load }) => {
+// used. In the settings, a button puts back the default system prompt of the model.
+({ said, $, when, hint, frame, make, write, load }) => {
   const input = (name) => $(`#${name} input[type=checkbox]`);
   const name = make("span", { dir: "auto" });
   const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
@@ -46,11 +46,29 @@
   const settled = () => {
     offer();
     entitle(known()?.textContent ?? "");
+    compare();
   };
   entitle("");
   effort.addEventListener("change", () => {
     window.models.wanted = asked = effort.value;
     $("#set-effort")?.click();
+  });
+
+  // Puts the default system prompt back. Only a prompt that differs from it has the button, which looks as Gradio's do.
+  const again = said.labels["Reset to default value"];
+  const usual = make("button", { type: "button", class: "usual", title: again, "aria-label": again, hidden: "" }, "↺");
+  const prompt = () => $("#system textarea");
+  const compare = () => {
+    const wanted = known()?.dataset.prompt;
+    usual.hidden = wanted === undefined || !prompt() || prompt().value.trim() === wanted.trim();
+  };
+  usual.addEventListener("click", () => {
+    const area = prompt(), text = known().dataset.prompt;
+    area.focus();
+    area.select();
+    // As if it were typed, so that it can be undone.
+    if (!document.execCommand(text ? "insertText" : "delete", false, text)) write(area, text);
+    compare();
   });
 
   const open = async () => {
@@ -73,6 +91,7 @@
     },
     settled: () => frame().then(settled),
     switched: () => frame().then(show),
+    prompted: () => frame().then(compare),
     // The page has another effort.
     asks: (value) => {
       asked = value;
@@ -100,5 +119,10 @@
   when("#settings", (settings) => {
     new MutationObserver(show).observe(settings, { subtree: true, childList: true, attributeFilter: ["disabled"] });
     settings.addEventListener("change", show);
+    settings.addEventListener("input", compare);
+  });
+  when("#system", (block) => {
+    block.append(usual);
+    compare();
   });
 }

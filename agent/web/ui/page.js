@@ -419,11 +419,14 @@
     speak(log, change);
   });
 
-  // Translates Gradio's English labels, and sets the state of what unfolds.
+  // Translates Gradio's English labels, names buttons without words for the pointer, too, and sets the state of what
+  // unfolds.
   const label = (root) => {
     for (const element of [root, ...root.querySelectorAll("[aria-label]")]) {
       const other = said.labels?.[element.getAttribute("aria-label")];
       if (other) element.setAttribute("aria-label", other);
+      const name = element.getAttribute("aria-label"), isIcon = element.matches("button") && !element.textContent.trim();
+      if (name && isIcon && element.title !== name) element.title = name;
     }
   };
   when("#dock", (dock) => {
@@ -431,7 +434,10 @@
     new MutationObserver(() => label(dock)).observe(dock, { childList: true, subtree: true });
   });
   when('#chat [role=log]', (log) => log.setAttribute("aria-label", said.chat));
-  when("#help button", (button) => button.setAttribute("aria-label", said.shortcuts));
+  when("#help button", (button) => {
+    button.setAttribute("aria-label", said.shortcuts);
+    button.title = said.shortcuts;
+  });
   when("#settings", (settings) => {
     label(settings);
     const open = () => {

@@ -28,6 +28,9 @@ _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 _TITLE = re.compile(r"<title>[^<]*</title>\s*")
 _LINK = re.compile(r'<link\s+rel="manifest"[^>]*>\s*')
 _BASE = re.compile(r'<base\s+href="[^"]*"\s*/?>')
+_VIEWPORT = re.compile(r'<meta\s+name="viewport"[^>]*>')
+VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1, interactive-widget=resizes-content" />'
+"""A keyboard on the screen makes the page lower, so that the composer stays above it."""
 _CHARSET = re.compile(r"<meta\s+charset[^>]*>")
 
 
@@ -39,6 +42,7 @@ def with_our_head(page: str, title: str, root: str, translator: Translator, file
     # Only the part before the first script is searched for them, because scripts contain texts that visitors see.
     before, script, after = page.partition("<script")
     before = _TITLE.sub("", _METAS.sub("", before))
+    before = _VIEWPORT.sub(VIEWPORT, before, count=1)
     # The page is also at /c/<id>, from where Gradio's relative addresses would lead elsewhere.
     before = _BASE.sub(f'<base href="{html.escape(urlsplit(root).path)}/" />', before, count=1)
     ours = _head(title, root, translator) + "\n" + files.tags(urlsplit(root).path, translator.language)

@@ -1,6 +1,6 @@
 // Saved prompts, in the storage of the browser: a list that opens at "/" in an empty composer, and a dialog that saves,
 // renames and deletes them. Without a storage nothing of it is offered.
-({ said, language, $, box, when, write, make, button }) => {
+({ said, language, $, box, when, hint, write, make, button }) => {
   const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, KEY = "prompts";
   const storage = (() => {
     try {
@@ -54,6 +54,7 @@
     const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
     if (text !== left) left = undefined;
     found = wanted === undefined || left !== undefined ? [] : read().filter(({ name }) => name.toLowerCase().includes(wanted));
+    if (text === "/" && !read().length) hint(said.prompts_how);
     if (!found.length) return list.hidden || close();
     list.replaceChildren(...found.map((one, n) => make("li", { role: "option", id: `prompt-${n}` }, ...lines(one))));
     list.hidden = false;
@@ -162,7 +163,8 @@
     if (!store([...read(), { name: wanted, text }])) return;
     say(said.prompt_saved);
     name.value = "";
-    draw(wanted);
+    draw();
+    name.focus();
   });
   end.addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => box()?.focus());

@@ -16,10 +16,11 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note
-from agent.i18n import _, ngettext
+from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE, display_name, is_id
 from agent.messages.parts import extracted_text_of, fence, has_suffix
+from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
@@ -35,7 +36,6 @@ from agent.web.chat.transcript import (
 )
 from agent.web.ui.citation_chips import chip, source_list, without_our_names
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
-from agent.web.ui.formulas import FormulaMarker
 from agent.web.ui.timeline import duration_so_far, with_timelines
 from agent.web.ui.tool_titles import call_title, failed_title, waiting_title
 
@@ -307,21 +307,20 @@ def _caption(note: Note, translator: Translator) -> str:
         parts.append(html.escape(translator(note.omitted).rstrip(".。")))
     timings = note.timings
     if timings is not None and timings.queued >= 1:
-        parts.append(translator(_("{seconds} s in line", seconds=f"{timings.queued:.0f}")))
+        parts.append(translator(_("{seconds} s in line", seconds=decimal(timings.queued, 0))))
     if timings is not None and timings.first_token is not None:
         about = "≈ " if timings.estimated else ""
-        parts.append(translator(_("{seconds} s to first token", seconds=f"{timings.first_token:.2f}")))
+        parts.append(translator(_("{seconds} s to first token", seconds=decimal(timings.first_token, 2))))
         parts.append(about + translator(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
         if timings.generating > 0.05 and timings.generated > 1:
-            parts.append(
-                about + translator(_("{count} tokens/s", count=f"{timings.generated / timings.generating:.0f}"))
-            )
+            speed = decimal(timings.generated / timings.generating, 0)
+            parts.append(about + translator(_("{count} tokens/s", count=speed)))
     if note.cost:
-        parts.append(_dollars(note.cost))
+        parts.append(translator(_dollars(note.cost)))
     return " · ".join(parts)
 
 
-def _dollars(cost: float) -> str:
+def _dollars(cost: float) -> LocalizedText:
     """Return the cost with at least two significant figures: $1.20, $0.034, $0.00012."""
     digits = 2 if cost >= 0.1 else 1 - math.floor(math.log10(cost))
-    return f"${cost:.{digits}f}"
+    return _("${amount}", amount=decimal(cost, digits))

@@ -25,21 +25,22 @@
   const later = choice(said.share_later), files = choice(said.share_files), system = choice(said.share_prompt);
   const preview = make("p", { class: "prompt", dir: "auto" });
   const days = make("select");
-  const create = button("create", said.share_create), close = button("close", said.close);
+  const create = button("create", said.share_create), another = button("another", said.share_another);
+  const close = button("close", said.close);
   const form = make("div", { class: "choices" },
     make("fieldset", {}, make("legend", {}, said.share_also), later.label, files.label, system.label, preview),
     make("label", { class: "days" }, make("span", {}, said.share_expires), days));
   // The new link
-  const address = make("input", { readonly: "", "aria-label": said.share_link, dir: "ltr" });
+  const address = make("input", { readonly: "", "aria-label": said.share_link, "aria-describedby": "share-state", dir: "ltr" });
   const copy = button("copy", said.share_copy);
   const made = make("div", { class: "made", hidden: "" }, address, copy);
-  const state = make("p", { role: "status" });
+  const state = make("p", { id: "share-state", role: "status" });
   // Those that there are
   const list = make("ul", { role: "list", "aria-labelledby": "share-links" });
   const links = make("section", { hidden: "" }, make("h3", { id: "share-links" }, said.share_links), list);
   const dialog = make("dialog", { id: "share", "aria-labelledby": "share-title" },
     make("h2", { id: "share-title" }, said.share_title), make("p", { class: "chat", dir: "auto" }),
-    make("p", {}, said.share_what), form, made, state, links, make("div", { class: "actions" }, close, create));
+    make("p", {}, said.share_what), form, made, state, links, make("div", { class: "actions" }, close, another, create));
   dialog.addEventListener("close", () => dialog.remove());
 
   const isNumber = (value) => typeof value === "number";
@@ -57,12 +58,18 @@
         make("small", {}, shown.flatMap(([name, text]) => (link[name] ? [text] : [])).join(" · "))), drop);
     drop.addEventListener("click", () => act(async () => {
       await ask(`/${link.id}`, { method: "DELETE" });
-      if (made.dataset.id === link.id) made.hidden = true;
+      if (made.dataset.id === link.id) offers(true);
       say(said.share_revoked);
       await read();
-      (list.querySelector("button") ?? create).focus();
+      (list.querySelector("button") ?? (create.hidden ? another : create)).focus();
     }));
     return one;
+  };
+  // Shows the choices for a link, or the link that was made.
+  const offers = (choosing) => {
+    form.hidden = create.hidden = !choosing;
+    made.hidden = another.hidden = choosing;
+    copy.textContent = said.share_copy;
   };
   const say = (text) => (state.textContent = text);
   const read = async () => {
@@ -84,7 +91,6 @@
   };
 
   create.addEventListener("click", () => act(async () => {
-    made.hidden = true;
     say("");
     const link = await ask("", { method: "POST", body: {
       days: days.value ? Number(days.value) : null, later_messages: later.box.checked, attachments: files.box.checked,
@@ -92,9 +98,10 @@
     } });
     address.value = location.origin + root + link.path;
     made.dataset.id = link.id;
-    made.hidden = false;
+    offers(false);
     say(said.share_once);
-    copy.focus();
+    address.focus();
+    address.select();
     await read();
   }));
   copy.addEventListener("click", async () => {
@@ -104,7 +111,13 @@
     } catch {
       if (!document.execCommand("copy")) return; // it is selected, and the sentence asks to copy it
     }
+    copy.textContent = said.copied;
     say(said.share_copied);
+  });
+  another.addEventListener("click", () => {
+    say("");
+    offers(true);
+    create.focus();
   });
   system.box.addEventListener("change", () => (preview.textContent = system.box.checked ? systemPrompt() : ""));
   close.addEventListener("click", () => dialog.close());
@@ -117,7 +130,8 @@
     for (const { box } of [later, files, system]) box.checked = false;
     preview.textContent = address.value = "";
     system.label.hidden = !systemPrompt();
-    made.hidden = links.hidden = true;
+    links.hidden = true;
+    offers(true);
     list.replaceChildren();
     say("");
     days.replaceChildren();

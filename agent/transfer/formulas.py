@@ -1,18 +1,24 @@
-"""Marks the `$...$` in an answer that are formulas, because the renderer would also take prices for formulas.
+"""Finds the formulas in a text, for the page and for documents.
 
-Pure and linear in the length of the text. Code, links and HTML tags stay unchanged.
+Marks the `$...$` that are formulas, because a renderer would also take prices for formulas. Pure and linear in the
+length of the text. Code, links and HTML tags stay unchanged.
 """
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 MARK = "\u2063"
 """An invisible character that no model writes beside a `$`. Removing it restores the model's text."""
 LEFT, RIGHT = f"${MARK}", f"{MARK}$"
+DELIMITERS = (("$$", "$$", True), ("\\[", "\\]", True), ("\\(", "\\)", False), (LEFT, RIGHT, False))
+"""What begins and ends a formula, and whether it stands on lines of its own. All else is text."""
+_CLOSES = {left: (right, is_display) for left, right, is_display in DELIMITERS}
 
 _FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)*+(`{3,}|~{3,})([^\n]*)")
 _LIST = re.compile(r"[ \t>]*+(?:[-*+]|\d{1,9}[.)])[ \t]")
 _TICKS = re.compile("`+")
+_BLANK = re.compile(r"\n[ \t]*+\n")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 _TOKEN = re.compile(
     r"\\(?P<opens>[(\[])"
@@ -102,6 +108,65 @@ def is_formula(content: str) -> bool:
     if content[0].isspace() or content[-1].isspace():
         return False
     return bool(_COMMAND.search(content)) or not _PROSE.search(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A formula: its text with what begins and ends it, the LaTeX in between, and whether it has lines of its own."""
+
+    text: str
+    latex: str
+    is_display: bool
+
+
+def replace_formulas(text: str, write: Callable[[Formula], str]) -> str:
+    """Return a text, whose formulas are marked, with what `write` makes of each formula. Code blocks have none."""
+    out, copied = list[str](), 0
+    for first, after in _outside_fences(text):
+        for start, end, formula in _formulas(text, first, after):
+            out += [text[copied:start], write(formula)]
+            copied = end
+    return "".join([*out, text[copied:]])
+
+
+def _outside_fences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the beginning and end of each part of the text that is in no fenced block of code."""
+    lines, first, at = _Lines(), 0, 0
+    for line in text.splitlines(keepends=True):
+        was_in_fence = bool(lines.fence)
+        lines.is_apart(line)
+        if lines.fence and not was_in_fence:
+            yield first, at
+        at += len(line)
+        if was_in_fence:
+            first = at
+    if not lines.fence:
+        yield first, at
+
+
+def _formulas(text: str, first: int, after: int) -> Iterator[tuple[int, int, Formula]]:
+    """Yield the formulas of a part of the text, with their beginnings and ends."""
+    at, spans, spanned, unclosed = first, dict[int, int](), first, set[str]()
+    while token := _TOKEN.search(text, at, after):
+        at = token.end()
+        if token["ticks"]:
+            if token.start() >= spanned:  # a span of code ends in its paragraph
+                begins, blank = token.start(), _BLANK.search(text, at, after)
+                spanned = blank.start() if blank else after
+                spans = {begins + start: begins + end for start, end in _code_spans(text[begins:spanned]).items()}
+            at = spans.get(token.start(), at)
+            continue
+        opens = token[0] + (MARK if token[0] == "$" and text.startswith(MARK, at) else "")
+        closes, is_display = _CLOSES.get(opens, ("", False))
+        if not closes or closes in unclosed:
+            continue
+        at = token.start() + len(opens)
+        end = text.find(closes, at, after)
+        if end < 0:
+            unclosed.add(closes)
+        elif latex := text[at:end].strip():
+            at = end + len(closes)
+            yield token.start(), at, Formula(text[token.start() : at].replace(MARK, ""), latex, is_display)
 
 
 def _mark_paragraph(text: str) -> str:

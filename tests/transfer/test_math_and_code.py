@@ -1,0 +1,296 @@
+"""Formulas and code in documents: drawn without a script, and no way in for what models and visitors write."""
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from html.parser import HTMLParser
+from threading import Thread, stack_size
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+
+from agent.i18n.translator import ENGLISH
+from agent.transfer.code_colors import LANGUAGES, MAX_CHARACTERS, colored
+from agent.transfer.document import blocks_of
+from agent.transfer.formulas import Formula
+from agent.transfer.html import html_mark, to_html
+from agent.transfer.mathml import ATTRIBUTES, ELEMENTS, to_mathml
+from tests.support.history_stores import chain, prompt
+
+VOID = ("br", "hr", "img", "meta")
+
+
+class _Elements(HTMLParser):
+    """The elements of a page with their attributes, and the texts. Raises `AssertionError` if one is not closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found, self.texts, self._open = list[tuple[str, dict[str, str | None]]](), list[str](), list[str]()
+        self.feed(page)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag in VOID or self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+async def answer_page(text: str, *, asked: str = "Go", thought: str = "Hm.") -> str:
+    """Return the part of a document that shows these texts."""
+
+    async def no_file(_: str) -> AsyncIterator[str]:
+        return
+        yield ""
+
+    entries = chain(prompt(asked), ModelResponse([ThinkingPart(thought), TextPart(text)], model_name="m"))
+    blocks = blocks_of(entries, ENGLISH, html_mark)
+    page = "".join([piece async for piece in to_html("Title", "", blocks, no_file, ENGLISH)])
+    return page[page.index("<section") : page.index("</main>")]
+
+
+def math(latex: str, *, display: bool = False) -> str:
+    return to_mathml(Formula(f"${latex}$", latex, display))
+
+
+# Formulas
+
+USUAL = r"""
+E = mc^2 | \frac{a+b}{2} | \sqrt{x} | \sqrt[3]{x} | x_{i+1}^{2} | \sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}
+\int_0^1 x^2 \, dx | \lim_{x \to 0} \frac{\sin x}{x} | \left( \frac{a}{b} \right) | \alpha + \beta \leq \gamma
+\mathbb{R}^n \subset \mathbf{V} | \text{if } x > 0 | \hat{y} = \bar{x} | \overline{AB} | \vec{v} \cdot \vec{w}
+\begin{pmatrix} a & b \\ c & d \end{pmatrix} | \begin{cases} 1 & x > 0 \\ 0 & \text{else} \end{cases}
+\begin{aligned} a &= b + c \\ &= d \end{aligned}
+\begin{align} a &= b \end{align} | \boxed{42} | \binom{n}{k}
+\operatorname{argmax}_\theta \mathcal{L}(\theta) | \underbrace{a + b}_{c}
+\xrightarrow{f} | \neq \approx \infty \partial \nabla
+\mathrm{d}x | f'(x) | \|x\| | \lfloor x \rfloor | \ce | \color{red}{x}
+\dfrac{1}{2} | \tfrac12 | \widetilde{x} | \ldots
+"""
+
+
+@pytest.mark.parametrize("latex", [one.strip() for line in USUAL.strip().splitlines() for one in line.split(" | ")])
+def test_usual_formula_is_drawn(latex: str) -> None:
+    drawn = math(latex, display=True)
+    assert drawn.startswith('<math display="block" alttext="')
+    _Elements(drawn)
+
+
+async def test_formulas_are_those_of_the_page() -> None:
+    text = r"It costs $5 and $10. Let $x_1$ be \(y\), so \[ z \] and $$ w $$. `$a$ \(b\)`"
+    shown = _Elements(await answer_page(text, asked=r"Is $q$ \(r\)?", thought="As $t$."))
+    drawn = [(attributes["display"], attributes["alttext"]) for tag, attributes in shown.found if tag == "math"]
+    assert drawn == [
+        ("inline", "r"),
+        ("inline", "t"),
+        ("inline", "x_1"),
+        ("inline", "y"),
+        ("block", "z"),
+        ("block", "w"),
+    ]
+    assert "Is $q$ " in shown.text
+    assert "It costs $5 and $10. Let " in shown.text
+    assert r"$a$ \(b\)" in shown.text
+
+
+async def test_formula_hides_its_markdown() -> None:
+    page = await answer_page(
+        "$$\na_1 * b_2 * c\n- d \\\\\n= e\n$$\n\n| a |\n|---|\n| $|x|$ |\n\n**so $n$**\n\n- \\[\n  x\n  \\]"
+    )
+    assert page.count("<math ") == 4
+    assert page.count("<td>") == 1
+    assert not re.search("<em>|<h1>|<h2>a|<li>d", page)
+    assert "<strong>so <math" in page
+
+
+async def test_formula_in_code_is_as_it_was_written() -> None:
+    code = "echo $$\n\\[ x \\]"
+    page = await answer_page(
+        f"```\n{code}\n```\n\nText, $$.\n\n```sh\necho $$\n```\n\n    $$ y $$\n\n[$$ z $$](https://a.example)"
+    )
+    shown = _Elements(page).text
+    assert page.count("<math ") == 0
+    assert code in shown
+    assert "    $$ y $$".strip() in shown
+    assert "$$ z $$" in shown
+    assert "\ufdd0" not in page
+
+
+HOSTILE_MATH = (
+    r"\text{<script>run()</script>}",
+    r"\href{javascript:run()}{x}",
+    r"\url{https://evil.example}",
+    r"\includegraphics{https://evil.example/a.png}",
+    r"\style{background:url(https://evil.example)}{x}",
+    r"\class{problem}{x} \cssId{chat}{x}",
+    r"\htmlData{a=b}{x} \htmlStyle{color:red}{x}",
+    r"\text{a \textbf{b} \textit{c}}",
+    r"\begin{align} x \label{a} \end{align}\eqref{a}",
+    r"\label{x} \ref{x} \tag{<b>} \color{\"><img src=x>}{y}",
+    r"\begin{array}{c\"><img>} x \end{array}",
+    r"""x"><img src=x onerror="run()">""",
+    r"&lt;script&gt; &amp;lt;img&amp;gt; \&lt;img\&gt;",
+    r"</math></div></main><script>run()</script>",
+    r"\unknown<img> \\<svg onload=run()>",
+    "\ufdd0$0\ufdd1 {\ufdd0$1\ufdd1 {\ufdd01 javascript:run()\ufdd1",
+)
+
+
+@pytest.mark.parametrize("latex", HOSTILE_MATH)
+async def test_nothing_in_a_formula_becomes_markup(latex: str) -> None:
+    usual = {tag for tag, _ in _Elements(await answer_page("Text `code`")).found}
+    page = await answer_page(f"\\({latex}\\)\n\n$${latex}$$\n\nText")
+    for tag, attributes in _Elements(page).found:
+        assert tag in usual | ELEMENTS | {"code"}, tag
+        if tag in ELEMENTS - {"math"}:
+            assert attributes.keys() <= ATTRIBUTES | {"class"}
+            assert attributes.get("class") in (None, "at-left", "at-right")
+        assert not any(name.startswith("on") or name in ("style", "href", "src", "id") for name in attributes)
+
+
+ALPHABET = st.sampled_from(
+    (
+        *"{}[]&^_<>\"'%#~|$ax1() \n\x00\ud7ff\ud800",
+        r"\\",
+        r"\frac",
+        r"\sqrt",
+        r"\left",
+        r"\right",
+        r"\text{",
+        "&lt;",
+        r"\lt",
+        r"\begin{cases}",
+        r"\end{cases}",
+        r"\href{",
+        r"\color{",
+        r"\newcommand",
+        r"\def",
+        r"\hat",
+        r"\sum",
+    )
+)
+
+
+@given(st.lists(ALPHABET, max_size=40).map("".join), st.booleans())
+def test_any_text_is_a_formula_or_stays_as_it_is(latex: str, display: bool) -> None:
+    found = _Elements(math(latex, display=display))
+    assert {tag for tag, _ in found.found} <= ELEMENTS | {"code"}
+    if found.found[0][0] == "code":
+        assert found.text == f"${latex}$"
+
+
+TOO_LARGE = {
+    "groups": "{" * 900 + "}" * 900,
+    "left": r"\left(" * 300 + r"\right)" * 300,
+    "environments": r"\begin{cases}" * 100 + r"\end{cases}" * 100,
+    "long": "x+" * 10_000,
+    "roots": r"\sqrt" * 700 + "x",
+    "fractions": r"\frac1" * 600 + "x",
+    "indices": r"\sqrt[" * 600,
+    "scripts": "x^{" * 900 + "}" * 900,
+    "scripts without end": "x_{" * 1300,
+    "accents": r"\hat " * 700 + "x",
+    "lines": r"x\\" * 1_300,
+    "cells": "&" * 3_900,
+}
+
+
+@pytest.mark.parametrize("latex", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_large_formula_needs_little_stack(latex: str) -> None:
+    """A formula that is read too deep would end the process. Here it has an eighth of the usual stack of a thread."""
+    drawn = list[str]()
+    before = stack_size(1 << 20)
+    try:
+        thread = Thread(target=lambda: drawn.append(math(latex, display=True)))
+        thread.start()
+    finally:
+        stack_size(before)
+    thread.join()
+    [found] = drawn
+    assert found.startswith(("<math ", "<code "))
+    if found.startswith("<code "):
+        assert latex in unescape(found)
+
+
+@pytest.mark.parametrize("name", ["groups", "left", "environments", "long", "roots", "scripts", "accents"])
+def test_formula_that_is_too_large_is_shown_as_written(name: str) -> None:
+    assert math(TOO_LARGE[name]).startswith('<code class="formula inline">$')
+
+
+def test_own_command_of_a_formula_cannot_fill_the_page() -> None:
+    bomb = r"\newcommand{\a}{" + "x" * 1_500 + "}" + r"\a" * 600
+    assert len(math(bomb)) < 100_000
+    chained = "".join(
+        rf"\newcommand{{\{one}}}{{\{then}\{then}}}" for one, then in zip("abcdefg", "bcdefgh", strict=True)
+    )
+    assert len(math(chained + r"\newcommand{\h}{xxxxxxxxxx}\a")) < 100_000
+
+
+# Code
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "marked"),
+    [
+        (
+            "python",
+            'def f(x):  # why\n    return "a" + 1\n',
+            ["k>def", "f>f", "c># why", "k>return", "s>&quot;a&quot;", "n>1"],
+        ),
+        ("js", "const x = `a`; // why", ["k>const", "s>`a`", "c>// why"]),
+        ("html", '<p class="x">a</p>', ["k>p", "f>class", "s>&quot;x&quot;"]),
+        ("diff", "-old\n+new\n", ["d>-old", "s>+new"]),
+        ("json", '{"a": true}', ["k>&quot;a&quot;", "n>true"]),
+        ("JSON", "[1]", ["n>1"]),
+    ],
+)
+async def test_code_has_colours(language: str, code: str, marked: list[str]) -> None:
+    page = await answer_page(f"```{language}\n{code}\n```")
+    for one in marked:
+        kind, text = one.split(">", maxsplit=1)
+        assert f'<span class="{kind}">{text}' in page, one
+    assert code.strip() in _Elements(page).text
+
+
+@settings(deadline=None)  # a language is loaded at its first use
+@given(st.sampled_from(sorted(LANGUAGES)), st.text(alphabet="<>&\"'`/*#{}()=;:-+$\\ \n\r\tax1é", max_size=80))
+def test_colours_change_no_character(language: str, code: str) -> None:
+    written = _Elements(colored(code, language))
+    assert {(tag, *attributes) for tag, attributes in written.found} <= {("span", "class")}
+    assert written.text in (code.replace("\r\n", "\n").replace("\r", "\n"), "")
+
+
+@pytest.mark.parametrize("language", ["", "text", "nolang", "../python", "PythonLexer", "<b>", "py\x00"])
+def test_unknown_language_has_no_colours(language: str) -> None:
+    assert colored("def f(): pass", language) == ""
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_each_language_is_known(language: str) -> None:
+    assert colored("x", language) == "x" or '<span class="' in colored("x", language)
+
+
+def test_long_code_has_no_colours() -> None:
+    assert colored("x = 1\n" * (MAX_CHARACTERS // 6 + 1), "python") == ""
+    assert "<span" in colored("x = 1\n" * (MAX_CHARACTERS // 6), "python")
+
+
+async def test_hostile_code_becomes_no_markup() -> None:
+    code = "</code></pre><script>run()</script><img src=x onerror=run()>\n\"'&lt;b&gt;"
+    for language in ("html", "js", "php", "python", 'html" onload="run()', "unknown"):
+        page = await answer_page(f"```{language}\n{code}\n```")
+        assert not {tag for tag, _ in _Elements(page).found} & {"script", "img", "b"}
+        assert "onload=" not in re.sub(r'class="[^"]*"', "", page).replace("onload=&quot;", "")
+        assert code in _Elements(page).text
