@@ -58,7 +58,8 @@ class Chat:
 
     `embeddings` makes `search` compare meanings, too: "openai:text-embedding-3-small", the URL of a server such as
     "http://127.0.0.1:8080/v1#model", or an `EmbeddingModel` of pydantic-ai. That server gets the text of the files. By
-    default it is EMBEDDINGS in the environment, and "" is none. The vectors are kept and deleted with the chat.
+    default it is EMBEDDINGS in the environment, and "" is none. The vectors are kept and deleted with the chat. The
+    tool `search_files`, which a model gets for a document that is too long for it, uses them, too.
 
     Toolsets are opened once, at the first run. `close` closes them, the agent's clients and child processes, and the
     thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.
@@ -292,7 +293,7 @@ class Chat:
             try:
                 for toolset in self.agent.toolsets:
                     tools += await self._open_toolsets.enter_async_context(toolset.session())
-                self._agent_with_open_tools = self.agent.with_tools(*tools)
+                self._agent_with_open_tools = self.agent.with_tools(*tools).with_vectors(self._vectors)
             except BaseException as failure:
                 await self._open_toolsets.aclose()
                 if not isinstance(failure, Exception):
