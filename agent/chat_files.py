@@ -24,6 +24,7 @@ from agent.history import PROGRAM
 from agent.media.mime import SUFFIXES
 from agent.messages.parts import has_suffix, text_file_of
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatFile:
     """A file of a conversation.

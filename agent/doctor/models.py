@@ -243,7 +243,9 @@ async def embeddings(name: str, env: Mapping[str, str], *, online: bool) -> list
         [vector] = await embedder.embed(["One text."], is_query=True)
         return [ok("embeddings", f"{await embedder.name()} makes vectors of {len(vector)} numbers")]
     except AgentError as error:
-        fix = "Set EMBEDDINGS to the URL of a server with /v1/embeddings and EMBEDDINGS_API_KEY to its key, or unset it."
+        fix = (
+            "Set EMBEDDINGS to the URL of a server with /v1/embeddings and EMBEDDINGS_API_KEY to its key, or unset it."
+        )
         return [fault("embeddings", str(error), fix)]
 
 

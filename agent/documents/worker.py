@@ -2,7 +2,7 @@
 
     MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...], "scans": [NUMBER, ...]}
     MEDIA_TYPE NUMBER    a picture of this page of a PDF, counted from 0, as PNG
-    MEDIA_TYPE NUMBER SIZE    "1" or "0", and such a picture: marked with the passage in the last SIZE bytes of the input
+    MEDIA_TYPE NUMBER SIZE    "1" or "0", and such a picture with the passage marked: the last SIZE bytes of the input
 
 To refuse a document, it exits with status `REFUSED` and writes JSON: the key of a sentence and its values. Any other
 status except 0 means a damaged document.

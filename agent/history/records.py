@@ -48,7 +48,7 @@ def vectors_id(chat_id: str) -> str:
 
     A store that deletes the chat deletes them with it.
     """
-    return f"vectors-{sha256(chat_id.encode("utf-8", "replace")).hexdigest()}"
+    return f"vectors-{sha256(chat_id.encode('utf-8', 'replace')).hexdigest()}"
 
 
 NO_CONVERSATION = _("There is no such conversation.")

@@ -24,6 +24,7 @@ from agent.history.json_files import JsonStore
 from agent.history.sqlite import SqliteStore
 from agent.settings import ROOT
 from tests.support import redis_servers
+from tests.support.embeddings import hashed_vectors
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, running
 

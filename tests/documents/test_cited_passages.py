@@ -56,7 +56,7 @@ def test_passage_is_found_in_other_spellings(case: str) -> None:
     assert text[slice(*found)].strip() == expected
 
 
-@pytest.mark.parametrize("passage", ["", " … ", "The rent of the boat", "- – —"])
+@pytest.mark.parametrize("passage", ["", " … ", "The rent of the boat", "- \u2013 \u2014"])
 def test_passage_that_is_not_there_is_not_found(passage: str) -> None:
     assert find_passage(f"x {WORDS}", passage) is None
 
@@ -134,10 +134,9 @@ async def test_damaged_document_gives_a_page_or_a_reason(at: int) -> None:
     damaged = REPORT[:at] + bytes(40) + REPORT[at + 40 :]
     try:
         picture, _is_found = await marked_page(damaged, 1, WORDS)
-    except InputError as error:
-        assert str(error)
-    else:
-        assert picture.startswith(b"\x89PNG")
+    except InputError:
+        return
+    assert picture.startswith(b"\x89PNG")
 
 
 # --- in a conversation ------------------------------------------------------------------------------------------------
@@ -176,7 +175,13 @@ async def chat(tmp_path: Path) -> Chat:
 async def test_passage_is_shown_in_the_document_of_its_name(chat: Chat) -> None:
     await chat.attach("other.pdf", pdf(["Something else"]))
     found = await chat.find("report.pdf", 2, WORDS)
-    assert (found.document, found.page, found.count, found.is_found, found.text) == ("report.pdf", 2, 3, True, ("",) * 3)
+    assert (found.document, found.page, found.count, found.is_found, found.text) == (
+        "report.pdf",
+        2,
+        3,
+        True,
+        ("",) * 3,
+    )
     assert marked_area(found.picture)
     assert (await chat.find("report.pdf", None, WORDS)).page == 2, "the page is found by the passage"
     assert not (await chat.find("report.pdf", 3, WORDS)).is_found
@@ -195,7 +200,7 @@ async def test_newest_document_of_a_name_that_has_the_passage_is_shown(chat: Cha
 
 async def test_other_owner_finds_nothing(chat: Chat) -> None:
     for owner in ("bob", ""):
-        with pytest.raises(NotFound, match="no such conversation|no conversation"):
+        with pytest.raises(NotFound, match="There is no such conversation"):
             await chat.find("report.pdf", 2, WORDS, owner=owner)
 
 

@@ -220,12 +220,15 @@ def viewer(visitor: Visitor, name: str | re.Pattern[str]) -> Locator:
 
 
 MARKED = """(image) => {
-  const canvas = Object.assign(document.createElement("canvas"), { width: image.naturalWidth, height: image.naturalHeight });
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
   const drawing = canvas.getContext("2d");
   drawing.drawImage(image, 0, 0);
   const { data } = drawing.getImageData(0, 0, canvas.width, canvas.height);
   let marked = 0;
-  for (let at = 0; at < data.length; at += 4) if (data[at] === 255 && data[at + 1] === 226 && data[at + 2] === 89) marked++;
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at] === 255 && data[at + 1] === 226 && data[at + 2] === 89) marked++;
+  }
   return marked;
 }"""
 
@@ -244,7 +247,7 @@ def test_number_of_a_document_opens_its_page(ask_document: Callable[..., Visitor
             expect(dialog).to_be_visible()
             expect(dialog).to_contain_text("report.pdf, page 2 of 2")
             expect(dialog.get_by_role("img", name="report.pdf, page 2 of 2")).to_be_visible()
-            becomes(True, lambda: dialog.locator(".stage img").evaluate(MARKED) > 5_000)
+            becomes(True, lambda: page.locator("#viewer .stage img").evaluate(MARKED) > 5_000)
             expect(dialog.get_by_text("was not found")).to_have_count(0)
             page.keyboard.press("Escape")
             expect(dialog).to_have_count(0)

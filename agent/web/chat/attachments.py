@@ -199,7 +199,8 @@ async def _plan(
         data = await asyncio.to_thread(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES and (not kind or is_text(data)):
-            return await _plan_text(path, data, spec)
+            quoted = quoted_file(name, decode_text(name, data))
+            return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=quoted)
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
             return await _plan_document(name, data, media_type, spec, menu, transcriber)
         if kind not in ("image", "audio"):

@@ -53,14 +53,12 @@ class _Attached:
 
 
 class CitedPassages:
-    """Finds passages in the documents of an owner's conversations. Another owner's conversation is like a missing one."""
+    """Finds passages in documents of an owner's conversations. Another owner's conversation is like a missing one."""
 
     def __init__(self, store: HistoryStore, media: MediaStore) -> None:
         self._store, self._media = store, media
 
-    async def find(
-        self, owner: str, conversation: str, document: str, page: int | None, passage: str
-    ) -> FoundPassage:
+    async def find(self, owner: str, conversation: str, document: str, page: int | None, passage: str) -> FoundPassage:
         """Return the passage in the document of this name. `page` is None if it is not known.
 
         Raises `NotFound` if there is no such conversation or document, and `InputError` with a sentence if the document

@@ -76,7 +76,8 @@ async def set_up_run(
     """Read the history of `record` and prepare a run that continues it.
 
     `new_parts` are the parts of the new message, or the answers that resume a suspended run. `resumed`: the run adds to
-    the last turn. `vectors` are those of the conversation's long documents. `takeover` tells what the run is to finish, if a replica was lost with it.
+    the last turn. `vectors` are those of the conversation's long documents. `takeover` tells what the run is to
+    finish, if a replica was lost with it.
     Raises `InputError` if the new parts exceed the model's context.
     """
     spec = connection.spec
