@@ -58,8 +58,7 @@ class Chat:
 
     `embeddings` makes `search` compare meanings, too: "openai:text-embedding-3-small", the URL of a server such as
     "http://127.0.0.1:8080/v1#model", or an `EmbeddingModel` of pydantic-ai. That server gets the text of the files. By
-    default it is EMBEDDINGS in the environment, and "" is none. The vectors are kept and deleted with the chat. The
-    tool `search_files`, which a model gets for a document that is too long for it, uses them, too.
+    default it is EMBEDDINGS in the environment, and "" is none. The vectors are kept and deleted with the chat.
 
     Toolsets are opened once, at the first run. `close` closes them, the agent's clients and child processes, and the
     thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.

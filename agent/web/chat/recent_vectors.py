@@ -10,7 +10,7 @@ from collections import OrderedDict
 from agent.providers import Embedder
 from agent.runtime.chat_vectors import ChatVectors
 
-KEPT_SECONDS = 600.0
+VECTORS_SECONDS = 600.0
 """Seconds after the last message of a conversation until its vectors are forgotten."""
 MAX_BYTES = 256_000_000
 """Bytes of the vectors of all conversations: 40,000 passages with 1,536 numbers each."""
@@ -20,7 +20,7 @@ class RecentVectors:
     """The vectors of the conversations that were continued last. Owns them. Use it from one event loop."""
 
     def __init__(
-        self, embedder: Embedder | None, max_bytes: int = MAX_BYTES, kept_seconds: float = KEPT_SECONDS
+        self, embedder: Embedder | None, max_bytes: int = MAX_BYTES, kept_seconds: float = VECTORS_SECONDS
     ) -> None:
         self._embedder, self._max_bytes, self._kept_seconds = embedder, max_bytes, kept_seconds
         self._kept = OrderedDict[str, ChatVectors]()

@@ -77,8 +77,7 @@ async def set_up_run(
 
     `new_parts` are the parts of the new message, or the answers that resume a suspended run. `resumed`: the run adds to
     the last turn. `vectors` are those of the conversation's long documents. `takeover` tells what the run is to
-    finish, if a replica was lost with it.
-    Raises `InputError` if the new parts exceed the model's context.
+    finish, if a replica was lost with it. Raises `InputError` if the new parts exceed the model's context.
     """
     spec = connection.spec
     stored: Sequence[Entry] = await histories.read(record) if record.revision else ()
