@@ -519,7 +519,7 @@ async def test_title_is_one_more_request(write: Write, server: Running, titles: 
 async def test_long_documents_of_the_page_are_searched_by_vectors(
     write: Write, server: Running, tmp_path: Path
 ) -> None:
-    (tmp_path / "notes.txt").write_text(f"{'nothing of interest ' * 34}\n" * 1_000 + "A sublease is allowed.\n")
+    (tmp_path / "notes.txt").write_text(f"{'The committee met. ' * 36}\n" * 1_000 + "A sublease is allowed.\n")
     ask = '!tool search_files {"query": "leasing"} !text Found.'
     with running(Config(models=(MODEL,), embed=hashed_vectors)) as vectors:
         for embeddings, way in ((vectors.base_url, "about something"), ("", "with certain words")):

@@ -291,9 +291,9 @@ def test_passage_of_a_text_is_marked_in_its_context(ask_document: Callable[..., 
 
 def test_document_that_is_gone_is_shown_in_the_list(ask_document: Callable[..., Visitor], own: App) -> None:
     visitor = ask_document(messages.page_citation(2, RENT))
-    gone = [path for path in (own.folder / "data" / "media").rglob("*.pdf") if path.read_bytes() == REPORT]
-    for path in gone:
-        path.unlink()
+    for path in (own.folder / "data" / "media").rglob("*.pdf"):
+        if path.is_file() and path.read_bytes() == REPORT:
+            path.unlink()
     chips(visitor).click()
     expect(visitor.page.locator("#hint")).to_have_text("This document is no longer in the chat.")
     expect(items(visitor)).to_be_focused()
