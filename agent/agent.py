@@ -21,6 +21,7 @@ from agent.arguments import (
 )
 from agent.context import Context
 from agent.documents.long_documents import LongDocument
+from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.events import Observer, Observers
 from agent.fetch import GUARD, Guard
@@ -82,6 +83,7 @@ class Agent:
         self.tools = tools_by_name(found)
         self.limits = read_limits(limits)
         self.documents: Sequence[LongDocument] | None = None
+        self.vectors: Vectors | None = None
         if isinstance(connection, RunSource):
             self.tools, self.toolsets, self.limits = dict(connection.tools), (), connection.limits
             self.documents = ()  # a record has the results of the tools that read them
@@ -182,6 +184,12 @@ class Agent:
         other.documents = documents
         return other
 
+    def with_vectors(self, vectors: Vectors | None) -> "Agent":
+        """Return a copy whose tool `search_files` also finds passages by vectors."""
+        other = copy(self)
+        other.vectors = vectors
+        return other
+
     def _observers(self, record: str | Path | None) -> Observers:
         observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
         return Observers([*observers, Recorder(record)] if record is not None else observers)
@@ -204,6 +212,7 @@ class Agent:
             seals=self.seals,
             prepare=partial(fetch_urls, guard=self.guard),
             documents=self.documents,
+            vectors=self.vectors,
         )
 
     async def aclose(self) -> None:

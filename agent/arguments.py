@@ -93,16 +93,21 @@ def read_history(store: object, id_: object, context: object) -> ChatHistory | N
     return ChatHistory(StoreAddress(store, Path.cwd()), id_ or new_id())
 
 
+def embedder_of(name: str, env: Mapping[str, str] = os.environ) -> Embedder | None:
+    """Return the embedder of the setting EMBEDDINGS, None if it is empty. Raises `ConfigError`."""
+    try:
+        return connect_embedder(name.strip(), env) if name.strip() else None
+    except InputError as error:
+        raise ConfigError(f"EMBEDDINGS: {error}") from error
+
+
 def read_embeddings(embeddings: object, env: Mapping[str, str] = os.environ) -> Embedder | None:
     """Return the embedder of a chat. For None it is that of EMBEDDINGS in the environment, if there is one. "": none.
 
     Raises `InputError` or, for a wrong variable, `ConfigError`.
     """
     if embeddings is None:
-        try:
-            return connect_embedder(name) if (name := env.get("EMBEDDINGS", "").strip()) else None
-        except InputError as error:
-            raise ConfigError(f"EMBEDDINGS: {error}") from error
+        return embedder_of(env.get("EMBEDDINGS", ""), env)
     if not isinstance(embeddings, str | EmbeddingModel):
         raise InputError(
             'embeddings takes a name such as "openai:text-embedding-3-small", the URL of a server, or an '

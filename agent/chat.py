@@ -292,7 +292,7 @@ class Chat:
             try:
                 for toolset in self.agent.toolsets:
                     tools += await self._open_toolsets.enter_async_context(toolset.session())
-                self._agent_with_open_tools = self.agent.with_tools(*tools)
+                self._agent_with_open_tools = self.agent.with_tools(*tools).with_vectors(self._vectors)
             except BaseException as failure:
                 await self._open_toolsets.aclose()
                 if not isinstance(failure, Exception):

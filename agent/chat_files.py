@@ -18,18 +18,11 @@ from agent.documents.kinds import Document
 from agent.documents.passages import sections_of_text
 from agent.documents.ranking import KeywordIndex, Passage, fused, indexed
 from agent.documents.reading import read_document
+from agent.documents.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.errors import AgentError, InputError
 from agent.history import PROGRAM
 from agent.media.mime import SUFFIXES
-from agent.messages.parts import has_suffix, quoted_file_name
-from agent.runtime.chat_vectors import ChatVectors
-
-KEYWORDS_ONLY = "Found by keywords alone: this program has no embeddings of the texts."
-KEYWORDS_AND_VECTORS = "Found by keywords, and by vectors of {model}."
-VECTORS_FAILED = "Found by keywords alone, because there are no vectors of the texts now: {reason}"
-"""The notes of a search. Keywords compare words, vectors compare meanings."""
-CANDIDATES = 100
-"""Passages of each order that are fused, if there are not more hits. Later ones would change little."""
+from agent.messages.parts import has_suffix, text_file_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +101,7 @@ def files_in(messages: Iterable[ModelMessage]) -> dict[str, ChatFile]:
 
 
 async def search_files(
-    files: Iterable[ChatFile], query: str, *, limit: int, index: ChatIndex, vectors: ChatVectors | None = None
+    files: Iterable[ChatFile], query: str, *, limit: int, index: ChatIndex, vectors: Vectors | None = None
 ) -> SearchResult:
     """Return the passages of these files that suit the query best, at most `limit`. Raises `InputError`.
 
@@ -128,27 +121,13 @@ async def search_files(
             unread[file.name] = str(error)
     passages, keywords = await index.of([document for _name, document in read])
     most = max(limit, CANDIDATES)
-    by_keywords = (await asyncio.to_thread(keywords.ranked, query))[:most]
-    by_vectors, note = await _by_vectors(vectors, passages, query, most)
+    by_keywords, by_vectors, note = await ranked_both_ways(vectors, passages, keywords, query, most)
     hits: list[SearchHit] = []
     for at in fused(by_keywords, by_vectors)[:limit]:
         name, document = read[passages[at].document]
         way = "both" if at in by_keywords and at in by_vectors else "keywords" if at in by_keywords else "vectors"
         hits.append(SearchHit(name, document.unit, passages[at].page, passages[at].text, way))
     return SearchResult(tuple(hits), note, unread)
-
-
-async def _by_vectors(
-    vectors: ChatVectors | None, passages: Sequence[Passage], query: str, most: int
-) -> tuple[Sequence[int], str]:
-    """Return the numbers of the passages nearest to the query, and the note of the search. Failures are in the note."""
-    if vectors is None:
-        return (), KEYWORDS_ONLY
-    try:
-        nearest = await vectors.nearest([one.text for one in passages], query, most) if passages else ()
-        return nearest, KEYWORDS_AND_VECTORS.format(model=await vectors.name())
-    except AgentError as error:
-        return (), VECTORS_FAILED.format(reason=error)
 
 
 async def _document(file: ChatFile) -> Document | None:
@@ -171,8 +150,8 @@ def _files_of(message: ModelMessage) -> Iterator[ChatFile]:
             for item in [part.content] if isinstance(part.content, str) else part.content:
                 if isinstance(item, BinaryContent):
                     yield _file(item, "user")
-                elif isinstance(item, str) and (name := quoted_file_name(item)) and has_suffix(name):
-                    data = item.split("\n", 2)[2].rpartition("\n")[0].encode("utf-8", "replace")
+                elif file := text_file_of(item):
+                    name, data = file[0], file[1].encode("utf-8", "replace")
                     yield ChatFile(name=name, media_type=_text_type(name), size=len(data), origin="user", data=data)
         elif isinstance(part, ToolReturnPart):
             content: Any = part.content

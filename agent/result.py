@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
 from agent.citations import dropped_citations, in_joined_text
 from agent.context import Context
 from agent.documents.long_documents import LongDocument
+from agent.documents.vectors import Vectors
 from agent.errors import AgentError, InputError
 from agent.history import Note
 from agent.i18n import _, joined
@@ -196,6 +197,7 @@ class RunPlan:
     seals: Seals
     prepare: Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]] | None = None
     documents: Sequence[LongDocument] | None = None
+    vectors: Vectors | None = None
 
     @property
     def effort(self) -> Reasoning | None:

@@ -188,6 +188,7 @@ class _AgentSection:
     tools: Names = ()
     records: ProjectPath | None = None
     titles: bool = False
+    embeddings: str = field(default="", repr=False)
     max_steps: Positive = 12
     retries: Count = 3
     run_seconds: Period = 600.0
@@ -208,6 +209,9 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     files, see `agent.media.places`; "" is a folder in `data_dir`. Both can hold a password.
 
     With `canary`, two made-up visitors check after the start that they cannot reach each other's data.
+    `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
+    see `agent.providers.connect_embedder`. "" is none. It can hold a password.
+
     With `titles`, the model writes the titles of conversations, unless `public` is set.
 
     `system_prompt` can contain `{model}` and `{date}`. None: a default with both. "": no system prompt.
@@ -294,6 +298,7 @@ class _Variables(_LocalVariables):
     store: StoreUrl | None = Field(None, alias="SWITCHBOARD_STORE", repr=False)
     media: MediaUrl | None = Field(None, alias="SWITCHBOARD_MEDIA", repr=False)
     share: bool | None = Field(None, alias="SHARE")
+    embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
     canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
 
 

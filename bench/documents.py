@@ -40,7 +40,7 @@ from agent.documents.kinds import PDF, Document
 from agent.documents.passages import best_excerpts, excerpts
 from agent.documents.ranking import Passage, fused, indexed
 from agent.documents.reading import read_in_sandbox
-from agent.documents.vectors import VectorIndex, pack
+from agent.documents.vectors import VectorIndex, digest_of, pack
 from agent.local.launch import launch_llama
 from agent.local.weights import SMOLLM2, find
 from agent.settings import load_settings
@@ -194,12 +194,12 @@ def measure_search(folder: Path, sizes: Sizes) -> list[Row]:
     del vectors
     vectors_mb = memory() - before
     asked = hashed_vectors([one.question for one in facts])
-    texts_of = [one.text for one in passages]
+    digests = [digest_of(one.text) for one in passages]
     ways: dict[str, Callable[[int], Sequence[int]]] = {
         "keywords": lambda at: keywords.ranked(facts[at].question),
-        "vectors": lambda at: index.nearest(texts_of, asked[at], CANDIDATES),
+        "vectors": lambda at: index.nearest(digests, asked[at], CANDIDATES),
         "both": lambda at: fused(
-            keywords.ranked(facts[at].question)[:CANDIDATES], index.nearest(texts_of, asked[at], CANDIDATES)
+            keywords.ranked(facts[at].question)[:CANDIDATES], index.nearest(digests, asked[at], CANDIDATES)
         ),
     }
     rows = [

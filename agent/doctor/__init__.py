@@ -55,6 +55,7 @@ def _check_functions(settings: Settings, env: Mapping[str, str], online: bool) -
         "llama.cpp": lambda: models.llama(local),
         "weights": lambda: models.weights(local),
         "keys": lambda: models.keys(env, online=online),
+        "embeddings": lambda: models.embeddings(settings.embeddings, env, online=online),
         "store": lambda: storage.store(settings),
         "attachments": lambda: storage.attachments(settings),
         "disk": lambda: storage.disk(settings),

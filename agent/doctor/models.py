@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from agent.agent import Agent
+from agent.arguments import embedder_of
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ProviderError
 from agent.limits import Limits
@@ -229,6 +230,23 @@ async def keys(env: Mapping[str, str], *, online: bool) -> list[Check]:
     )
     found = [ok("keys", message + (f"; not set: {missing}" if missing else ""))]
     return found + [await _check_key(one, env) for one in with_key] if online else found
+
+
+async def embeddings(name: str, env: Mapping[str, str], *, online: bool) -> list[Check]:
+    """Check the embeddings with one short text, those of a hosted provider only if `online`."""
+    embedder = embedder_of(name, env)
+    if embedder is None:
+        return [ok("embeddings", "EMBEDDINGS is not set: searches in documents compare words alone")]
+    if "://" not in name and not online:
+        return [ok("embeddings", f"{name} is set, and was not tried")]
+    try:
+        [vector] = await embedder.embed(["One text."], is_query=True)
+        return [ok("embeddings", f"{await embedder.name()} makes vectors of {len(vector)} numbers")]
+    except AgentError as error:
+        fix = (
+            "Set EMBEDDINGS to the URL of a server with /v1/embeddings and EMBEDDINGS_API_KEY to its key, or unset it."
+        )
+        return [fault("embeddings", str(error), fix)]
 
 
 async def _check_key(provider: ProviderSpec, env: Mapping[str, str]) -> Check:

@@ -2,19 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from hashlib import sha256
 from typing import Any, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, TextContent
 
 from agent.documents.kinds import PDF, SUFFIXES, TEXT, Document
-from agent.documents.passages import Excerpt, excerpts
-from agent.documents.reading import read_document
+from agent.documents.passages import Excerpt, are_whole, excerpts, whole_size
+from agent.documents.reading import read_document, read_text_file
 from agent.errors import InputError
 from agent.media.sentences import refused
-from agent.messages.parts import document_text, has_suffix
+from agent.messages.parts import document_text, extracted_text_of, has_suffix, text_file_of
 from agent.models.catalog import ModelSpec
 
 PDF_DIALECTS = ("responses", "messages", "generate")
@@ -69,11 +69,75 @@ def document_room(spec: ModelSpec, text: str = "") -> int:
     return max(MIN_BYTES, min(room, MAX_BYTES))
 
 
-async def fit_documents(documents: Sequence[Document], question: str, spec: ModelSpec) -> list[Excerpt]:
-    """Return what the model gets of each document together with the question."""
+@dataclass(frozen=True, slots=True)
+class DocumentsRead:
+    """The documents of a message that its model gets as text, by their places among the parts of the message.
+
+    `found` has those that were read, with their names ("" if there is none), and `failed` the reasons for the others.
+    They share `room` bytes. Text files that are sent whole are not among them.
+    """
+
+    question: str
+    room: int
+    found: Mapping[int, tuple[str, Document]]
+    failed: Mapping[int, InputError] = field(default_factory=dict[int, InputError])
+
+    def is_whole(self) -> dict[int, bool]:
+        """Return for each place in `found` whether the model gets the whole document. It ranks no passages."""
+        whole = are_whole([whole_size(document) for _name, document in self.found.values()], self.room)
+        return dict(zip(self.found, whole, strict=True))
+
+    async def fitted(self) -> dict[int, Excerpt]:
+        """Return for each place in `found` what the model gets."""
+        documents = [document for _name, document in self.found.values()]
+        return dict(zip(self.found, await fit_documents(documents, self.question, self.room), strict=True))
+
+
+async def documents_in(items: Sequence[object], spec: ModelSpec, *, texts: bool = True) -> DocumentsRead:
+    """Read the documents among the parts of a message that this model cannot take, and text files that are too long.
+
+    A document with its text after it is left out. Without `texts`, a quoted text is never taken for a file.
+    """
+    after = [*items, None][1:]
+    files: dict[int, BinaryContent] = {}
+    quoted: dict[int, tuple[str, str]] = {}
+    for number, (item, next_) in enumerate(zip(items, after, strict=True)):
+        if extracted_text_of(next_) and may_have_text(item):
+            continue
+        if isinstance(item, BinaryContent) and is_document(item):
+            if not takes_document(spec, item.media_type):
+                files[number] = item
+        elif (texts or isinstance(item, BinaryContent)) and (file := text_file_of(item)):
+            quoted[number] = file
+    typed = [item for n, item in enumerate(items) if n not in quoted and not extracted_text_of(item)]
+    question = question_of(typed)
     room = document_room(spec, question)
+    found: dict[int, tuple[str, Document]] = {}
+    failed: dict[int, InputError] = {}
+    for number, item in files.items():
+        try:
+            name = item.identifier if has_suffix(item.identifier) else ""
+            found[number] = name, await read_document(item.data, item.media_type)
+        except InputError as error:
+            failed[number] = error
+    sizes = {number: whole_size(document) for number, (_name, document) in found.items()}
+    sizes |= {number: len(text.encode("utf-8", "replace")) for number, (_name, text) in quoted.items()}
+    for number, is_whole in zip(sizes, are_whole(list(sizes.values()), room), strict=True):
+        if number in quoted and is_whole:
+            room -= sizes[number]
+        elif number in quoted:
+            name, text = quoted[number]
+            try:
+                found[number] = name, await read_text_file(name, text)
+            except InputError as error:
+                failed[number] = error
+    return DocumentsRead(question, max(MIN_BYTES, room), found, failed)
+
+
+async def fit_documents(documents: Sequence[Document], question: str, room: int) -> list[Excerpt]:
+    """Return what the model gets of each document together with the question, if all have `room` bytes."""
     # The ranking of a long text takes a second.
-    return await asyncio.to_thread(_fitted, tuple(documents), question, room)
+    return await asyncio.to_thread(_fitted, tuple(documents), question, room) if documents else []
 
 
 def _fitted(documents: tuple[Document, ...], question: str, room: int) -> list[Excerpt]:
@@ -86,24 +150,20 @@ def _fitted(documents: tuple[Document, ...], question: str, room: int) -> list[E
     return known
 
 
-async def with_document_texts(items: Sequence[Any], spec: ModelSpec, *, refuse: bool) -> list[Any]:
+async def with_document_texts(items: Sequence[Any], spec: ModelSpec, *, refuse: bool, texts: bool = True) -> list[Any]:
     """Return the parts of a message with the text of each document that the model cannot take.
 
+    A text file that is too long becomes passages, too; without `texts`, only if it is a file and no quoted text.
     A short text replaces a document that cannot be read. With `refuse`, it raises `InputError` instead.
     """
     out = list(items)
-    read: dict[int, Document] = {}
-    for number, item in enumerate(items):
-        if not isinstance(item, BinaryContent) or not is_document(item) or takes_document(spec, item.media_type):
-            continue
-        try:
-            read[number] = await read_document(item.data, item.media_type)
-        except InputError as error:
-            if refuse:
-                raise refused("unread_document", model=spec.label, kind=item.media_type, reason=error.text) from error
-            out[number] = UNREAD.format(kind=item.media_type, why=error)
-    fitted = await fit_documents(list(read.values()), question_of(items), spec) if read else []
-    for (number, document), found in zip(read.items(), fitted, strict=True):
-        name = items[number].identifier
-        out[number] = document_text(name if has_suffix(name) else "", document, found).content
+    read = await documents_in(items, spec, texts=texts)
+    for number, error in read.failed.items():
+        kind = items[number].media_type if isinstance(items[number], BinaryContent) else TEXT
+        if refuse:
+            raise refused("unread_document", model=spec.label, kind=kind, reason=error.text) from error
+        out[number] = UNREAD.format(kind=kind, why=error)
+    for number, excerpt in (await read.fitted()).items():
+        name, document = read.found[number]
+        out[number] = document_text(name, document, excerpt).content
     return out

@@ -20,14 +20,21 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.documents.for_model import MIN_BYTES, document_room, is_read_type, question_of, takes_document
+from agent.documents.for_model import (
+    MIN_BYTES,
+    document_room,
+    documents_in,
+    is_read_type,
+    question_of,
+    takes_document,
+)
 from agent.documents.kinds import TEXT, UNITS, Document, Unit
-from agent.documents.passages import are_whole, best_excerpts, whole_size
-from agent.documents.reading import read_document
+from agent.documents.passages import best_excerpts
+from agent.documents.reading import read_document, read_text_file
 from agent.errors import AgentError, InputError
 from agent.media.mime import SUFFIXES
 from agent.media.store import ROUTE, is_id
-from agent.messages.parts import document_text, extracted_text_of, has_suffix
+from agent.messages.parts import document_text, extracted_text_of, text_file_of
 from agent.models.catalog import ModelSpec
 
 File = BinaryContent | DocumentUrl
@@ -70,8 +77,9 @@ async def long_documents(
     found: dict[str, LongDocument] = {}
     for message in messages:
         for part in message.parts if isinstance(message, ModelRequest) else ():
-            if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-                for file, document in await _long_in(part.content, spec, load):
+            if isinstance(part, UserPromptPart):
+                items = [part.content] if isinstance(part.content, str) else part.content
+                for file, document in await _long_in(items, spec, load):
                     found.setdefault(_key(file), document)
     return _with_unique_names(found.values())
 
@@ -100,9 +108,11 @@ async def with_passages(
 ) -> list[UserContent]:
     """Return the parts of a new message, with the passages of earlier documents that suit its question best.
 
-    A message with a document of its own gets none, and a document that cannot be read now has none.
+    A message with a document or a long text file of its own gets none, and a document that cannot be read now has none.
     """
     if not documents or any(_is_document(item) or _is_document_text(item) for item in items):
+        return list(items)
+    if await _long_in(items, spec, bytes_of):
         return list(items)
     read: list[tuple[str, Document]] = []
     for one in documents:
@@ -126,30 +136,32 @@ def without_passages(items: Sequence[UserContent]) -> list[UserContent]:
     return [item for item in items if not (extracted_text_of(item) or {}).get("earlier")]
 
 
-async def _long_in(items: Sequence[UserContent], spec: ModelSpec, load: LoadFile) -> list[tuple[File, LongDocument]]:
+async def _long_in(
+    items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
+) -> list[tuple[File | str, LongDocument]]:
     """Return the long documents of one message. Files without stored text are read here, as `for_model` does."""
-    found: list[tuple[File, LongDocument]] = []
-    unread: list[tuple[BinaryContent, Document]] = []
+    found: list[tuple[File | str, LongDocument]] = []
     for item, after in zip(items, [*items, None][1:], strict=True):
         if not isinstance(item, File) or takes_document(spec, item.media_type):
             continue
         read = extracted_text_of(after)
-        if read and read["kind"] == "document" and (_is_document(item) or item.media_type == TEXT):
-            if read.get("pages"):
-                unit, count = UNITS.get(_type_read(item, read), "section"), int(read["count"])
-                found.append((item, LongDocument(read["name"], unit, count, _reader(item, read, load))))
-        elif isinstance(item, BinaryContent) and _is_document(item):
-            try:
-                unread.append((item, await read_document(item.data, item.media_type)))
-            except InputError:
-                continue
-    room = document_room(spec, question_of(items))
-    whole = are_whole([whole_size(document) for _item, document in unread], room)
-    for (item, document), is_whole in zip(unread, whole, strict=True):
-        if not is_whole:
-            name = item.identifier if has_suffix(item.identifier) else f"document.{SUFFIXES[item.media_type]}"
+        is_stored = read is not None and read["kind"] == "document" and (_is_document(item) or item.media_type == TEXT)
+        if read and is_stored and read.get("pages"):
+            unit, count = UNITS.get(_type_read(item, read), "section"), int(read["count"])
+            found.append((item, LongDocument(read["name"], unit, count, _reader(item, read, load))))
+    unread = await documents_in(items, spec)
+    for number in (number for number, is_whole in unread.is_whole().items() if not is_whole):
+        item = items[number]
+        name, document = unread.found[number]
+        suffix = SUFFIXES.get(item.media_type, "txt") if isinstance(item, BinaryContent) else "txt"
+        if file := text_file_of(item):
+            reader = _text_reader(*file)
+        elif isinstance(item, BinaryContent):
             reader = _reader(item, {}, load)
-            found.append((item, LongDocument(name, document.unit, len(document.pages), reader)))
+        else:  # `documents_in` finds no other parts
+            continue
+        long = LongDocument(name or f"document.{suffix}", document.unit, len(document.pages), reader)
+        found.append((item if isinstance(item, BinaryContent) else str(item), long))
     return found
 
 
@@ -158,6 +170,13 @@ def _reader(item: File, read: Mapping[str, str], load: LoadFile) -> Callable[[],
         return await read_again(item, read, load)
 
     return text
+
+
+def _text_reader(name: str, text: str) -> Callable[[], Awaitable[Document]]:
+    async def read() -> Document:
+        return await read_text_file(name, text)
+
+    return read
 
 
 async def read_again(file: File, read: Mapping[str, str], load: LoadFile) -> Document:
@@ -191,8 +210,10 @@ def _is_document_text(item: object) -> bool:
     return read is not None and read["kind"] == "document"
 
 
-def _key(file: File) -> str:
+def _key(file: File | str) -> str:
     """Return the same text for the same file: its id, if it is stored on the page, or else its digest."""
+    if isinstance(file, str):
+        return sha256(file.encode("utf-8", "replace")).hexdigest()
     if isinstance(file, DocumentUrl):
         return file.url.removeprefix(ROUTE)
     return file.identifier if is_id(file.identifier) else sha256(file.data).hexdigest()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.documents.kinds import TEXT, Document
-from agent.documents.ranking import PASSAGE, Passage, indexed, pieces
+from agent.documents.ranking import PASSAGE, KeywordIndex, Passage, indexed, pieces
 
 MAX_RANGES = 12
 """The most page ranges that are named."""
@@ -77,8 +77,23 @@ def best_excerpts(documents: Sequence[Document], question: str, max_bytes: int) 
 
     A document without a word of the question has None.
     """
-    passages, keywords = indexed(documents, _length_for(max_bytes))
-    chosen = _chosen(passages, _unique(_around(keywords.ranked(question), passages), len(passages)), max_bytes)
+    passages, keywords = indexed_for(documents, max_bytes)
+    return excerpts_in_order(documents, passages, keywords.ranked(question), max_bytes)
+
+
+def indexed_for(documents: Sequence[Document], max_bytes: int) -> tuple[tuple[Passage, ...], KeywordIndex]:
+    """Return the passages of these documents, of which several fit into `max_bytes` bytes, and their words."""
+    return indexed(documents, _length_for(max_bytes))
+
+
+def excerpts_in_order(
+    documents: Sequence[Document], passages: Sequence[Passage], order: Sequence[int], max_bytes: int
+) -> list[Excerpt | None]:
+    """Return the first of these passages in this order, with their neighbours, together at most `max_bytes` bytes.
+
+    A document without one of them has None.
+    """
+    chosen = _chosen(passages, _unique(_around(order, passages), len(passages)), max_bytes)
     found: list[Excerpt | None] = []
     for number, document in enumerate(documents):
         own = [at for at, passage in enumerate(passages) if passage.document == number]

@@ -8,11 +8,18 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
+from agent.documents.locate import find_passage
 from agent.documents.refusals import MAX_PAGES, checked_pages, clean
 from agent.media.sentences import refused
 
 SIDE = 1_600
 """Pixels of the longer side of a rendered page: as many as the detector of text lines uses."""
+MARK = (255, 226, 89)
+"""The color of a marked passage."""
+MARGIN = 2
+"""Pixels of a mark around its text."""
+MAX_BOXES = 1_000
+"""Rectangles of a marked passage. It has one for each line or change of the font."""
 _HYPHENS = ("\ufffe", "\x02")
 """The characters with which PDFium marks a hyphen at the end of a line."""
 
@@ -39,12 +46,68 @@ def picture_pages(data: bytes, numbers: Sequence[int]) -> list[int]:
 
 def render_page(data: bytes, number: int) -> bytes:
     """Return a picture of a page as PNG, whose longer side has `SIDE` pixels. Raises `InputError`."""
-    document = open_pdf(data)
-    page = document[number]
+    return _png(_picture(_page(open_pdf(data), number)))
+
+
+def marked_page(data: bytes, number: int, passage: str) -> tuple[bytes, bool]:
+    """Return a picture of a page as `render_page` does, and True if the passage is on it and marked there."""
+    from PIL import Image, ImageChops, ImageDraw
+
+    page = _page(open_pdf(data), number)
+    picture = _picture(page)
+    if boxes := _boxes(page, passage, picture.size):
+        marks = Image.new("RGB", picture.size, "white")
+        draw = ImageDraw.Draw(marks)
+        for box in boxes:
+            draw.rectangle(box, fill=MARK)
+        picture = ImageChops.multiply(picture, marks)  # as a marker pen does: the text stays black
+    return _png(picture), bool(boxes)
+
+
+def _page(document: Any, number: int) -> Any:
+    if not 0 <= number < len(document):
+        raise refused("no_page", number=number + 1, count=len(document))
+    return document[number]
+
+
+def _picture(page: Any) -> Any:
     longer = max(1.0, *page.get_size())
+    return page.render(scale=SIDE / longer).to_pil().convert("RGB")
+
+
+def _png(picture: Any) -> bytes:
     out = BytesIO()
-    page.render(scale=SIDE / longer).to_pil().convert("RGB").save(out, "PNG")
+    picture.save(out, "PNG")
     return out.getvalue()
+
+
+def _boxes(page: Any, passage: str, size: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+    """Return the rectangles of the passage on a picture of this size: left, top, right and bottom in pixels."""
+    import pypdfium2.raw as pdfium
+
+    text_page = page.get_textpage()
+    # One character for each of PDFium's: its texts leave some out.
+    text = "".join(chr(pdfium.FPDFText_GetUnicode(text_page, at)) for at in range(text_page.count_chars()))
+    if (found := find_passage(text, passage)) is None:
+        return []
+    start, end = found
+    boxes: list[tuple[int, int, int, int]] = []
+    for number in range(min(MAX_BOXES, text_page.count_rects(start, end - start))):
+        left, bottom, right, top = text_page.get_rect(number)
+        corners = [_pixel(page, size, *one) for one in ((left, top), (right, bottom))]  # a page can be turned
+        (x1, x2), (y1, y2) = sorted(one[0] for one in corners), sorted(one[1] for one in corners)
+        boxes.append((max(0, x1 - MARGIN), max(0, y1 - MARGIN), min(size[0], x2 + MARGIN), min(size[1], y2 + MARGIN)))
+    return [box for box in boxes if box[0] < box[2] and box[1] < box[3]]
+
+
+def _pixel(page: Any, size: tuple[int, int], x: float, y: float) -> tuple[int, int]:
+    from ctypes import byref, c_int
+
+    import pypdfium2.raw as pdfium
+
+    across, down = c_int(), c_int()
+    pdfium.FPDF_PageToDevice(page, 0, 0, *size, 0, x, y, byref(across), byref(down))
+    return across.value, down.value
 
 
 def open_pdf(data: bytes) -> Any:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from agent.documents import worker
-from agent.documents.kinds import LABELS, PDF, TEXT, Document
+from agent.documents.kinds import HTML, LABELS, PDF, TEXT, Document
 from agent.documents.passages import sections_of_text
 from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
 from agent.errors import InputError
@@ -51,6 +51,17 @@ async def read_document(data: bytes, media_type: str) -> Document:
     return found
 
 
+async def read_text_file(name: str, text: str) -> Document:
+    """Return a text file that is too long for a model as sections. The tags of an HTML file are left out.
+
+    Raises `InputError` as `read_document` does.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise refused("long_document", most=MAX_CHARACTERS)
+    is_html = name.lower().endswith((".html", ".htm"))
+    return await read_document(text.encode("utf-8", "replace"), HTML if is_html else TEXT)
+
+
 async def _read_apart(data: bytes, media_type: str) -> Document:
     jobs: list[SandboxJob] = []
     async with _queue.slot():
@@ -71,16 +82,35 @@ def read_in_sandbox(data: bytes, media_type: str, on_start: Callable[[SandboxJob
 
 async def render_page(data: bytes, number: int) -> bytes:
     """Return a picture of a page of a PDF, counted from 0, as PNG. Raises `InputError`."""
+    return _checked_picture(await _run_async(data, str(number)))
+
+
+async def marked_page(data: bytes, number: int, passage: str) -> tuple[bytes, bool]:
+    """Return a picture of a page as `render_page` does, and True if the passage is on the page and marked.
+
+    Few are rendered at the same time, and one for each visitor.
+    """
+    text = passage.encode("utf-8", "replace")
+    async with _queue.slot():
+        out = await _run_async(data + text, str(number), str(len(text)))
+    return _checked_picture(out[1:]), out[:1] == b"1"
+
+
+def _checked_picture(picture: bytes) -> bytes:
+    if detect_mime(picture) != "image/png":
+        raise refused("broken_document", kind="PDF")
+    return picture
+
+
+async def _run_async(data: bytes, *arguments: str) -> bytes:
+    """Return the output of the worker for a PDF. Cancelling it ends the worker."""
     jobs: list[SandboxJob] = []
     try:
-        picture = await asyncio.to_thread(_run, data, PDF, str(number), on_start=jobs.append)
+        return await asyncio.to_thread(_run, data, PDF, *arguments, on_start=jobs.append)
     except asyncio.CancelledError:
         for job in jobs:
             job.kill()
         raise
-    if detect_mime(picture) != "image/png":
-        raise refused("broken_document", kind="PDF")
-    return picture
 
 
 def _run(data: bytes, media_type: str, *more: str, on_start: Callable[[SandboxJob], None]) -> bytes:

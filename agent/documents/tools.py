@@ -7,7 +7,9 @@ from typing import Any
 from agent.documents.for_model import MIN_BYTES, document_room
 from agent.documents.kinds import Document
 from agent.documents.long_documents import LongDocument
-from agent.documents.passages import best_excerpts, page_mark
+from agent.documents.passages import excerpts_in_order, indexed_for, page_mark
+from agent.documents.ranking import fused
+from agent.documents.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.errors import AgentError, ToolError
 from agent.models.catalog import ModelSpec
 from agent.tools import Tool
@@ -16,11 +18,8 @@ MAX_RESULT_BYTES = 20_000
 """Bytes of a result, if the model can read much more. A result has at most a quarter of the room for documents."""
 _SHARE = 4
 
-_SEARCH_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"query": {"type": "string", "description": "Words that the passages have, in their language."}},
-    "required": ["query"],
-}
+_BY_WORDS = "Words that the passages have, in their language."
+_BY_MEANING = "What the passages say, or words that they have."
 _READ_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -33,45 +32,60 @@ _READ_SCHEMA: Mapping[str, Any] = {
 
 
 def with_document_tools(
-    tools: Mapping[str, Tool], documents: Sequence[LongDocument], spec: ModelSpec
+    tools: Mapping[str, Tool], documents: Sequence[LongDocument], spec: ModelSpec, vectors: Vectors | None = None
 ) -> Mapping[str, Tool]:
     """Return the tools, and those for these documents if the model can call tools. A given tool keeps its name."""
     if not documents or spec.tools == "none":
         return tools
-    return {**tools, **{tool.name: tool for tool in document_tools(documents, spec) if tool.name not in tools}}
+    made = document_tools(documents, spec, vectors)
+    return {**tools, **{tool.name: tool for tool in made if tool.name not in tools}}
 
 
-def document_tools(documents: Sequence[LongDocument], spec: ModelSpec) -> tuple[Tool, Tool]:
-    """Return `search_files` and `read_pages`. They reach nothing but these documents."""
+def document_tools(
+    documents: Sequence[LongDocument], spec: ModelSpec, vectors: Vectors | None = None
+) -> tuple[Tool, Tool]:
+    """Return `search_files` and `read_pages`. They reach nothing but these documents.
+
+    With `vectors`, `search_files` finds passages by keywords and by vectors, joined by reciprocal rank fusion.
+    """
     most = max(MIN_BYTES, min(document_room(spec) // _SHARE, MAX_RESULT_BYTES))
     names = ", ".join(one.described for one in documents)
 
     async def search_files(query: object = "") -> str:
-        return await _search(documents, str(query), most)
+        return await _search(documents, str(query), most, vectors)
 
     async def read_pages(**given: object) -> str:
         return await _read(documents, given, most)
 
-    search = "Search the files of this conversation for passages with certain words. You have seen only parts of them"
+    about = "about something" if vectors else "with certain words, which are compared as words, not by meaning"
+    search = f"Search the files of this conversation for passages {about}. You have seen only parts of them"
+    query = {"type": "string", "description": _BY_MEANING if vectors else _BY_WORDS}
+    schema = {"type": "object", "properties": {"query": query}, "required": ["query"]}
     read = "Read whole pages of a file of this conversation, or its slides, sheets or sections"
     return (
-        Tool(search_files, "search_files", schema=_SEARCH_SCHEMA, description=f"{search}: {names}."),
+        Tool(search_files, "search_files", schema=schema, description=f"{search}: {names}."),
         Tool(read_pages, "read_pages", schema=_READ_SCHEMA, description=f"{read}: {names}."),
     )
 
 
-async def _search(documents: Sequence[LongDocument], query: str, max_bytes: int) -> str:
+async def _search(documents: Sequence[LongDocument], query: str, max_bytes: int, vectors: Vectors | None) -> str:
     if not query.strip():
         raise ToolError("The query is empty: give some words that the passages have.")
     read = [await _document(one) for one in documents]
     # The ranking of a long text takes a second.
-    found = await asyncio.to_thread(best_excerpts, read, query, max_bytes)
+    passages, keywords = await asyncio.to_thread(indexed_for, read, max_bytes)
+    most = CANDIDATES if vectors else len(passages)
+    by_keywords, by_vectors, note = await ranked_both_ways(vectors, passages, keywords, query, most)
+    order = fused(by_keywords, by_vectors) if by_vectors else by_keywords
+    found = await asyncio.to_thread(excerpts_in_order, read, passages, order, max_bytes)
     texts = [
         f"{one.name}, from {one.unit}{'s' * (len(excerpt.pages) != 1)} {excerpt.ranges} of {one.count}:\n{excerpt.text}"
         for one, excerpt in zip(documents, found, strict=True)
         if excerpt
     ]
-    return "\n\n".join(texts) or f"No passage has a word of {query[:200]!r}: {_listed(documents)}"
+    if not texts:
+        texts = [f"No passage has a word of {query[:200]!r}: {_listed(documents)}"]
+    return "\n\n".join([*texts, f"[{note}]"] if vectors and not by_vectors else texts)
 
 
 async def _read(documents: Sequence[LongDocument], given: Mapping[str, object], max_bytes: int) -> str:

@@ -2,6 +2,7 @@
 
     MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...], "scans": [NUMBER, ...]}
     MEDIA_TYPE NUMBER    a picture of this page of a PDF, counted from 0, as PNG
+    MEDIA_TYPE NUMBER SIZE    "1" or "0", and such a picture with the passage marked: the last SIZE bytes of the input
 
 To refuse a document, it exits with status `REFUSED` and writes JSON: the key of a sentence and its values. Any other
 status except 0 means a damaged document.
@@ -15,7 +16,7 @@ from typing import cast
 from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX
 from agent.documents.mail import read_eml, read_html
 from agent.documents.office import read_docx, read_pptx, read_xlsx
-from agent.documents.pdf import picture_pages, read_pdf, render_page
+from agent.documents.pdf import marked_page, picture_pages, read_pdf, render_page
 from agent.errors import InputError
 from agent.i18n import LocalizedText
 from agent.media.sentences import sentence
@@ -36,10 +37,10 @@ def main(arguments: list[str]) -> int:
     """Read the document on the input and write its text."""
     media_type, *numbers = arguments
     try:
-        if numbers:
-            sys.stdout.buffer.write(render_page(sys.stdin.buffer.read(), int(numbers[0])))
-            return 0
         data = sys.stdin.buffer.read()
+        if numbers:
+            sys.stdout.buffer.write(_rendered(data, *map(int, numbers)))
+            return 0
         title, pages = READERS[media_type](data)
         empty = [number for number, page in enumerate(pages, 1) if not page]
         scans = picture_pages(data, empty) if media_type == PDF else []
@@ -52,6 +53,14 @@ def main(arguments: list[str]) -> int:
     text = json.dumps({"title": title[:MAX_TITLE], "pages": pages, "scans": scans}, ensure_ascii=False)
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     return 0
+
+
+def _rendered(data: bytes, number: int, size: int = -1) -> bytes:
+    if size < 0:
+        return render_page(data, number)
+    at = len(data) - size
+    picture, is_marked = marked_page(data[:at], number, data[at:].decode("utf-8", "replace"))
+    return (b"1" if is_marked else b"0") + picture
 
 
 def _refuse(text: LocalizedText) -> int:

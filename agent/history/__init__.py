@@ -19,6 +19,7 @@ from agent.history.records import (
     Timings,
     new_id,
     now,
+    vectors_id,
 )
 from agent.history.replicas import BEAT_SECONDS, OwnRun, Replicas, replicas_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
@@ -57,4 +58,5 @@ __all__ = [
     "now",
     "open_store",
     "replicas_of",
+    "vectors_id",
 ]

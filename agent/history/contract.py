@@ -4,11 +4,13 @@ Every object has an owner and every call names it. Another owner's object raises
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
+from agent.errors import NotFound
 from agent.history.links import Link
-from agent.history.records import Entry, Record
+from agent.history.records import PROGRAM, PROGRAM_VECTORS, Entry, Record, vectors_id
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit
 
@@ -202,9 +204,22 @@ class HistoryStore(Protocol):
         ...
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """Remove a conversation with all its entries and branches. Raises `NotFound`."""
+        """Remove a conversation with all its entries and branches. Raises `NotFound`.
+
+        With a chat of `PROGRAM`, its vectors go: see `delete_vectors`.
+        """
         ...
 
     async def aclose(self) -> None:
         """Release files and connections. A second call does nothing."""
         ...
+
+
+async def delete_vectors(store: HistoryStore, chat_id: str, owner: str) -> None:
+    """Remove the vectors of a chat that is about to be deleted, if it has any: a store calls this first in `delete`.
+
+    If the process ends in between, only the vectors are gone, which can be made again.
+    """
+    if owner == PROGRAM:
+        with suppress(NotFound):
+            await store.delete(vectors_id(chat_id), owner=PROGRAM_VECTORS)

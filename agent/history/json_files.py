@@ -14,7 +14,7 @@ from typing import Self
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, reload_record
-from agent.history.contract import LinkStore, RetentionStore, RunStore
+from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.json_conversation import ENTRIES, Addition, State, StoredEntry, damaged, entry_lines, read_entries
 from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
 from agent.history.json_links import JsonLinks
@@ -102,6 +102,7 @@ class JsonStore:
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
+        await delete_vectors(self, conversation_id, owner)
         await self._folder.write(partial(_delete, self._folder, conversation_id, owner))
 
     async def aclose(self) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, reload_record
-from agent.history.contract import LinkStore, RetentionStore, RunStore
+from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import Link
 from agent.history.memory_links import MemoryLinks
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now, versions_of
@@ -165,6 +165,7 @@ class MemoryStore:
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
+        await delete_vectors(self, conversation_id, owner)
         self._data.find_owned(conversation_id, owner)
         self._data.delete(conversation_id)
 

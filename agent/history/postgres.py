@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
-from agent.history.contract import LinkStore, RetentionStore, RunStore
+from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_database import LIVE, PostgresDatabase, Value, fetch
 from agent.history.postgres_links import PostgresLinks
@@ -212,6 +212,7 @@ class PostgresStore:
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
+        await delete_vectors(self, conversation_id, owner)
         if not await self._database.change(_DELETE, id=escape(conversation_id), owner=escape(owner)):
             raise NotFound(NO_CONVERSATION)
 

@@ -7,6 +7,7 @@ before it. Retry, edit and undo are therefore branches: nothing is overwritten.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage
@@ -40,6 +41,15 @@ begin with "guest-". So nobody reaches such a chat through the page, even if bot
 """
 PROGRAM_VECTORS = "program-vectors"
 """The owner of the vectors of such chats, which are in no list of chats. No visitor can be this owner either."""
+
+
+def vectors_id(chat_id: str) -> str:
+    """Return the id of the conversation of `PROGRAM_VECTORS` that has the vectors of a chat of `PROGRAM`.
+
+    A store that deletes the chat deletes them with it.
+    """
+    return f"vectors-{sha256(chat_id.encode('utf-8', 'replace')).hexdigest()}"
+
 
 NO_CONVERSATION = _("There is no such conversation.")
 NO_ENTRY = _("There is no such message.")

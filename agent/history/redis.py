@@ -11,7 +11,7 @@ from typing import Any
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import redis_scripts as scripts
 from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
-from agent.history.contract import LinkStore, RetentionStore, RunStore
+from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
 from agent.history.redis_links import RedisLinks
 from agent.history.redis_replicas import RedisReplicas
@@ -121,6 +121,7 @@ class RedisStore:
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
+        await delete_vectors(self, conversation_id, owner)
         if not await self.server.run(DELETE, conversation_id, owner, "", again=False):
             raise NotFound(NO_CONVERSATION)
 

@@ -13,7 +13,7 @@ import aiosqlite
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
-from agent.history.contract import LinkStore, RetentionStore, RunStore
+from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
@@ -168,6 +168,7 @@ class SqliteStore:
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`. The text is overwritten in the file."""
+        await delete_vectors(self, conversation_id, owner)
         if not await self._database.erase(_DELETE, id=conversation_id, owner=owner):
             raise NotFound(NO_CONVERSATION)
 

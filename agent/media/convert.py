@@ -21,9 +21,10 @@ from agent.errors import InputError
 from agent.media import audio, sandbox
 from agent.media.audio import SoundLimits
 from agent.media.images import ImageLimits
-from agent.media.mime import ConvertedMedia, detect_mime, label
+from agent.media.mime import ConvertedMedia, detect_mime, is_text_type, label
 from agent.media.sandbox import SandboxJob
 from agent.media.sentences import refused
+from agent.messages.parts import text_file_of
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.providers import RequestQueue
 
@@ -31,7 +32,6 @@ UNREADABLE = "[A file was here that cannot be read: it {why}.]"
 NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
 TOO_MANY = "[A {what} was here; this model takes no more than the later ones.]"
 
-_TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
 MAX_CONVERSIONS, MAX_CONVERSIONS_PER_VISITOR = 3, 2
 """Files converted at the same time, in total and for one visitor. Each can take 300 MB of memory."""
 MAX_CACHED_BYTES = 64_000_000
@@ -122,10 +122,11 @@ async def _part(part: Any, spec: ModelSpec, left: dict[str, int], *, last: bool)
         return part
     content: Any = part.content
     items = list(content) if _is_list(content) else [content]
-    if not any(isinstance(item, BinaryContent) for item in items):
+    is_prompt = part.part_kind == "user-prompt"
+    if not any(isinstance(item, BinaryContent) or (is_prompt and text_file_of(item)) for item in items):
         return part
-    refuse = last and part.part_kind == "user-prompt"
-    read = await with_document_texts(items, spec, refuse=refuse)
+    refuse = last and is_prompt
+    read = await with_document_texts(items, spec, refuse=refuse, texts=is_prompt)
     new = [await _item(item, spec, left, refuse=refuse) for item in reversed(read)][::-1]
     if all(one is other for one, other in zip(new, items, strict=True)):
         return part
@@ -165,7 +166,7 @@ def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryCo
     """Convert any other file: text to a string, a document that the model takes unchanged, others to a note."""
     if takes_document(spec, item.media_type):
         return item
-    if item.media_type.startswith("text/") or item.media_type in _TEXTS:
+    if is_text_type(item.media_type):
         return item.data.decode(errors="replace")
     if refuse:
         raise refused("unread_kind", model=spec.label, kind=item.media_type)

@@ -28,6 +28,7 @@ SUFFIXES = {
 }
 """The media types of files that are stored, with the file name suffix of each."""
 
+_TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
 _LABELS = {"image/jpeg": "JPEG", "image/webp": "WebP", "audio/ogg": "Ogg", "audio/webm": "WebM"}
 _STARTS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -86,6 +87,11 @@ def detect_mime(data: bytes) -> str:
     if len(data) > 1 and data[0] == 0xFF and data[1] & 0xF6 == 0xF0:
         return "audio/aac"
     return "audio/mpeg" if len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2 else ""
+
+
+def is_text_type(media_type: str) -> bool:
+    """Return True for the media type of a plain text, such as Markdown, CSV, JSON or source code."""
+    return media_type.startswith("text/") or media_type in _TEXT_TYPES
 
 
 def label(media_type: str) -> str:

@@ -29,6 +29,7 @@ SENTENCES = {
     "broken_document": N_("is damaged or cut off: it can't be read as {kind}"),
     "scanned_document": N_("shows only pictures, such as scans, and has no text"),
     "empty_document": N_("has no text"),
+    "no_page": N_("has no page {number:,}; it has {count:,}"),
     "many_pages": N_("has {count:,} pages; {most:,} is the most that is read"),
     "long_document": N_("has more than {most:,} characters of text, which is the most that is read"),
     "unpacked_bytes": N_("unpacks to {size:.0f} MB; {most:.0f} MB is the most that is read"),

@@ -20,7 +20,7 @@ from agent.documents.kinds import LABELS, Document, document_type
 from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
 from agent.media.images import as_png
-from agent.media.mime import SUFFIXES, detect_mime
+from agent.media.mime import SUFFIXES, detect_mime, is_text_type
 from agent.media.sandbox import open_image
 
 if TYPE_CHECKING:
@@ -175,6 +175,19 @@ def quoted_file_name(text: str) -> str | None:
     """Return the name in a part made by `quoted_file`, or None for any other text."""
     found = _QUOTED_FILE.fullmatch(text)
     return found["name"] if found else None
+
+
+def text_file_of(item: object) -> tuple[str, str] | None:
+    """Return the name and the text of a text file in a prompt, or else None. The name can be "".
+
+    Such a file is a text made by `quoted_file`, or bytes with the media type of a text.
+    """
+    if isinstance(item, BinaryContent) and is_text_type(item.media_type):
+        name = item.identifier if has_suffix(item.identifier) else ""
+        return name, item.data.decode("utf-8", "replace")
+    if isinstance(item, str) and (name := quoted_file_name(item)) and has_suffix(name):
+        return name, item.split("\n", 2)[2].rpartition("\n")[0]
+    return None
 
 
 def has_suffix(name: str) -> bool:

@@ -233,7 +233,7 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     return cast(Connection, kind(spec, endpoint, provider))
 
 
-def connect_embedder(model: str | EmbeddingModel) -> Embedder:
+def connect_embedder(model: str | EmbeddingModel, env: Mapping[str, str] = os.environ) -> Embedder:
     """Return an embedder without touching the network: for a model of pydantic-ai, or by name.
 
     A name is "provider:model" such as "openai:text-embedding-3-small", or the URL of a server with OpenAI's API such
@@ -244,7 +244,7 @@ def connect_embedder(model: str | EmbeddingModel) -> Embedder:
         raise MissingExtra("The search by vectors", "documents")
     from agent.providers.embeddings import ModelEmbedder, embedder_named  # late, because it loads OpenAI's SDK
 
-    return embedder_named(model) if isinstance(model, str) else ModelEmbedder(model)
+    return embedder_named(model, env) if isinstance(model, str) else ModelEmbedder(model)
 
 
 def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ) -> Endpoint:

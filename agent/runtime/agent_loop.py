@@ -103,7 +103,9 @@ class AgentLoop:
                 await self._store(message)
             self.messages.begun = True  # without a prompt, the run continues the last answer
         await self.calls.open()
-        self.calls.tools = with_document_tools(self.calls.tools, await self._documents(), self._plan.connection.spec)
+        self.calls.tools = with_document_tools(
+            self.calls.tools, await self._documents(), self._plan.connection.spec, self._plan.vectors
+        )
         if self._resumed is not None and (outcome := await self._resume(self._resumed)):
             return outcome
         while (limit := self._budget.start_step(self.meter.timings(), self.results.cost())) is None:

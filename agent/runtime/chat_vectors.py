@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from hashlib import sha256
 
-from agent.documents.vectors import VectorIndex, pack
+from agent.documents.vectors import VectorIndex, digest_of, pack
 from agent.errors import HistoryError, InputError, ProviderError
 from agent.providers import Embedder
 from agent.runtime.chat_history import ChatHistory
@@ -31,14 +31,22 @@ class ChatVectors:
         self._lock = asyncio.Lock()
         self._index = VectorIndex()
         self._owner: bytes = b""
+        self._texts: Sequence[str] = ()
+        self._digests: list[bytes] = []
 
     async def name(self) -> str:
         """Return the name of the model. Raises `ProviderError`."""
         return await self._embedder.name()
 
+    @property
+    def size(self) -> int:
+        """The bytes of the vectors in memory."""
+        return self._index.size
+
     def forget(self) -> None:
         """Forget all vectors in memory."""
         self._index = VectorIndex()
+        self._texts, self._digests = (), []
 
     async def nearest(self, texts: Sequence[str], query: str, most: int) -> list[int]:
         """Return the numbers of the texts nearest to the query, the nearest first, at most `most`.
@@ -51,13 +59,20 @@ class ChatVectors:
         async with self._lock:
             vector = await self._embed_query(query)
             await self._load()
-            index = self._index
-            missing = index.missing(texts, len(vector))
+            index, digests = self._index, await self._digests_of(texts)
+            missing = [texts[at] for at in index.missing(digests, len(vector))]
             for at in range(0, len(missing), BATCH * BATCHES_STORED):
                 await self._embed(index, missing[at : at + BATCH * BATCHES_STORED])
-            if index.missing(texts, len(vector)):  # the server has changed its model in between
+            if index.missing(digests, len(vector)):  # the server has changed its model in between
                 raise _unusable()
-            return await asyncio.to_thread(index.nearest, texts, vector, most)
+            return await asyncio.to_thread(index.nearest, digests, vector, most)
+
+    async def _digests_of(self, texts: Sequence[str]) -> list[bytes]:
+        """Return the digests of the texts. Those of the last search are kept: most searches have the same texts."""
+        if self._texts != texts:
+            self._digests = await asyncio.to_thread(lambda: [digest_of(text) for text in texts])
+            self._texts = texts
+        return self._digests
 
     async def _embed_query(self, query: str) -> Sequence[float]:
         vectors = await self._embedder.embed([query], is_query=True)

@@ -6,12 +6,11 @@ the passages that one search met first. A save of the chat itself would make a r
 """
 
 from contextlib import suppress
-from hashlib import sha256
 
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent.errors import Conflict, NotFound
-from agent.history import PROGRAM_VECTORS, Entry, Record
+from agent.history import PROGRAM_VECTORS, Entry, Record, vectors_id
 from agent.runtime.shared_stores import STORES, StoreAddress
 
 _TYPE = "application/octet-stream"
@@ -24,7 +23,7 @@ class StoredVectors:
 
     def __init__(self, address: StoreAddress, chat_id: str) -> None:
         self._address = address
-        self._id = f"vectors-{sha256(chat_id.encode()).hexdigest()}"
+        self._id = vectors_id(chat_id)
         self._record = self._empty()
         self._loaded: Record | None = None
 

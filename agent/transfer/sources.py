@@ -98,7 +98,7 @@ class Sources:
                 url = _address(one.url)
                 key, title = url, _line(one.title or "", TITLE_CHARACTERS) or _host(url)
             else:
-                url, named = "", _line(one.title or "", TITLE_CHARACTERS)
+                url, named = "", shown_title(one.title or "")
                 if found := _PAGE.fullmatch(named):
                     named, page = found[1], int(found[2])
                 key, title = one.document_id or named, named
@@ -108,6 +108,11 @@ class Sources:
             passages = [passage for passage in passages if passage]
             source.passages += [passage for passage in passages if passage not in source.passages]
             yield Mark(source.number, source.passages.index(passages[0]) + 1 if passages else 0, source.url)
+
+
+def shown_title(name: str) -> str:
+    """Return the title under which a document with this name is shown."""
+    return _line(name, TITLE_CHARACTERS)
 
 
 def _address(url: str) -> str:

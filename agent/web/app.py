@@ -28,6 +28,7 @@ from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
+from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
 from agent.web.chat.importer import Importer
@@ -144,7 +145,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     own_data = OwnData(conversations, services.store, services.media, importer)
     OwnDataRoutes(own_data, services.unsent_files, _owner_of(services.visitors), limit).add_to(app)
     add_temporary_route(app, conversations.temporary, _owner_of(services.visitors))
-    ConversationRoutes(conversations.list, _owner_of(services.visitors), limit).add_to(app)
+    passages = CitedPassages(services.store, services.media)
+    ConversationRoutes(conversations.list, passages, _owner_of(services.visitors), limit).add_to(app)
     LinkRoutes(links, _owner_of(services.visitors), limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, limit, name_model).add_to(app)

@@ -5,6 +5,7 @@ describes the routes. The middleware refuses changes that pages of other sites r
 """
 
 import json
+from base64 import b64encode
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -17,11 +18,14 @@ from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, St
 from agent.history import SearchHit
 from agent.i18n import _
 from agent.i18n.translator import negotiate
+from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row, excerpt_parts
 from agent.web.client_address import client_address
 
 MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
+MAX_PASSAGE_BODY = 16_384
+"""Bytes of the body that asks for a passage: 700 characters and the name of a document."""
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
@@ -86,10 +90,11 @@ class ConversationRoutes:
     def __init__(
         self,
         conversations: ConversationList,
+        passages: CitedPassages,
         owner_of: Callable[[Request], str],
         limit: RequestLimit | None = None,
     ) -> None:
-        self._list, self._owner_of, self._limit = conversations, owner_of, limit
+        self._list, self._passages, self._owner_of, self._limit = conversations, passages, owner_of, limit
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -101,6 +106,7 @@ class ConversationRoutes:
             (one, "DELETE", self._delete),
             (one + "/restore", "POST", self._restore),
             (one + "/messages/{entry}", "GET", self._place),
+            (one + "/passage", "POST", self._passage),
         ):
             app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
 
@@ -129,6 +135,22 @@ class ConversationRoutes:
         self._count(request, owner)
         place = await self._list.find_message(owner, _id(request), str(request.path_params["entry"]))
         return {"message": place.prompt, "is_answer": place.is_answer, "is_shown": place.is_shown}
+
+    async def _passage(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        given = await json_object(request, MAX_PASSAGE_BODY)
+        document, page, passage = given.pop("document", None), given.pop("page", None), given.pop("passage", "")
+        if given or not (isinstance(document, str) and isinstance(passage, str) and type(page) in (int, type(None))):
+            raise InputError('Send {"document": "report.pdf", "page": 3, "passage": "..."}.')
+        found = await self._passages.find(owner, _id(request), document, page, passage)
+        picture = b64encode(found.picture).decode()
+        return {
+            "document": found.document,
+            "page": found.page,
+            "count": found.count,
+            "is_found": found.is_found,
+            **({"picture": picture} if picture else {"text": found.text}),
+        }
 
     async def _change(self, request: Request, owner: str) -> Any:
         self._count(request, owner)

@@ -1,5 +1,6 @@
 """`Chat.search` by vectors: kept with the chat in every store, fused with keywords, and left out if they fail."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 from agent import Agent, Chat, ConfigError, Endpoint, InputError, ModelSpec, connect
 from agent.documents.kinds import Document
 from agent.documents.ranking import fused, indexed
+from agent.documents.vectors import digest_of
+from agent.history import PROGRAM, PROGRAM_VECTORS
+from agent.runtime import chat_vectors
+from agent.runtime.shared_stores import STORES, StoreAddress
 from tests.support import stored_chats
 from tests.support.embeddings import hashed_vectors
 from tests.support.ports import free_port
@@ -53,6 +58,32 @@ def test_vectors_are_kept_and_deleted_with_the_chat(server: Running, url: str, t
     with open_chat(server, url, "") as chat:
         assert chat.search("leasing").hits == ()
         chat.clear()
+
+
+@ALL
+def test_deleting_a_chat_in_its_store_deletes_its_vectors(server: Running, url: str, tmp_path: Path) -> None:
+    with open_chat(server, url, server.base_url) as chat:
+        attach(chat, tmp_path)
+        assert chat.search("leasing").hits
+        address = StoreAddress(url, Path.cwd())
+        assert asyncio.run(STORES.call(address, lambda store: store.list(PROGRAM_VECTORS)))
+        asyncio.run(STORES.call(address, lambda store: store.delete("lease", owner=PROGRAM)))
+        assert not asyncio.run(STORES.call(address, lambda store: store.list(PROGRAM_VECTORS)))
+
+
+def test_passages_are_hashed_once(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    monkeypatch.setattr(chat_vectors, "digest_of", lambda text: hashed.append(text) or digest_of(text))
+    with open_chat(server, None, server.base_url) as chat:
+        attach(chat, tmp_path)
+        assert chat.search("leasing").hits
+        first = len(hashed)
+        assert first == len(set(hashed))
+        chat.search("garden")
+        assert len(hashed) == first
+        (tmp_path / "more.md").write_text("The boat was sold.")
+        chat.say(["!text Done.", tmp_path / "more.md"])
+        assert chat.search("boats").hits[0].file == "more.md"
 
 
 def broken(texts: Sequence[str]) -> list[list[float]]:

@@ -24,6 +24,7 @@ from agent.history.json_files import JsonStore
 from agent.history.sqlite import SqliteStore
 from agent.settings import ROOT
 from tests.support import redis_servers
+from tests.support.embeddings import hashed_vectors
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, running
 
@@ -265,6 +266,27 @@ async def test_missing_server_flags_are_reported(
 async def test_version_is_checked_for_vllm_only(env: Env, model: ModelServer) -> None:
     model.version = {"detail": "Not Found"}
     assert (await found(env))["version"].state == "ok"
+
+
+# Embeddings
+
+
+async def test_embeddings_are_tried(env: Env) -> None:
+    assert (await found(env))["embeddings"].message.startswith("EMBEDDINGS is not set")
+    with running(Config(models=("small",), api_key="right-key", embed=hashed_vectors)) as server:
+        given = env | {"EMBEDDINGS": server.base_url, "EMBEDDINGS_API_KEY": "right-key"}
+        works = (await found(given))["embeddings"]
+        assert (works.state, works.message) == ("ok", "small makes vectors of 512 numbers")
+        wrong = (await found(given | {"EMBEDDINGS_API_KEY": "wrong-key"}))["embeddings"]
+        assert wrong.state == "fault"
+        assert "EMBEDDINGS_API_KEY" in wrong.fix
+        assert "wrong-key" not in wrong.message
+        before = len(server.server.embedded)
+        hosted = env | {"EMBEDDINGS": "openai:small", "OPENAI_API_KEY": "right-key", "OPENAI_BASE_URL": server.base_url}
+        assert "was not tried" in (await found(hosted))["embeddings"].message
+        assert len(server.server.embedded) == before
+        assert (await found(hosted, online=True))["embeddings"].state == "ok"
+    assert (await found(env | {"EMBEDDINGS": "nobody:model"}))["embeddings"].state == "fault"
 
 
 # Keys

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,26 @@ from PIL import Image as Pillow
 from pydantic_ai.messages import BinaryContent, ModelRequest, ToolCallPart, UserPromptPart
 
 from agent import Agent, Chat, Endpoint, ModelSpec, ask_user, connect, tool
-from agent.documents.for_model import fit_documents
+from agent.documents.for_model import document_room, fit_documents
 from agent.documents.kinds import PDF, Document
 from agent.documents.long_documents import LongDocument, long_documents
 from agent.documents.passages import sections_of_text
 from agent.documents.tools import document_tools
+from agent.errors import ProviderError
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
+from agent.messages.parts import quoted_file
 from agent.providers import ServedModel
+from agent.result import RunResult
 from agent.settings import LocalSettings, Settings
 from agent.tools import execute
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor
-from tests.support.documents import pdf, word, workbook
+from tests.support.documents import pdf, workbook
+from tests.support.embeddings import hashed_vectors
 from tests.support.models import FakeLocalModels
-from tests.support.scripted_server import Config, Running
+from tests.support.scripted_server import Config, Running, running
 from tests.support.views import view_of
 
 pytestmark = pytest.mark.slow
@@ -153,11 +157,45 @@ async def test_page_that_is_too_long_is_cut_with_a_sentence() -> None:
 async def test_documents_of_one_name_get_different_names() -> None:
     other = pdf([f"{FILLER}\nA second report." for _ in range(30)])
     files = [BinaryContent(data, media_type=PDF, identifier="report.pdf") for data in (REPORT, other, REPORT)]
-    short = BinaryContent(word(("Costs", "812 euros")), media_type="text/plain", identifier="short.docx")
+    short = BinaryContent(b"812 euros", media_type="text/plain", identifier="short.txt")
     messages = [ModelRequest([UserPromptPart([file, short])]) for file in files]
     found = await long_documents(messages, WITH_TOOLS)
     assert [one.described for one in found] == ["report.pdf (pages 1-41)", "report (2).pdf (pages 1-30)"]
     assert "A second report." in (await found[1].read()).pages[0]
+
+
+async def test_search_joins_words_and_vectors() -> None:
+    class Nearest:
+        """Vectors for which the last texts are the nearest ones."""
+
+        async def name(self) -> str:
+            return "small"
+
+        async def nearest(self, texts: Sequence[str], query: str, most: int) -> Sequence[int]:
+            if query == "fails":
+                raise ProviderError("the server is away", kind="connection")
+            return [*reversed(range(len(texts)))][:most]
+
+    async def found(query: str, vectors: Nearest | None) -> str:
+        tools = {one.name: one for one in document_tools(TWO, WITH_TOOLS, vectors)}
+        return (await execute(tools, ToolCallPart("search_files", {"query": query}), timeout=30)).content
+
+    assert "notes.pdf" not in await found("price of the boat", None)
+    both = await found("price of the boat", Nearest())
+    assert "95 crowns" in both
+    assert "Nothing else." in both, "it has no word of the query"
+    assert "Nothing else." in await found("zeppelin", Nearest())
+    failed = await found("fails", Nearest())
+    assert failed.startswith("No passage has a word of 'fails'")
+    assert "[Found by keywords alone, because there are no vectors of the texts now: the server is away]" in failed
+
+
+async def test_chat_with_embeddings_gives_them_to_the_tool(report: Path) -> None:
+    with running(Config(rate=0, models=("small",), embed=hashed_vectors)) as server:
+        async with Chat(agent_for(server), embeddings=server.base_url) as chat:
+            await chat.ask(['!tool search_files {"query": "boats"} !text Found.', report])
+            assert "about something" in offered(server)["search_files"]
+            assert ["boats"] in server.server.embedded
 
 
 # --- the package ------------------------------------------------------------------------------------------------------
@@ -317,7 +355,7 @@ async def test_follow_up_on_the_page_gets_new_passages(page: Conversations, serv
     assert "95 crowns" not in sent(server)
 
 
-# --- text files on the page -------------------------------------------------------------------------------------------
+# --- text files in the package ----------------------------------------------------------------------------------------
 
 
 LINES = "committee,minutes\n" * 4_000
@@ -329,6 +367,95 @@ def table(tmp_path: Path) -> Path:
     path = tmp_path / "costs.csv"
     path.write_text(TABLE)
     return path
+
+
+def prompt_of(result: RunResult) -> Any:
+    """Return the content of the first prompt of a conversation."""
+    part = result.context.messages[0].parts[0]
+    assert isinstance(part, UserPromptPart)
+    return part.content
+
+
+async def test_long_text_file_in_a_prompt_brings_the_tools(server: Running, table: Path) -> None:
+    agent = agent_for(server)
+    result = await agent.ask(['!tool search_files {"query": "hall rent"} !text Found.', table])
+    assert set(offered(server)) == {"search_files", "read_pages"}
+    count = len(sections_of_text(TABLE).pages)
+    assert all(f"costs.csv (sections 1-{count})" in text for text in offered(server).values())
+    assert "hall rent,812" in sent(server)
+    assert len(json.dumps(server.journal()[-1]["body"])) < len(TABLE) / 10, "the file itself is not sent"
+    again = '!tool search_files {"query": "how many crowns"} !text Found.'
+    await agent.ask(again, context=result.context)
+    assert "95 crowns" in sent(server)
+    assert quoted_file("costs.csv", TABLE) in prompt_of(result), "it is kept for models that can read more"
+
+
+@pytest.mark.parametrize("way", ["path", "alone", "bytes"])
+async def test_model_without_tools_gets_passages_of_a_text_file(server: Running, table: Path, way: str) -> None:
+    agent = agent_for(server, WITHOUT)
+    asked = "!text A. What is the hall rent?"
+    given = BinaryContent(TABLE.encode(), media_type="text/csv", identifier="costs.csv") if way == "bytes" else table
+    first = await agent.ask(given if way == "alone" else [asked, given])
+    before = sent(server)
+    assert "Text of the document costs.csv (text, " in before
+    assert len(before) < len(TABLE) / 10
+    assert ("hall rent,812" in before) == (way != "alone")
+    assert not offered(server)
+    await agent.ask("!text B. How many crowns was the boat?", context=first.context)
+    assert sent(server, 0) == before, "the server's cache of earlier turns stays valid"
+    assert "95 crowns" in sent(server)
+
+
+async def test_long_text_file_has_no_passages_of_earlier_ones(server: Running, report: Path, table: Path) -> None:
+    agent = agent_for(server, WITHOUT)
+    first = await agent.ask(["!text A. What did the boat cost?", report])
+    await agent.ask(["!text B. What did the boat cost?", table], context=first.context)
+    assert "costs.csv" in sent(server)
+    assert "report.pdf" not in sent(server)
+
+
+async def test_text_files_that_fit_are_sent_unchanged(server: Running, tmp_path: Path) -> None:
+    for name in ("a.md", "b.py"):
+        (tmp_path / name).write_text(f"# {name}\n" + "x = 1\n" * 300)
+    prompt = ["!text Read.", tmp_path / "a.md", tmp_path / "b.py"]
+    result = await agent_for(server).ask(prompt)
+    assert not offered(server)
+    content = server.journal()[-1]["body"]["messages"][-1]["content"]
+    assert str(content).count("x = 1") == 600
+    assert quoted_file("a.md", (tmp_path / "a.md").read_text()) in prompt_of(result)
+    assert "Text of the document" not in str(content)
+
+
+async def test_text_files_that_fit_only_alone_share_the_room(server: Running, tmp_path: Path) -> None:
+    room = document_room(WITHOUT)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n" * (room // (10 if name == "a" else 4)))
+    await agent_for(server, WITHOUT).ask(["!text Read.", *(tmp_path / f"{name}.txt" for name in "abc")])
+    content = server.journal()[-1]["body"]["messages"][-1]["content"]
+    texts = [one["text"] for one in content] if isinstance(content, list) else [content]
+    assert "a\n" * (room // 10) in "".join(texts), "the smallest file is sent whole"
+    assert len("".join(texts).encode()) < room * 1.1
+    assert "Text of the document c.txt" in "".join(texts)
+
+
+async def test_text_file_of_too_many_characters_is_refused(server: Running, tmp_path: Path) -> None:
+    (tmp_path / "huge.txt").write_text("one line\n" * 250_000)
+    asked = len(server.journal())
+    result = await agent_for(server).ask(["!text Read.", tmp_path / "huge.txt"])
+    assert result.finish_reason == "error"
+    assert "it has more than 2,000,000 characters of text" in result.why
+    assert len(server.journal()) == asked
+
+
+async def test_html_file_of_a_prompt_is_read_without_its_tags(server: Running, tmp_path: Path) -> None:
+    rows = "<p class='minutes'>The committee met.</p>\n" * 2_000
+    (tmp_path / "page.html").write_text(f"<body>{rows}<p>The <b>hall</b> rent is 812.</p>{rows}</body>")
+    await agent_for(server, WITHOUT).ask(["!text What is the hall rent?", tmp_path / "page.html"])
+    assert "The hall rent is 812." in sent(server)
+    assert "class=" not in sent(server)
+
+
+# --- text files on the page -------------------------------------------------------------------------------------------
 
 
 async def test_long_text_file_brings_the_tools(page: Conversations, server: Running, table: Path) -> None:
@@ -344,6 +471,17 @@ async def test_long_text_file_brings_the_tools(page: Conversations, server: Runn
     await say(page, f"!tool read_pages {read} !text Read.", chat, tools=True)
     assert f"costs.csv, section {number} of {len(sections)}:" in sent(server)
     assert "boat,95 crowns" in sent(server)
+
+
+async def test_text_files_that_fit_only_alone_are_named_as_read(
+    page: Conversations, server: Running, tmp_path: Path
+) -> None:
+    for name in ("first", "second"):
+        text = f"{name} file\n" * (document_room(WITH_TOOLS) // 12)
+        (tmp_path / f"{name}.txt").write_text(text[: document_room(WITH_TOOLS) * 2 // 3])
+    chat = await say(page, "!text A.", files=(tmp_path / "first.txt", tmp_path / "second.txt"), tools=True)
+    assert "Read of second.txt: section" in str((await view_of(page, "ann", chat)).messages[-1])
+    assert set(offered(server)) == {"search_files", "read_pages"}
 
 
 async def test_later_question_gets_other_passages_of_a_text_file(
@@ -414,8 +552,8 @@ async def last_message(page: Conversations, chat: str) -> str:
 
 async def test_passages_of_an_earlier_message_are_ranked_once() -> None:
     document = await TWO[0].read()
-    first = await fit_documents([document], "What did the boat cost?", WITH_TOOLS)
-    again = await fit_documents([document], "What did the boat cost?", WITH_TOOLS)
-    other = await fit_documents([document], "What is the rent?", WITH_TOOLS)
+    first = await fit_documents([document], "What did the boat cost?", 9_000)
+    again = await fit_documents([document], "What did the boat cost?", 9_000)
+    other = await fit_documents([document], "What is the rent?", 9_000)
     assert first[0] is again[0]
     assert first != other

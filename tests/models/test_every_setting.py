@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -123,9 +123,11 @@ class Page:
     def conversations(self) -> Conversations:
         return self.app.state.conversations
 
-    async def ask(self, text: str = "!text Hi.", who: Visitor = ANN, **choices: Any) -> RunResult:
+    async def ask(
+        self, text: str = "!text Hi.", who: Visitor = ANN, files: Sequence[str] = (), **choices: Any
+    ) -> RunResult:
         """Send a message in a new conversation, and wait for the end of the answer."""
-        live = await self.conversations.send(who, None, {"text": text}, Choices(**choices))
+        live = await self.conversations.send(who, None, {"text": text, "files": [*files]}, Choices(**choices))
         assert live is not None
         async with asyncio.timeout(30):
             return await live.run
@@ -511,6 +513,22 @@ async def test_title_is_one_more_request(write: Write, server: Running, titles: 
         await page.ask()
         await asyncio.to_thread(server.wait_for, lambda journal: len(journal) - before >= requests)
     assert len(server.journal()) - before == requests
+
+
+@shows("agent.embeddings")
+async def test_long_documents_of_the_page_are_searched_by_vectors(
+    write: Write, server: Running, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text(f"{'The committee met. ' * 36}\n" * 1_000 + "A sublease is allowed.\n")
+    ask = '!tool search_files {"query": "leasing"} !text Found.'
+    with running(Config(models=(MODEL,), embed=hashed_vectors)) as vectors:
+        for embeddings, way in ((vectors.base_url, "about something"), ("", "with certain words")):
+            before = len(vectors.server.embedded)
+            async with opened(write(f'[agent]\nembeddings = "{embeddings}"')) as page:
+                result = await page.ask(ask, files=[str(tmp_path / "notes.txt")], tools=True)
+            assert ("sublease" in str(result.context.messages[-2])) == bool(embeddings)
+            assert (len(vectors.server.embedded) > before) == bool(embeddings)
+            assert way in str(sent(server)["tools"])
 
 
 @shows("agent.max_steps")

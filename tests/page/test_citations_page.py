@@ -189,27 +189,125 @@ def test_numbers_are_not_copied_or_spoken(ask: Callable[..., Visitor]) -> None:
     assert "weather.example" not in visitor.page.evaluate("navigator.clipboard.readText()")
 
 
-def test_number_of_a_document_leads_to_the_list(own: App, visit: Visit, openai: Playing, tmp_path: Path) -> None:
-    (tmp_path / "report.pdf").write_bytes(pdf(["Nothing", "The rent is 812 euros."]))
-    visitor = visit(own.url)
-    visitor.choose("claude-sonnet-5-5")
-    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "report.pdf")
-    expect(visitor.page.locator("#attached li")).to_contain_text("report.pdf")
-    openai.clear()
-    rent = messages.cited(1, "the rent is 812 euros", messages.page_citation(2, "The rent is 812 euros."))
-    openai.play(messages.reply(messages.begin(), messages.text(0, "Here, "), rent, messages.ends("end_turn")))
-    visitor.ask("what is the rent?")
-    for _ in range(2):
+RENT = "The rent of the hall is 812 euros, and it is paid in May."
+FILLER = "\n".join(["The committee met and approved the minutes of its last meeting."] * 20)
+REPORT = pdf(["Nothing", f"Chapter 2\n{FILLER}\n\n{RENT}\n\n{FILLER}"])
+
+
+@pytest.fixture
+def ask_document(own: App, visit: Visit, openai: Playing, tmp_path: Path) -> Callable[..., Visitor]:
+    """Ask about a document that the answer cites."""
+
+    def ask(citation: dict[str, Any], name: str = "report.pdf", data: bytes = REPORT, **look: Any) -> Visitor:
+        (tmp_path / name).write_bytes(data)
+        visitor = visit(own.url, fresh=True, **look)
+        visitor.choose("claude-sonnet-5-5")
+        visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / name)
+        expect(visitor.page.locator("#attached li")).to_contain_text(name)
+        openai.clear()
+        rent = messages.cited(1, "the rent is 812 euros", citation)
+        openai.play(messages.reply(messages.begin(), messages.text(0, "Here, "), rent, messages.ends("end_turn")))
+        visitor.ask("what is the rent?")
         expect(visitor.chat.locator("p").filter(has_text="Here, the rent is 812 euros")).to_have_count(1)
-        expect(items(visitor)).to_have_text(["report.pdf page 2The rent is 812 euros."])
+        expect(items(visitor)).to_have_count(1)
+        return visitor
+
+    return ask
+
+
+def viewer(visitor: Visitor, name: str | re.Pattern[str]) -> Locator:
+    return visitor.page.get_by_role("dialog", name=name, exact=True)
+
+
+MARKED = """(image) => {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+  const drawing = canvas.getContext("2d");
+  drawing.drawImage(image, 0, 0);
+  const { data } = drawing.getImageData(0, 0, canvas.width, canvas.height);
+  let marked = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at] === 255 && data[at + 1] === 226 && data[at + 2] === 89) marked++;
+  }
+  return marked;
+}"""
+
+
+@pytest.mark.gate("A click on the number of a document opens its page with the passage marked.")
+def test_number_of_a_document_opens_its_page(ask_document: Callable[..., Visitor]) -> None:
+    visitor = ask_document(messages.page_citation(2, RENT))
+    page = visitor.page
+    for _ in range(2):
+        expect(items(visitor)).to_have_text([f"report.pdf page 2{RENT}"])
         expect(items(visitor).locator("q")).to_be_hidden()
-        chips(visitor).focus()
-        visitor.page.keyboard.press("Enter")
-        expect(items(visitor)).to_be_focused()
-        expect(items(visitor).locator("q")).to_be_visible()
-        visitor.shot("citations-document")
-        visitor.page.keyboard.press("Shift+Tab")
+        for opener in (chips(visitor), items(visitor).get_by_role("button", name="report.pdf")):
+            opener.focus()
+            page.keyboard.press("Enter")
+            dialog = viewer(visitor, "report.pdf, page 2 of 2")
+            expect(dialog).to_be_visible()
+            expect(dialog).to_contain_text("report.pdf, page 2 of 2")
+            expect(dialog.get_by_role("img", name="report.pdf, page 2 of 2")).to_be_visible()
+            becomes(True, lambda: page.locator("#viewer .stage img").evaluate(MARKED) > 5_000)
+            expect(dialog.get_by_text("was not found")).to_have_count(0)
+            page.keyboard.press("Escape")
+            expect(dialog).to_have_count(0)
+            expect(opener).to_be_focused()
+        chips(visitor).click()
+        dialog.get_by_role("button", name="Zoom in").click()
+        with page.expect_download() as download:
+            dialog.get_by_role("button", name="Download the picture").click()
+        assert download.value.suggested_filename == "report-2.png"
+        dialog.get_by_role("button", name="Close").click()
+        expect(chips(visitor)).to_be_focused()
         visitor.reload()
+
+
+def test_passage_that_is_elsewhere_is_said_to_be_missing(ask_document: Callable[..., Visitor]) -> None:
+    visitor = ask_document(messages.page_citation(1, RENT))
+    chips(visitor).click()
+    dialog = viewer(visitor, "report.pdf, page 1 of 2")
+    expect(dialog.get_by_role("status").filter(has_text="The cited passage was not found here.")).to_be_visible()
+    visitor.shot("passage-missing")
+    assert violations(visitor.page) == []
+
+
+def test_passage_of_a_text_is_marked_in_its_context(ask_document: Callable[..., Visitor]) -> None:
+    lines = "committee,minutes\n" * 40_000
+    table = f"{lines}hall rent,812 euros\n{lines}".encode()
+    citation = messages.page_citation(1, "hall rent, 812 euros") | {"document_title": "costs.csv"}
+    visitor = ask_document(citation, "costs.csv", table)
+    chips(visitor).click()
+    dialog = viewer(visitor, "costs.csv")
+    expect(dialog.locator("mark")).to_have_text("hall rent,812 euros")
+    expect(dialog.locator("mark")).to_be_in_viewport()
+    expect(dialog.get_by_role("region")).to_contain_text("committee,minutes")
+    expect(dialog.get_by_role("region")).to_be_focused()
+    expect(dialog.get_by_role("button")).to_have_count(1)
+    visitor.shot("passage-text")
+    assert violations(visitor.page) == []
+    visitor.page.keyboard.press("Escape")
+    expect(chips(visitor)).to_be_focused()
+
+
+def test_document_that_is_gone_is_shown_in_the_list(ask_document: Callable[..., Visitor], own: App) -> None:
+    visitor = ask_document(messages.page_citation(2, RENT))
+    for path in (own.folder / "data" / "media").rglob("*.pdf"):
+        if path.is_file() and path.read_bytes() == REPORT:
+            path.unlink()
+    chips(visitor).click()
+    expect(visitor.page.locator("#hint")).to_have_text("This document is no longer in the chat.")
+    expect(items(visitor)).to_be_focused()
+    expect(items(visitor).locator("q")).to_be_visible()
+
+
+@pytest.mark.parametrize("look", [{"dark": True}, {"phone": True}, {}], ids=["dark", "phone", "light"])
+def test_marked_page_has_no_accessibility_faults(ask_document: Callable[..., Visitor], look: dict[str, bool]) -> None:
+    visitor = ask_document(messages.page_citation(2, RENT), **look)
+    visitor.shot(f"passage-list-{next(iter(look), 'light')}")
+    chips(visitor).click()
+    expect(visitor.page.locator("#viewer .stage img")).to_be_visible()
+    visitor.shot(f"passage-page-{next(iter(look), 'light')}")
+    assert violations(visitor.page) == []
 
 
 @pytest.mark.parametrize("look", [{"dark": True}, {"phone": True}], ids=["dark", "phone"])

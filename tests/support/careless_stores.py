@@ -49,6 +49,12 @@ class EncodesIds(MemoryStore):
         return await super().get(conversation_id, owner=owner)
 
 
+class KeepsVectors(MemoryStore):
+    async def delete(self, conversation_id: str, *, owner: str) -> None:
+        self._data.find_owned(conversation_id, owner)
+        self._data.delete(conversation_id)
+
+
 class IgnoresOffset(MemoryStore):
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         return await super().list(owner, limit=limit, pinned=pinned)
@@ -224,6 +230,7 @@ FAULTS_OF_STORES: Faults = {
     HidesWhatWasUndone: ("owner_has_access",),
     RefusesLongIds: ("ids_and_owners_are_opaque",),
     EncodesIds: ("id_that_is_no_text_is_not_found",),
+    KeepsVectors: ("delete_takes_the_vectors_of_a_chat",),
     IgnoresOffset: ("pages_of_the_list_follow_each_other",),
     LabelsForAnybody: ("only_owner_labels",),
     SearchesHeadOnly: ("branch_is_found_too",),

@@ -14,6 +14,7 @@ from uuid import uuid4
 import httpx
 
 from tests.conftest import App
+from tests.support.documents import pdf
 from tests.support.http_client import API, Answer, HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
 from tests.support.page_events import send_event
@@ -156,7 +157,8 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     shared, late = linked(first)
     chats = ended_chats(first, word)
     sent, picture = first.upload(f"{word}.txt", word.encode()), first.upload("p.png", random_png())
-    assert word in first.say(f"!text {word}", sent, picture, system_message=word, new=True)
+    report = first.upload(f"{word}.pdf", pdf([word]))
+    assert word in first.say(f"!text {word}", sent, picture, report, system_message=word, new=True)
     path = first.upload(f"{word}.txt", word.encode())
     temporary = begin_temporary(first)
     said = say_on_page(first, temporary, f"!text {word}")
@@ -165,7 +167,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
     assert first.cookie is not None
     owner = owner_in(first.cookie)
-    kept = next((app.folder / "data" / "media" / owner).glob("[!.]*"))
+    kept = next((app.folder / "data" / "media" / owner).glob("*.png"))
     hits = first.ask("GET", f"/conversations?q={word}").json["hits"]
     [hit] = [one for one in hits if one["id"] not in chats.values()]
     conversation = str(hit["id"])
@@ -262,6 +264,12 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("revoked link", "continue", "POST", "/s/$revoked/continue", None, 404),
     ("revoked link", "file", "GET", "/s/$revoked/files/$media", None, 404),
     ("linked chat", "file of another chat", "GET", "/s/$token/files/$media", None, 404),
+    ("passage", "read", "POST", "/conversations/$conversation/passage",
+     '{"document": "$marker.pdf", "page": 1, "passage": "$marker"}', 200),
+    ("passage", "read as guest", "POST", "/conversations/$conversation/passage?guest=$owner",
+     '{"document": "$marker.pdf", "page": 1, "passage": ""}', 200),
+    ("passage", "of another chat", "POST", "/conversations/$shared/passage",
+     '{"document": "$marker.pdf", "page": 1, "passage": "$marker"}', 404),
     ("message", "read", "GET", "/conversations/$conversation/messages/$entry", None, 200),
     ("running answer", "subscribe", "GET", "/runs/$run/events?wait=0", None, 200),
     ("running answer", "subscribe as page", "GET", "/runs/$run/events?wait=0&format=page", None, 200),

@@ -1,6 +1,7 @@
 """The routes below `/conversations` of the running app, and the page at `/c/<id>`. Isolation is in `test_isolation`."""
 
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from agent.errors import Limited
 from agent.web.conversation_routes import MAX_BODY, REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
 from tests.conftest import App
+from tests.support.documents import pdf
 from tests.support.http_client import HttpVisitor, send_raw
 
 
@@ -52,6 +54,42 @@ def test_owner_lists_changes_and_deletes(app: App) -> None:
     assert visitor.ask("POST", path + "/restore").json == changed.json
     assert visitor.ask("POST", path + "/restore").status == 404
     assert [row["id"] for row in listed(visitor)["pinned"]] == [second]
+
+
+RENT = "The rent of the hall is 812 euros."
+
+
+def test_passage_comes_on_a_picture_of_its_page(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    visitor.say("!text Yes.", visitor.upload("report.pdf", pdf(["Nothing.", RENT])))
+    [row] = listed(visitor)["conversations"]
+    path, asked = f"/conversations/{row['id']}/passage", {"document": "report.pdf", "page": 2, "passage": RENT}
+    answer = visitor.ask("POST", path, json=asked)
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    found = answer.json
+    assert b64decode(found.pop("picture")).startswith(b"\x89PNG")
+    assert found == {"document": "report.pdf", "page": 2, "count": 2, "is_found": True}
+    for other in (HttpVisitor(app.url), HttpVisitor(app.url, None)):
+        refused = other.ask("POST", path, json=asked)
+        nowhere = other.ask("POST", path.replace(row["id"], "0" * 32), json=asked)
+        assert refused.status in (401, 404)
+        assert (refused.status, refused.text) == (nowhere.status, nowhere.text)
+    for change, status, sentence in (
+        ({"page": 3}, 400, "report.pdf has no page 3; it has 2."),
+        ({"page": 0}, 400, "report.pdf has no page 0; it has 2."),
+        ({"page": 10**40}, 400, "report.pdf has no page"),
+        ({"document": "boat.pdf"}, 404, "This document is no longer in the chat."),
+        ({"page": "2"}, 400, 'Send {"document"'),
+        ({"page": True}, 400, 'Send {"document"'),
+        ({"passage": None}, 400, 'Send {"document"'),
+        ({"owner": "me"}, 400, 'Send {"document"'),
+        ({"passage": "x" * 20_000}, 400, "The body is longer than"),
+    ):
+        refused = visitor.ask("POST", path, json=asked | change)
+        assert refused.status == status, change
+        assert refused.json["detail"].startswith(sentence)
+    assert visitor.ask("POST", path, json=asked, headers={"sec-fetch-site": "cross-site"}).status in (401, 403)
 
 
 BAD: dict[str, tuple[str, str, dict[str, Any], int]] = {

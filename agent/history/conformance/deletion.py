@@ -9,7 +9,7 @@ from agent.history.conformance.owners import VERBS
 from agent.history.conformance.samples import ALICE, batch, chain, grown, prompt, started, titled
 from agent.history.conformance.trial import Trial
 from agent.history.contract import HistoryStore
-from agent.history.records import Entry, Record
+from agent.history.records import PROGRAM, PROGRAM_VECTORS, Entry, Record, vectors_id
 
 SECRET = "hunter2"
 
@@ -34,6 +34,19 @@ async def delete_leaves_nothing(trial: Trial) -> None:
             await store.history(replace(again, head_id=head))
         with refused(HistoryError, "a save with a deleted entry as head"):
             await store.save(replace(again, head_id=head))
+
+
+@law("base")
+async def delete_takes_the_vectors_of_a_chat(trial: Trial) -> None:
+    """The vectors of a program's chat go with it. Those of another chat stay, also if a visitor's chat has its id."""
+    store = trial.store
+    chats = [(await started(store, "1", owner=PROGRAM))[0] for _ in range(2)]
+    vectors = [await store.save(Record(id=vectors_id(chat.id), owner=PROGRAM_VECTORS)) for chat in chats]
+    await store.delete(chats[0].id, owner=PROGRAM)
+    same(await store.list(PROGRAM_VECTORS), vectors[1:], "the vectors that are stored")
+    with refused(NotFound, "a deletion by another owner"):
+        await store.delete(chats[1].id, owner=ALICE)
+    same(await store.list(PROGRAM_VECTORS), vectors[1:], "the vectors of the chat of another owner")
 
 
 @law("base")

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 from pydantic_ai.messages import UserContent
 
+from agent.arguments import embedder_of
 from agent.history import HistoryStore, Record, replicas_of
 from agent.media.store import MediaStore
 from agent.run import Run
@@ -17,6 +18,7 @@ from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recent_histories import RecentHistories
+from agent.web.chat.recent_vectors import RecentVectors
 from agent.web.chat.run_setup import NO_TAKEOVER, RunSetup, Takeover, set_up_run
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary import TemporaryChats
@@ -48,6 +50,7 @@ class AnswerRuns:
         self.rate_limiter = rate_limiter
         self._quota, self._titles, self._is_in_use = quota, titles, is_in_use
         self.temporary = temporary
+        self.vectors = RecentVectors(embedder_of(settings.embeddings))
 
     def permit(
         self, visitor: Visitor, choices: Choices, conversation: str | None
@@ -79,6 +82,7 @@ class AnswerRuns:
             new_parts=new_parts,
             resumed=resumed,
             takeover=takeover,
+            vectors=self.vectors.of(record.id),
         )
 
     async def _join(self, record: Record) -> None:

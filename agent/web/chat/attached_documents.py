@@ -15,10 +15,10 @@ from pydantic_ai.messages import (
 )
 
 from agent.documents.for_model import document_room, fit_documents, may_have_text, takes_document
-from agent.documents.kinds import HTML, TEXT, Document, count_of
+from agent.documents.kinds import TEXT, Document, count_of
 from agent.documents.long_documents import LongDocument, bytes_of, long_documents, read_again
-from agent.documents.passages import excerpts, ranges_of
-from agent.documents.reading import read_document, render_page
+from agent.documents.passages import are_whole, excerpts, ranges_of, whole_size
+from agent.documents.reading import read_document, read_text_file, render_page
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
 from agent.i18n import N_, LocalizedText, _, joined
@@ -95,24 +95,20 @@ def with_scans(attached: AttachedDocument, spec: ModelSpec) -> AttachedDocument:
 
 
 async def read_long_text(name: str, text: str) -> AttachedDocument:
-    """Return a text file that is too long for the model as sections. The tags of an HTML file are left out.
-
-    Raises `InputError` with a sentence if it is too long for that, too.
-    """
-    if len(text) > MAX_CHARACTERS:
-        values = {"name": name, "count": len(text), "most": MAX_CHARACTERS}
-        raise InputError(_("{name} has {count:,} characters; {most:,} is the most.", **values))
-    data = text.encode("utf-8", "replace")
+    """Return a text file that is too long for the model as sections. Raises `InputError` with a sentence."""
     try:
-        document = await read_document(data, HTML if name.lower().endswith((".html", ".htm")) else TEXT)
+        document = await read_text_file(name, text)
     except InputError as error:  # its text continues a sentence that begins with the name
         raise InputError(_("{name} {reason}.", name=name, reason=error.text)) from error
-    return AttachedDocument(data=data, media_type=TEXT, document=document)
+    return AttachedDocument(data=text.encode("utf-8", "replace"), media_type=TEXT, document=document)
 
 
-def is_too_long(text: str, spec: ModelSpec) -> bool:
-    """Return True if the model cannot take a whole text file."""
-    return len(text.encode("utf-8", "replace")) > document_room(spec)
+def long_texts(texts: Mapping[int, str], attached: Iterable[AttachedDocument], typed: str, spec: ModelSpec) -> set[int]:
+    """Return the numbers of the text files of which the model cannot take the whole, beside the rest of the message."""
+    read = [one.document for one in attached if one.document and not takes_document(spec, one.media_type)]
+    sizes = [*map(whole_size, read), *(len(text.encode("utf-8", "replace")) for text in texts.values())]
+    whole = are_whole(sizes, document_room(spec, typed))[len(read) :]
+    return {number for number, is_whole in zip(texts, whole, strict=True) if not is_whole}
 
 
 def can_read_instead(menu: Iterable[ModelSpec], media_type: str) -> tuple[ModelSpec, ...]:
@@ -162,7 +158,7 @@ async def document_parts(
 ) -> list[list[UserContent]]:
     """Return the parts of a message for each of these documents and their names: the file, and what is read of it."""
     documents = [one.document for _name, one in attached if one.document is not None]
-    fitted = iter(await fit_documents(documents, question, spec))
+    fitted = iter(await fit_documents(documents, question, document_room(spec, question)))
     out: list[list[UserContent]] = []
     for name, one in attached:
         content = BinaryContent(one.data, media_type=one.media_type)
@@ -207,7 +203,7 @@ async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> li
             except InputError:
                 continue
     question = parts[0] if parts and isinstance(parts[0], str) else ""
-    fitted = await fit_documents(documents, question, spec) if documents else []
+    fitted = await fit_documents(documents, question, document_room(spec, question))
     for number, document, found in zip(numbers, documents, fitted, strict=True):
         out[number] = document_text((extracted_text_of(parts[number]) or {})["name"], document, found)
     return out

@@ -17,7 +17,7 @@ from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
 from agent.media.transcribe import Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
-from agent.messages.parts import extracted_text, quoted_file
+from agent.messages.parts import extracted_text, quoted_file, text_file_of
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.web.chat.attached_documents import (
@@ -26,7 +26,7 @@ from agent.web.chat.attached_documents import (
     check_total,
     document_parts,
     handling,
-    is_too_long,
+    long_texts,
     read_attached,
     read_long_text,
     read_scan,
@@ -90,12 +90,13 @@ async def plan_attachments(
     menu: Iterable[ModelSpec] = (),
     transcriber: Transcriber | None = None,
     limits: AttachmentLimits = AttachmentLimits(),
+    typed: str = "",
 ) -> list[AttachmentPlan]:
     """Return a plan for each of these files, in their order. Stores nothing and raises nothing.
 
     Files that are too many or too large together get one common refusal, and none of them is read. `menu` are the
     models that can be chosen, and `max_bytes` is the largest size of one file. `transcriber`, if given, extracts the
-    text of images and audio for a model that cannot take them.
+    text of images and audio for a model that cannot take them. The files share the model's room with the `typed` text.
     """
     try:
         await asyncio.to_thread(check_files, files, max_bytes)
@@ -103,6 +104,7 @@ async def plan_attachments(
         return [AttachmentPlan(name="", outcome="refused", text=error.text)]
     remaining = {"extracted": limits.transcribed} | {name: most for name, most in media_limits(spec).items() if most}
     plans = await asyncio.gather(*(_plan(path, spec, max_bytes, tuple(menu), transcriber) for path in files))
+    plans = await _with_long_texts(plans, typed, spec)
     try:
         check_total([plan.sent for plan in plans if isinstance(plan.sent, AttachedDocument)], spec)
     except InputError as error:
@@ -137,7 +139,7 @@ async def message_parts(
         async with asyncio.timeout(limits.seconds):
             with acting_for(owner):
                 planned = await plan_attachments(
-                    files, spec, max_bytes=max_bytes, transcriber=transcriber, limits=limits
+                    files, spec, max_bytes=max_bytes, transcriber=transcriber, limits=limits, typed=text
                 )
                 if refused := [plan.text for plan in planned if plan.outcome == "refused"]:
                     raise InputError(joined(refused))
@@ -203,7 +205,8 @@ async def _plan(
         data = await asyncio.to_thread(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES and (not kind or is_text(data)):
-            return await _plan_text(path, data, spec)
+            quoted = quoted_file(name, decode_text(name, data))
+            return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=quoted)
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
             return await _plan_document(name, data, media_type, spec, menu, transcriber)
         if kind not in ("image", "audio"):
@@ -231,14 +234,19 @@ async def _plan(
     return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
 
 
-async def _plan_text(path: Path, data: bytes, spec: ModelSpec) -> AttachmentPlan:
-    """Plan a text file: the model gets it as it is, or passages of it if it is too long. Raises `InputError`."""
-    text = decode_text(path.name, data)
-    if not is_too_long(text, spec):
-        return AttachmentPlan(
-            name=path.name, outcome="as it is", text=_("sent as text"), sent=quoted_file(path.name, text)
-        )
-    return AttachmentPlan(name=path.name, outcome="converted", text="", sent=await read_long_text(path.name, text))
+async def _with_long_texts(plans: Sequence[AttachmentPlan], typed: str, spec: ModelSpec) -> list[AttachmentPlan]:
+    """Return the plans. Text files that do not fit beside the rest of the message become documents."""
+    texts = {number: file[1] for number, plan in enumerate(plans) if (file := text_file_of(plan.sent))}
+    attached = [plan.sent for plan in plans if isinstance(plan.sent, AttachedDocument)]
+    out = list(plans)
+    for number in long_texts(texts, attached, typed, spec):
+        name = plans[number].name
+        try:
+            sent = await read_long_text(name, texts[number])
+            out[number] = AttachmentPlan(name=name, outcome="converted", text="", sent=sent)
+        except InputError as error:
+            out[number] = AttachmentPlan(name=name, outcome="refused", text=error.text)
+    return out
 
 
 async def _plan_document(

@@ -8,6 +8,7 @@ from pydantic_ai.messages import UserContent
 from agent.agent import Agent
 from agent.context import Context
 from agent.documents.long_documents import with_passages
+from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.history import Entry, Record
 from agent.i18n import LocalizedText, joined
@@ -70,12 +71,13 @@ async def set_up_run(
     new_parts: Sequence[UserContent],
     resumed: bool,
     takeover: Takeover = NO_TAKEOVER,
+    vectors: Vectors | None = None,
 ) -> RunSetup:
     """Read the history of `record` and prepare a run that continues it.
 
     `new_parts` are the parts of the new message, or the answers that resume a suspended run. `resumed`: the run adds to
-    the last turn. `takeover` tells what the run is to finish, if a replica was lost with it.
-    Raises `InputError` if the new parts exceed the model's context.
+    the last turn. `vectors` are those of the conversation's long documents. `takeover` tells what the run is to
+    finish, if a replica was lost with it. Raises `InputError` if the new parts exceed the model's context.
     """
     spec = connection.spec
     stored: Sequence[Entry] = await histories.read(record) if record.revision else ()
@@ -105,7 +107,9 @@ async def set_up_run(
             system_message=system,
             tools=tools if use_tools else (),
             limits=_limits(settings),
-        ).with_documents(*(documents if use_tools else ())),
+        )
+        .with_documents(*(documents if use_tools else ()))
+        .with_vectors(vectors),
         context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
         options=Options(
             reasoning=choices.wanted_reasoning if spec.reasoning else None,

@@ -58,7 +58,7 @@ CHANGES = {
     "PATCH": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
     "DELETE": re.compile(r"/own-data|/conversations/[0-9A-Za-z_-]{1,64}(/links/[0-9a-f]{64})?"),
     "POST": re.compile(
-        rf"/import|/temporary/[0-9A-Za-z_-]{{1,64}}|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links)"
+        rf"/import|/temporary/[0-9A-Za-z_-]{{1,64}}|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links|passage)"
         rf"|{CONTINUE_PATH.pattern}"
     ),
 }

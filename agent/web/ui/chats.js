@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, write, root, make }) => {
+({ said, language, $, box, when, hint, links: canShare, write, root, make, ask }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -9,7 +9,7 @@
   const isTemporary = (id) => id.startsWith(TEMPORARY);
   const wide = matchMedia("(min-width: 900px)");
   const rows = new Map(); // by id, in the order of the list: those that are pinned first
-  let next, guest = "", shown = inAddress(); // the offset of the next page, a guest's token, and the open conversation
+  let next, shown = inAddress(); // the offset of the next page, and the open conversation
   let query = "", hits;
 
   const button = (name, label) => make("button", { type: "button", class: name, "aria-label": label, title: label });
@@ -69,15 +69,6 @@
 
   // The server
   const tabs = "BroadcastChannel" in window ? new BroadcastChannel(`chats${root}`) : undefined;
-  const ask = async (path, { method = "GET", body } = {}) => {
-    const address = new URL(`${root}/conversations${path}`, location);
-    if (guest) address.searchParams.set("guest", guest);
-    const headers = { "accept-language": language, ...(body ? { "content-type": "application/json" } : {}) };
-    const answer = await fetch(address, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
-    const value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
-    if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
-    return value;
-  };
   // Does something that the visitor wants, and says if it failed.
   const act = async (path, how) => {
     try {
@@ -387,8 +378,7 @@
     return opening === undefined ? others.has(conversation) : !isAwaited(conversation);
   };
   document.addEventListener("chat-view", ({ detail }) => {
-    const { conversation, messages, guest: token, missing: sentence } = detail;
-    guest = token || guest;
+    const { conversation, messages, missing: sentence } = detail;
     if (opening === undefined || sentence || isAwaited(conversation) || !messages) {
       opening = undefined;
       if (sentence || conversation) miss(sentence);

@@ -48,8 +48,12 @@ def source_list(sources: Sources, translator: Translator) -> str:
 
 def _item(source: Source, translator: Translator) -> str:
     title = f"<bdi>{html.escape(source.title or translator(DOCUMENT))}</bdi>"
+    page = ""
     if source.url:
         title = f'<a href="{html.escape(source.url)}">{title}</a>'
+    elif source.title:  # the page's script opens the document of this name
+        title = f"<button>{title}</button>"
+        page = "" if source.page is None else f' class="page-{source.page}"'
     place = html.escape(translator(source.place))
     passages = "".join(f"<q><bdi>{html.escape(passage)}</bdi></q>" for passage in source.passages)
-    return f'<li value="{source.number}">{title} <span>{place}</span>{passages}</li>'
+    return f'<li value="{source.number}"{page}>{title} <span>{place}</span>{passages}</li>'

@@ -5,7 +5,7 @@
     const show = await load("viewer").catch(() => hint(said.chats_failed));
     if (!show) return;
     const pictures = [...document.querySelectorAll(PICTURES)].filter((one) => one.naturalWidth);
-    if (pictures.includes(picture) && !document.querySelector("dialog[open]")) show(pictures, picture);
+    if (pictures.includes(picture) && !document.querySelector("dialog[open]")) show.pictures(pictures, picture);
   };
   const act = (event) => {
     const isKey = event.type === "keydown";

@@ -1,18 +1,8 @@
 // The read-only links to a chat: a dialog that makes, lists and revokes them. chats.js has its entry in the menu.
-({ said, language, $, root, make, button }) => {
+({ said, language, $, make, button, root, ask: askOf }) => {
   const DAYS = [1, 7, 30, 90];
-  let guest = "", chat; // a guest's token, and the id of the chat that the dialog is about
-  document.addEventListener("chat-view", ({ detail }) => (guest = detail.guest || guest));
-
-  const ask = async (path = "", { method = "GET", body } = {}) => {
-    const address = new URL(`${root}/conversations/${chat}/links${path}`, location);
-    if (guest) address.searchParams.set("guest", guest);
-    const headers = { "accept-language": language, ...(body ? { "content-type": "application/json" } : {}) };
-    const answer = await fetch(address, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
-    const value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
-    if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
-    return value;
-  };
+  let chat; // the id of the chat that the dialog is about
+  const ask = (path = "", how = {}) => askOf(`/${chat}/links${path}`, how);
   const day = (time) => new Date(time).toLocaleDateString(language, { dateStyle: "medium" });
   const fill = (text, date) => text.replace("{date}", () => day(date));
   const systemPrompt = () => $("#system textarea")?.value.trim() ?? "";

@@ -48,6 +48,20 @@
     throw error;
   }));
   const box = () => $("#composer textarea");
-  const shared = { said, language, $, box, when, hint, frame, make, button, write, root, load };
+  // The conversation that the page shows, and the token of a guest, who has no cookies.
+  let shown = "", guest = "";
+  document.addEventListener("chat-view", ({ detail }) => [shown, guest] = [detail.conversation || "", detail.guest || guest]);
+  const conversation = () => shown;
+  // Asks a route below /conversations. An error has the server's sentence, and the status of its answer.
+  const ask = async (path, { method = "GET", body } = {}) => {
+    const address = new URL(`${root}/conversations${path}`, location);
+    if (guest) address.searchParams.set("guest", guest);
+    const headers = { "accept-language": language, ...(body ? { "content-type": "application/json" } : {}) };
+    const answer = await fetch(address, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
+    const value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
+    if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
+    return value;
+  };
+  const shared = { said, language, $, box, when, hint, frame, make, button, write, root, load, conversation, ask };
   return shared;
 }

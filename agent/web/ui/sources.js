@@ -1,6 +1,7 @@
 // The numbers of sources in answers: pointing at one, or reaching it with the keyboard, shows the source and the cited
-// passage. A number of a web page is a link, and one of a document goes to its place in the list below the answer.
-({ said, $, make, when }) => {
+// passage. A number of a web page is a link. One of a document opens the passage in the document, and so does its title
+// in the list below the answer. If the document is gone, the passage is shown in the list.
+({ said, $, make, when, hint, load, conversation, ask }) => {
   const MARK = /<(a|button) class="citationchip of-\d+-\d+"[^<>]*>\d+<\/\1>/g;
   const LINGER_MS = 150; // so that the pointer can cross a gap
   // The text of an answer as the model wrote it, without the numbers.
@@ -61,6 +62,35 @@
     card.style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
     card.style.top = `${bottom + height + 8 < innerHeight ? bottom + 4 : Math.max(8, top - height - 4)}px`;
   };
+  const showInList = (item) => {
+    item.closest("details").open = true;
+    item.tabIndex = -1;
+    item.focus({ preventScroll: true });
+    item.scrollIntoView({ block: "nearest" });
+  };
+  const OPENING_MS = 400; // a page is drawn within this time, if the server is not busy
+  let opening = false;
+  const open = async (item, passage, opener) => {
+    if (opening) return;
+    opening = true;
+    const cited = titleOf(item), page = Number(/\bpage-(\d+)\b/.exec(item.className)?.[1]) || null;
+    const slow = setTimeout(() => hint(said.passage_opening.replace("{name}", () => cited)), OPENING_MS);
+    const place = [opener.className, item.value]; // Gradio can draw the answer again
+    const again = () => [...document.querySelectorAll("#chat .citationchip, #chat .citationlist li > button")]
+      .find((one) => one.className === place[0] && (one.className || one.parentElement.value === place[1]));
+    try {
+      const [found, show] = await Promise.all([
+        ask(`/${conversation()}/passage`, { method: "POST", body: { document: cited, page, passage } }),
+        load("viewer"),
+      ]);
+      if (!document.querySelector("dialog[open]")) show.passage(found, { opener, again });
+    } catch (error) {
+      hint(error.status ? error.message : said.chats_failed);
+      if (item.isConnected) showInList(item);
+    }
+    clearTimeout(slow);
+    opening = false;
+  };
   const leave = () => {
     clearTimeout(leaving);
     leaving = setTimeout(hide, LINGER_MS);
@@ -82,13 +112,13 @@
     chat.addEventListener("focusout", hide);
     chat.addEventListener("scroll", hide, { passive: true });
     chat.addEventListener("click", (event) => {
-      const chip = chipAt(event), { item } = chip?.matches("button") ? itemOf(chip) : {};
+      const title = event.target.closest(".citationlist li > button"), chip = chipAt(event);
+      if (title) return open(title.parentElement, $("q", title.parentElement)?.textContent ?? "", title);
+      const { item, quote: passage } = chip?.matches("button") ? itemOf(chip) : {};
       if (!item) return;
       hide();
-      item.closest("details").open = true;
-      item.tabIndex = -1;
-      item.focus({ preventScroll: true });
-      item.scrollIntoView({ block: "nearest" });
+      if ($("button", item)) open(item, passage, chip);
+      else showInList(item);
     });
   });
   // Before Escape stops an answer, it closes what is open.

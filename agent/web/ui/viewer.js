@@ -1,5 +1,6 @@
 // Shows a picture of the chat in a dialog: whole or larger, moved by dragging, the next and the previous one, and a button
-// that saves it. Loaded when the first picture is opened; pictures.js opens it.
+// that saves it. It also shows a cited passage: on a picture of a page, or in the text of a document. Loaded when the
+// first picture or passage is opened; pictures.js and sources.js open it.
 ({ said, $, language, hint, make }) => {
   const MOST = 8, STEP = 1.25;
   const button = (name, act) => {
@@ -10,8 +11,10 @@
   };
   const image = make("img", { draggable: "false" });
   const stage = make("div", { class: "stage" }, image);
+  const note = make("p", { class: "note", role: "status" });
+  const text = make("div", { class: "text", tabindex: "0", role: "region", dir: "auto" });
   const count = make("span", { class: "count", role: "status" }), scale = make("span", { class: "scale", role: "status" });
-  let all = [], at = 0, opener, zoom = 1, x = 0, y = 0;
+  let all = [], at = 0, opener, back = () => undefined, zoom = 1, x = 0, y = 0;
 
   // `zoom` 1 is the whole picture in the room there is. A small picture is not enlarged by that.
   const fitted = () => Math.min(1, stage.clientWidth / (image.naturalWidth || 1), stage.clientHeight / (image.naturalHeight || 1));
@@ -48,16 +51,16 @@
     if (!answer?.ok) return hint(said.chats_failed);
     const blob = await answer.blob();
     const end = ENDS[blob.type] ?? blob.type.split("/").at(-1);
-    const name = new URL(shown).searchParams.get("name") ?? `${said.viewer_name}-${at + 1}`;
+    const name = all[at].fileName ?? new URL(shown).searchParams.get("name") ?? `${said.viewer_name}-${at + 1}`;
     const link = make("a", { href: URL.createObjectURL(blob), download: /\.\w+$/.test(name) ? name : `${name}.${end}` });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   };
   const previous = button("previous", () => go(-1)), next = button("next", () => go(1));
-  const dialog = make("dialog", { id: "viewer", "aria-label": said.viewer },
+  const dialog = make("dialog", { id: "viewer" },
     make("div", { class: "bar" }, count, scale, button("smaller", smaller), button("larger", larger), button("whole", whole),
       button("full", full), button("save", save), button("close", () => dialog.close())),
-    stage, previous, next);
+    note, stage, text, previous, next);
   const show = (index) => {
     at = index;
     zoom = 1;
@@ -65,7 +68,7 @@
     image.alt = all[at].alt || said.viewer;
     image.src = all[at].currentSrc || all[at].src;
     const several = all.length > 1;
-    count.textContent = several ? said.viewer_count.replace("{number}", at + 1).replace("{count}", all.length) : "";
+    if (several) count.textContent = said.viewer_count.replace("{number}", at + 1).replace("{count}", all.length);
     previous.hidden = next.hidden = !several;
     draw();
   };
@@ -75,7 +78,7 @@
 
   const KEYS = { ArrowLeft: () => go(-1), ArrowRight: () => go(1), "+": larger, "=": larger, "-": smaller, 0: whole, 1: full };
   dialog.addEventListener("keydown", (event) => {
-    const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : KEYS[event.key];
+    const act = event.ctrlKey || event.metaKey || event.altKey || stage.hidden ? undefined : KEYS[event.key];
     if (!act) return;
     event.preventDefault();
     act();
@@ -127,13 +130,51 @@
     held.clear();
     dialog.remove();
     image.removeAttribute("src");
-    const again = opener?.isConnected ? opener : [...document.querySelectorAll("#chat .prose img")].find(({ src }) => src === all[at]?.src);
+    const again = opener?.isConnected ? opener : back();
     (again ?? $("#composer textarea"))?.focus({ preventScroll: true });
   });
-  return (pictures, picture) => {
-    [all, opener] = [pictures, picture];
+  const open = (name, title = "") => {
+    dialog.setAttribute("aria-label", name);
+    count.textContent = title;
+    note.textContent = "";
+    note.hidden = true;
     document.body.append(dialog);
     dialog.showModal();
+  };
+  const setText = (isText) => {
+    dialog.classList.toggle("of-text", isText);
+    stage.hidden = isText;
+    text.hidden = !isText;
+  };
+  const pictures = (pictures, picture) => {
+    [all, opener] = [pictures, picture];
+    back = () => [...document.querySelectorAll("#chat .prose img")].find(({ src }) => src === all[at]?.src);
+    setText(false);
+    open(said.viewer);
     show(all.indexOf(picture));
   };
+  // Shows what the server has found of a passage: see `CitedPassages`.
+  const passage = ({ document: name, page, count: most, is_found: isFound, picture, text: found }, from) => {
+    const values = { name, number: page.toLocaleString(language), count: most.toLocaleString(language) };
+    const title = picture ? said.passage_page.replace(/\{(\w+)\}/g, (_, key) => values[key]) : name;
+    [all, opener, back] = [[], from.opener, from.again];
+    setText(!picture);
+    text.setAttribute("aria-label", title);
+    text.replaceChildren();
+    open(title, title);
+    if (picture) {
+      const file = `${name.replace(/\.\w+$/, "")}-${page}.png`;
+      all = [{ src: `data:image/png;base64,${picture}`, alt: title, fileName: file }];
+      show(0);
+    } else {
+      previous.hidden = next.hidden = true;
+      const mark = make("mark", {}, found[1]);
+      text.append(found[0], ...(isFound ? [mark] : []), found[2]);
+      text.focus();
+      if (isFound) mark.scrollIntoView({ block: "center" });
+    }
+    note.hidden = isFound;
+    if (!isFound) note.textContent = said.passage_gone;
+  };
+  return { pictures, passage };
 }

@@ -1,0 +1,137 @@
+"""Shows a cited passage in its document: on a picture of the page of a PDF, or in the text of any other document.
+
+A citation names its document. The file is found by this name in the visitor's conversation, so that copies and imported
+conversations, whose files have other ids, work too.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pydantic_ai.messages import BinaryContent, DocumentUrl, ModelRequest, UserPromptPart
+
+from agent.documents.for_model import may_have_text
+from agent.documents.kinds import PDF, Document
+from agent.documents.locate import find_passage
+from agent.documents.long_documents import File, read_again
+from agent.documents.reading import marked_page
+from agent.errors import InputError, NotFound
+from agent.history import Entry, HistoryStore
+from agent.i18n import _
+from agent.media.sentences import refused
+from agent.media.store import ROUTE, MediaStore
+from agent.messages.parts import extracted_text_of
+from agent.providers import acting_for
+from agent.transfer.sources import shown_title
+
+AROUND = 1_500
+"""Characters of a text before and after the passage."""
+MAX_FILES = 3
+"""The most files of one name in which a passage is searched for, the newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPassage:
+    """A passage in its document. `page` of the `count` pages, slides, sheets or sections has it, counted from 1.
+
+    `picture` is the page of a PDF as PNG, on which the passage is marked. For other documents it is empty, and `text`
+    has the text before the passage, the passage, and the text after it. Without `is_found`, nothing is marked.
+    """
+
+    document: str
+    page: int
+    count: int
+    is_found: bool
+    picture: bytes = b""
+    text: tuple[str, str, str] = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    file: File
+    read: dict[str, str]
+
+
+class CitedPassages:
+    """Finds passages in documents of an owner's conversations. Another owner's conversation is like a missing one."""
+
+    def __init__(self, store: HistoryStore, media: MediaStore) -> None:
+        self._store, self._media = store, media
+
+    async def find(self, owner: str, conversation: str, document: str, page: int | None, passage: str) -> FoundPassage:
+        """Return the passage in the document of this name. `page` is None if it is not known.
+
+        Raises `NotFound` if there is no such conversation or document, and `InputError` with a sentence if the document
+        cannot be read, or has no such page.
+        """
+        record = await self._store.get(conversation, owner=owner)
+        entries = await self._store.history(record)
+        found: FoundPassage | None = None
+        with acting_for(owner):
+            for attached in list(_attached(entries, document))[:MAX_FILES]:
+                try:
+                    shown = await self._show(owner, attached, page, passage)
+                except NotFound:  # the file was deleted
+                    continue
+                except InputError as error:
+                    raise InputError(_("{name} {reason}.", name=document, reason=error.text)) from error
+                if shown.is_found:
+                    return shown
+                found = found or shown
+        if found is None:
+            raise NotFound(_("This document is no longer in the chat."))
+        return found
+
+    async def _show(self, owner: str, attached: _Attached, page: int | None, passage: str) -> FoundPassage:
+        file, read = attached.file, attached.read
+        name = read["name"]
+        content = file if isinstance(file, BinaryContent) else await self._media.read(owner, _id_of(file))
+        if content.media_type != PDF:
+            return _in_text(name, await read_again(content, read, _loaded), page, passage)
+        if page is None:
+            document = await read_again(content, read, _loaded)
+            page = next((n for n, text in enumerate(document.pages, 1) if find_passage(text, passage)), 1)
+        picture, is_found = await marked_page(content.data, page - 1, passage)
+        count = int(read["count"]) if read.get("count", "").isdecimal() else page
+        return FoundPassage(document=name, page=page, count=count, is_found=is_found, picture=picture)
+
+
+def _attached(entries: Sequence[Entry], document: str) -> Iterator[_Attached]:
+    """Yield the files of this name, the newest first, each once."""
+    seen = set[str]()
+    for message in (entry.message for entry in reversed(entries)):
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
+                continue
+            for item, after in pairwise(part.content):
+                read = extracted_text_of(after)
+                if not (isinstance(item, DocumentUrl) or may_have_text(item)) or read is None:
+                    continue
+                key = item.url if isinstance(item, DocumentUrl) else item.identifier
+                if read["kind"] == "document" and shown_title(read["name"]) == document and key not in seen:
+                    seen.add(key)
+                    yield _Attached(item, read)
+
+
+def _id_of(file: DocumentUrl) -> str:
+    return file.url.removeprefix(ROUTE)
+
+
+async def _loaded(file: File) -> bytes:
+    return file.data if isinstance(file, BinaryContent) else b""
+
+
+def _in_text(name: str, document: Document, page: int | None, passage: str) -> FoundPassage:
+    """Return the passage in the text of its page, or of another one if it is not there."""
+    count = len(document.pages)
+    if page is not None and not 1 <= page <= count:
+        raise refused("no_page", number=page, count=count)
+    first = [page] if page is not None else []
+    for number in [*first, *range(1, count + 1)]:
+        text = document.pages[number - 1]
+        if place := find_passage(text, passage):
+            start, end = place
+            around = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
+            return FoundPassage(document=name, page=number, count=count, is_found=True, text=around)
+    text = document.pages[(page or 1) - 1][: 2 * AROUND]
+    return FoundPassage(document=name, page=page or 1, count=count, is_found=False, text=(text, "", ""))
