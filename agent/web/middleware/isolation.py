@@ -80,7 +80,7 @@ class IsolationMiddleware:
     `root_path` is the path or URL at which a proxy shows the page. `framed_by` are origins that can show the page in a
     frame, besides the hub's own. `login`: visitors can log in to the hub. `origins` are the page's own names, `icons`
     the paths of its icons, and `events` has the number of inputs of each event (None: not checked). `owns_event` tells
-    whether the event with this id waits or runs for this session. One that has ended can't be cancelled.
+    whether the event with this id waits or runs for this session (None: no event can be cancelled).
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class IsolationMiddleware:
         origins: Origins | None = None,
         icons: tuple[str, ...] = (),
         events: Mapping[int, int] | None = None,
-        owns_event: Callable[[str, str], bool] = lambda *_: False,
+        owns_event: Callable[[str, str], bool] | None = None,
     ) -> None:
         self._app, self._visitors = app, visitors
         self._origins, self._events, self._owns_event = origins or Origins(), events, owns_event
@@ -206,7 +206,7 @@ class IsolationMiddleware:
                 self._check_event(body)
                 checked = {name: body[name] for name in JOIN_FIELDS if name in body} | {"session_hash": session}
                 return *with_body(scope, receive, checked), send
-            case "cancel":
+            case "cancel" if self._owns_event is not None:
                 body = await read_json(receive)
                 session, event = _session(visitor, body.get("session_hash")), body.get("event_id")
                 if not isinstance(event, str) or not self._owns_event(event, session):
