@@ -33,7 +33,8 @@ from agent.models.catalog import load_catalog
 from agent.providers import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
-from agent.web.chat.attachments import PUBLIC_LIMITS, AttachmentLimits, message_parts, plan_attachments
+from agent.web.chat.attachment_plans import PUBLIC_LIMITS, AttachmentLimits
+from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, UserContent
 
@@ -16,7 +16,6 @@ from agent.media.convert import convert_file, media_limits
 from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
 from agent.media.transcribe import Kind, ReportProgress, Transcriber
-from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import extracted_text, quoted_file, text_file_of
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
@@ -33,7 +32,8 @@ from agent.web.chat.attached_documents import (
     scanned_pages,
     with_scans,
 )
-from agent.web.chat.message_files import MAX_FILES, check_files, decode_text, is_text, read_file
+from agent.web.chat.attachment_plans import PRIVATE_LIMITS, AttachmentLimits, AttachmentPlan, refuse_excess
+from agent.web.chat.message_files import check_files, decode_text, is_text, read_file
 from agent.web.chat.storage_quota import Reserve, size_of
 from agent.web.chat.transcription_text import CANNOT_TAKE, scan_text, transcription_text
 
@@ -49,39 +49,6 @@ SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
 """File types that some browsers do not know, or know under another name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachmentLimits:
-    """The most files of one message that are transcribed, and the seconds for reading all its files together.
-
-    The message holds a place for an answer while its files are read.
-    """
-
-    transcribed: int = MAX_FILES
-    seconds: float = 3600.0
-
-
-PUBLIC_LIMITS = AttachmentLimits(transcribed=4, seconds=600.0)
-"""The limits on a page that is open to everybody."""
-
-Outcome = Literal["as it is", "converted", "extracted", "refused"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachmentPlan:
-    """The plan for one attachment and a model.
-
-    `text` is the message for people: what is done, or why it is refused, or "". `others` are models that could take it.
-    `sent` is a quoted text, a document that was read, the image or audio in the model's format, or None. If the outcome
-    is "extracted", `sent` is stored and transcribed, and the model gets the text.
-    """
-
-    name: str
-    outcome: Outcome
-    text: str
-    others: tuple[ModelSpec, ...] = ()
-    sent: str | ConvertedMedia | AttachedDocument | None = None
-
-
 async def plan_attachments(
     files: Sequence[Path],
     spec: ModelSpec,
@@ -89,7 +56,7 @@ async def plan_attachments(
     max_bytes: int,
     menu: Iterable[ModelSpec] = (),
     transcriber: Transcriber | None = None,
-    limits: AttachmentLimits = AttachmentLimits(),
+    limits: AttachmentLimits = PRIVATE_LIMITS,
     typed: str = "",
 ) -> list[AttachmentPlan]:
     """Return a plan for each of these files, in their order. Stores nothing and raises nothing.
@@ -109,7 +76,7 @@ async def plan_attachments(
         check_total([plan.sent for plan in plans if isinstance(plan.sent, AttachedDocument)], spec)
     except InputError as error:
         return [AttachmentPlan(name="", outcome="refused", text=error.text)]
-    return await _with_handling([_refuse_excess(plan, spec, remaining, limits) for plan in plans], spec)
+    return await _with_handling([refuse_excess(plan, spec, remaining, limits) for plan in plans], spec)
 
 
 async def message_parts(
@@ -121,7 +88,7 @@ async def message_parts(
     transcriber: Transcriber | None = None,
     report: ReportProgress | None = None,
     reserve: Reserve | None = None,
-    limits: AttachmentLimits = AttachmentLimits(),
+    limits: AttachmentLimits = PRIVATE_LIMITS,
 ) -> list[UserContent]:
     """Return the parts of a submitted message. Stores nothing. Raises `InputError` with a message.
 
@@ -300,56 +267,6 @@ def _with_note(text: str, converted: ConvertedMedia) -> str:
     return (
         _("{done}. {note}", done=text, note=converted.note) if text and converted.note else text or converted.note or ""
     )
-
-
-def _refuse_excess(
-    plan: AttachmentPlan, spec: ModelSpec, remaining: dict[str, int], attachment_limits: AttachmentLimits
-) -> AttachmentPlan:
-    """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once."""
-    if isinstance(plan.sent, AttachedDocument) and plan.sent.scanned:
-        remaining["extracted"] -= plan.sent.scanned
-        if remaining["extracted"] >= 0:
-            return plan
-        if plan.sent.document is not None:  # the other pages have text
-            remaining["extracted"] += plan.sent.scanned
-            return replace(plan, outcome="converted", sent=replace(plan.sent, scanned=0))
-        text = _(
-            "{name} has {count} scanned pages. Text is extracted from at most {most} pages and files of a message.",
-            name=plan.name,
-            count=plan.sent.scanned,
-            most=attachment_limits.transcribed,
-        )
-        return AttachmentPlan(name=plan.name, outcome="refused", text=text)
-    if not isinstance(plan.sent, ConvertedMedia):
-        return plan
-    if plan.outcome == "extracted":
-        remaining["extracted"] -= 1
-        if remaining["extracted"] >= 0:
-            return plan
-        text = _(
-            "Text is extracted from at most {most} files of a message. Send {name} in another.",
-            most=attachment_limits.transcribed,
-            name=plan.name,
-        )
-        return AttachmentPlan(name=plan.name, outcome="refused", text=text)
-    what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
-    needs = {what: 1, "bytes": len(plan.sent.data)}
-    for name, amount in needs.items():
-        if remaining.get(name, amount) < amount:
-            number = media_limits(spec)[name]
-            allowed = (
-                f"{number / 1e6:.0f} MB" if name == "bytes" else (pictures if name == "picture" else sounds)(number)
-            )
-            text = _(
-                "{model} takes {most} in one message. Send {name} in another.",
-                model=spec.label,
-                most=allowed,
-                name=plan.name,
-            )
-            return AttachmentPlan(name=plan.name, outcome="refused", text=text)
-    for name in remaining.keys() & needs.keys():
-        remaining[name] -= needs[name]
-    return plan
 
 
 def _accepts(spec: ModelSpec, kind: str) -> bool:

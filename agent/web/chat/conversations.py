@@ -28,7 +28,8 @@ from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit
 from agent.web.chat.answer_runs import AnswerRuns
 from agent.web.chat.attached_documents import with_new_passages
-from agent.web.chat.attachments import PUBLIC_LIMITS, WRITE_FIRST, AttachmentLimits, check_length, message_parts
+from agent.web.chat.attachment_plans import PUBLIC_LIMITS, AttachmentLimits
+from agent.web.chat.attachments import WRITE_FIRST, check_length, message_parts
 from agent.web.chat.branches import Branches
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList

@@ -95,10 +95,6 @@ class UnreadMessages:
         self.size += size
         self._queue_in_use().put_nowait((size, item))
 
-    async def put(self, item: EventMessage) -> None:
-        """Add a message. Never waits."""
-        self.put_nowait(item)
-
     async def get(self) -> EventMessage:
         """Wait for a message and remove it."""
         queue = self._queue_in_use()
@@ -135,7 +131,7 @@ class UnreadMessages:
             self._read = None
         return message
 
-    def _queue_in_use(self) -> "asyncio.Queue[tuple[int, EventMessage]]":
+    def _queue_in_use(self) -> asyncio.Queue[tuple[int, EventMessage]]:
         if self._queue is None:
             self._queue = asyncio.Queue()
         return self._queue

@@ -14,7 +14,8 @@ from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import LONGEST_NAME
 from agent.providers import Effort, Status, is_off, nearest
-from agent.web.chat.attachments import AttachmentPlan, kinds
+from agent.web.chat.attachment_plans import AttachmentPlan
+from agent.web.chat.attachments import kinds
 from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of
 from agent.web.chat.model_menu import shown_name
 from agent.web.ui.examples import examples
