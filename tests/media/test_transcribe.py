@@ -33,7 +33,7 @@ from agent.models.catalog import load_catalog
 from agent.providers import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
-from agent.web.chat.attachment_plans import PUBLIC_LIMITS, AttachmentLimits
+from agent.web.chat.attachment_plans import PRIVATE_LIMITS, PUBLIC_LIMITS
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -353,7 +353,7 @@ async def test_public_page_limits_files_read_per_message(tmp_path: Path, hears: 
     files = [tmp_path / f"{number}.ogg" for number in range(6)]
     for file in files:
         file.write_bytes(SPEECH)
-    for limits, refused in ((PUBLIC_LIMITS, files[4:]), (AttachmentLimits(), [])):
+    for limits, refused in ((PUBLIC_LIMITS, files[4:]), (PRIVATE_LIMITS, [])):
         plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=limits)
         assert [plan.name for plan in plans if plan.outcome == "refused"] == [path.name for path in refused]
     plans = await plan_attachments(files, QWEN, max_bytes=10**7, transcriber=hears, limits=PUBLIC_LIMITS)

@@ -52,8 +52,8 @@ def refuse_excess(
 ) -> AttachmentPlan:
     """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once.
 
-    `remaining` is what the message can still take, by name ("extracted", "picture", "sound", "bytes"). The needs of this
-    file are taken from it.
+    `remaining` is what the message can still take, by name ("extracted", "picture", "sound", "bytes"). What this file
+    needs is taken from it.
     """
     if isinstance(plan.sent, AttachedDocument) and plan.sent.scanned:
         remaining["extracted"] -= plan.sent.scanned

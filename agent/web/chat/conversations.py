@@ -28,7 +28,7 @@ from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit
 from agent.web.chat.answer_runs import AnswerRuns
 from agent.web.chat.attached_documents import with_new_passages
-from agent.web.chat.attachment_plans import PUBLIC_LIMITS, AttachmentLimits
+from agent.web.chat.attachment_plans import PRIVATE_LIMITS, PUBLIC_LIMITS
 from agent.web.chat.attachments import WRITE_FIRST, check_length, message_parts
 from agent.web.chat.branches import Branches
 from agent.web.chat.choices import Choices
@@ -79,7 +79,7 @@ class Conversations:
         self.models = ModelMenu.of(settings, models)
         self.tools = tuple(tools)
         self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
-        self.attachment_limits = PUBLIC_LIMITS if settings.public else AttachmentLimits()
+        self.attachment_limits = PUBLIC_LIMITS if settings.public else PRIVATE_LIMITS
         # A private page finishes every answer, within `run_seconds`.
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
         self._store, self.storage = store, StorageStatus(store)
