@@ -135,11 +135,13 @@
     const log = $("#chat"), rows = () => [...document.querySelectorAll("#chat .message-row")];
     const before = rows(), first = before.findIndex((row) => row.getBoundingClientRect().bottom > log.getBoundingClientRect().top);
     if (first < 0) return;
-    const place = () => rows().at(first - before.length).getBoundingClientRect().top + log.scrollTop;
+    const shown = page.conversation, row = () => rows().at(first - before.length);
+    const place = () => row().getBoundingClientRect().top + log.scrollTop;
     const anchors = log.style.overflowAnchor;
     log.style.overflowAnchor = "none"; // the browser must not move it, too
     let last = place();
     const keep = () => {
+      if (page.conversation !== shown || !row()) return; // another chat came meanwhile
       log.scrollTop += place() - last;
       last = place();
     };
