@@ -300,7 +300,7 @@ return call('HMGET', conversation, 'record', 'title', 'pinned')
 """)
 
 EVENTS = Script("""
-local run, owner, after = take(), take(), tonumber(take())
+local run, owner, after = take(), take(), take()
 local id = call('HGET', key('run', run), 'conversation')
 if not id or not owned(id, owner) then return {0} end
 return {1, call('LRANGE', key('events', run), after, -1)}

@@ -1,5 +1,6 @@
 """Laws of the events of a run."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +21,7 @@ async def events_are_read_from_any_number(trial: Trial) -> None:
     await runs.append(batch(record, 1, "a", "b", "c"))
     await runs.append(batch(record, 4, "d", "e"))
     every = [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
-    for after in range(-3, 7):
+    for after in (*range(-3, 7), sys.maxsize):
         found = contents(await runs.events("run", owner=ALICE, after=after))
         same(found, every[max(after, 0) :], f"the events after {after}")
 
