@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Callable
 from io import BytesIO
+from typing import Any
 
 import pytest
 from PIL import Image, ImageChops
@@ -26,6 +27,14 @@ CONTENT = """() => {
   return dump(document.querySelector("#chat .bubble-wrap .message-wrap"));
 }"""
 """The whole chat as text, without the order of attributes, and without what the page counts while it waits."""
+KEEP_BEGUN = """() => {
+  const show = window.live.show;
+  window.live.show = (view) => {
+    if (view?.live) window.begun = view;
+    show(view);
+  };
+}"""
+"""Keeps the view of the newest answer that has begun."""
 COUNT_REDRAWS = """() => {
   const show = window.live.show;
   let ended = false;
@@ -152,7 +161,8 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
         expect(visitor.stop).to_be_visible()
         before = picture()
-        held.pop().continue_()
+        while held:  # the page asks again if it has waited for long
+            held.pop().continue_()
         visitor.idle()
         assert ImageChops.difference(before, picture()).getbbox() is None, scene
 
@@ -203,6 +213,44 @@ def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
     visitor.ask("!text And on it goes.")
     expect(visitor.chat).to_contain_text("And on it goes.")
     expect(visitor.toast).to_have_count(0)
+
+
+@pytest.mark.parametrize("answer", [{"status": 503, "json": {"detail": "full"}}, {"json": {"event_id": "lost"}}])
+def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, Any]) -> None:
+    """The page gets the stored conversation after an answer even if the first event for it is refused or forgotten.
+
+    That happens if the process that has the event ends, and another one serves the page's next requests.
+    """
+    visitor = visit(app.url, fresh=True)
+    refresh, lost = visitor.page.evaluate(REFRESH_ID), list[Route]()
+
+    def lose(route: Route) -> None:
+        if (route.request.post_data_json or {}).get("trigger_id") == refresh and not lost:
+            lost.append(route)
+            route.fulfill(**answer)
+        else:
+            route.continue_()
+
+    visitor.page.route("**/queue/join*", lose)
+    visitor.say("!tokens 20 @20")
+    becomes(1, lambda: visitor.page.evaluate("0") or len(lost))
+    visitor.idle()
+    visitor.ask("!text And on it goes.")
+    expect(visitor.chat).to_contain_text("And on it goes.")
+
+
+def test_view_of_before_the_end_changes_nothing(app: App, visit: Visit) -> None:
+    """A view that names the answer whose end was read is asked for again, a moment later, and its stream is not."""
+    visitor = visit(app.url, fresh=True)
+    visitor.page.evaluate(KEEP_BEGUN)
+    visitor.ask("!tokens 20 @20")
+    shown, asked = visitor.page.evaluate("window.live.messages"), list[str]()
+    visitor.page.on("request", lambda request: asked.append(request.url))
+    with visitor.page.expect_request("**/queue/join*"):
+        visitor.page.evaluate("window.live.show({ ...window.begun, messages: [] })")
+    visitor.idle()
+    assert visitor.page.evaluate("window.live.messages") == shown
+    assert not [url for url in asked if "/runs/" in url]
 
 
 def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:

@@ -4,13 +4,14 @@
 // its own, and a long text in pieces. The last chatbot has what grows, and the others change rarely. At the end, the
 // first chatbot gets everything, as after a reload.
 ({ said, $, frame, division, stream, handover, unchanged }) => {
-  const DRAW_MS = 125;
+  const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000;
 
   const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
   let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last
-  let drawn = -Infinity, drawing;
+  let drawn = -Infinity, drawing, refreshing;
+  let over; // the answer whose end was read last
   let { props } = unchanged; // what the chatbots get with their first messages
 
   const draw = () => {
@@ -84,13 +85,21 @@
     ending = undefined;
     draw();
   };
-  const follow = async () => {
+  const follow = async (url) => {
     if (!(await stream.read(take))) return;
+    over = url;
     ended = written;
     announce();
     await handOver();
-    $("#refresh")?.click();
+    refresh();
   };
+  // Asks for the view after the end until the page has it. It comes through Gradio's queue, and is lost if the process
+  // that has the event ends first, or if another one serves the page's next requests.
+  function refresh() {
+    clearTimeout(refreshing);
+    refreshing = setTimeout(refresh, REFRESH_MS);
+    $("#refresh")?.click();
+  }
 
   // While the visitor looks at another tab, the title of this one says that the answer has ended.
   let title;
@@ -157,8 +166,13 @@
 
   // Shows a view of the server. Without messages, the view adds a turn to what is shown. No view: there is no chat yet.
   function show(view) {
+    if (view && window.chats?.isLate(view)) return;
+    clearTimeout(refreshing);
+    if (view?.live && view.live === over && view.conversation === page.conversation) {
+      refreshing = setTimeout(refresh, RETRY_MS); // a view of before the end
+      return;
+    }
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
-    if (window.chats?.isLate(view)) return;
     const { messages, live, window: most, conversation, missing } = view;
     const isOther = messages && conversation !== page.conversation;
     if (isOther) asked = 0;
@@ -184,7 +198,7 @@
       draw();
     }
     if (isOther) document.dispatchEvent(new Event("chat-opened"));
-    if (live && !same) follow();
+    if (live && !same) follow(live);
   }
 
   window.live = page;
