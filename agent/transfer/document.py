@@ -155,7 +155,8 @@ def _prompt(entry: Entry) -> UserPromptPart | None:
 
 
 def _prompt_blocks(content: Any, translator: Translator) -> Iterator[Block]:
-    for part in [content] if isinstance(content, str) else content:
+    items: list[Any] = [content] if isinstance(content, str) else list(content)
+    for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
             yield Block(type="text", text=part)
         elif (read := extracted_text_of(part)) is not None:
@@ -164,8 +165,9 @@ def _prompt_blocks(content: Any, translator: Translator) -> Iterator[Block]:
             yield Block(type="extracted", text=str(read["read"]), title=title)
         elif isinstance(part, TextContent):
             yield Block(type="text", text=part.content)
-        else:
-            yield from _linked(part)
+        else:  # a document's link has no name, but the text read from it does
+            read = None if after is None else extracted_text_of(after)
+            yield from _linked(part, str((read or {}).get("name", "")))
 
 
 def _response_blocks(response: Response) -> Iterator[Block]:
@@ -187,11 +189,11 @@ def _response_blocks(response: Response) -> Iterator[Block]:
             yield Block(type="problem", text=str(content))
 
 
-def _linked(part: object) -> Iterator[Block]:
+def _linked(part: object, name: str = "") -> Iterator[Block]:
     """Yield a file that a message links to. Links to other places are shown as they are."""
     if isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
         id_ = part.url.removeprefix(ROUTE)
-        yield _file(id_, part.identifier) if is_id(id_) else Block(type="caption", text=part.url)
+        yield _file(id_, name or part.identifier) if is_id(id_) else Block(type="caption", text=part.url)
 
 
 def _file(id_: str, name: str = "") -> Block:

@@ -6,6 +6,8 @@ from agent.i18n.translator import Translator
 REASONING = _("Reasoning")
 LEAST_STEPS = 2
 """The steps of a series. A single step is shown alone."""
+SHORTEST = 0.05
+"""The shortest thought whose seconds are named. A shorter one would have taken 0.0 s."""
 REASON_LENGTH = 80
 """The most characters of a tool's error in the title of its call."""
 
@@ -17,7 +19,7 @@ def steps_name(thoughts: int, tools: int, failed: int, translator: Translator, *
     """
     parts: list[str] = []
     if thoughts:
-        thought = _("Thought {seconds} s", seconds=decimal(seconds, 1)) if seconds else _("Thought")
+        thought = _("Thought {seconds} s", seconds=decimal(seconds, 1)) if seconds >= SHORTEST else _("Thought")
         parts.append(translator(thought))
     if tools:
         parts.append(translator(ngettext("{count} tool", "{count} tools", tools)))
@@ -29,7 +31,7 @@ def steps_name(thoughts: int, tools: int, failed: int, translator: Translator, *
 def thought_name(seconds: float, translator: Translator) -> str:
     """Return the name of one thought. `seconds` is its duration, 0 if that is not known."""
     duration = translator(_("{seconds} s", seconds=decimal(seconds, 1)))
-    return f"{translator(REASONING)} · {duration}" if seconds else translator(REASONING)
+    return f"{translator(REASONING)} · {duration}" if seconds >= SHORTEST else translator(REASONING)
 
 
 def failure_reason(error: str) -> str:

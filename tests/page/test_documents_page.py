@@ -60,6 +60,11 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
     visitor.shot("document-read")
     visitor.open(own.url)
     shown()
+    visitor.page.locator("#chats li").hover()
+    visitor.page.locator("#chats li").get_by_role("button").click()
+    with visitor.page.expect_download() as download:
+        visitor.page.get_by_role("menuitem", name="Export as a page").click()
+    assert ">report.pdf</a>" in download.value.path().read_text()
 
 
 def long_report(path: Path) -> Path:

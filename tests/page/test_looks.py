@@ -401,6 +401,7 @@ def test_heading_of_settings_stays_in_view(app: App, visit: Visit) -> None:
       return document.elementFromPoint(x + 9, y + 9) === heading;
     }"""
     assert heading.evaluate(at_heading)
+    expect(page.get_by_role("slider", name="Temperature", exact=True)).to_be_visible()
     visitor.shot("settings-scrolled")
     visitor.close_settings()
 
@@ -436,6 +437,7 @@ def test_composer_stays_in_view_in_small_windows(sized: Callable[..., Visitor], 
 def test_nothing_is_cut_in_narrow_window(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SMALL["narrow"])
     page = visitor.page
+    assert page.locator("#dock").evaluate("(dock) => dock.getBoundingClientRect().x") >= 8
     visitor.ask("!text An answer.")
     visitor.open_models()
     assert page.evaluate(CUT) == []
@@ -452,6 +454,9 @@ def test_nothing_is_cut_in_narrow_window(sized: Callable[..., Visitor]) -> None:
     visitor.shot("small-320-settings")
     visitor.close_settings()
     page.locator("#chats-toggle button").click()
+    assert page.locator("#chats .brand").evaluate(
+        "(brand) => [brand, ...brand.children].every((part) => part.scrollWidth <= part.clientWidth)"
+    )
     page.locator("#chats li button").first.click()
     page.get_by_role("menuitem", name="Share", exact=True).click()
     expect(page.locator("#share .create")).to_be_focused()

@@ -29,6 +29,7 @@ def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:
     owner.ask("!text **Quizzaciously** said.\n\n| a | b |\n|---|---|\n| 1 | 2 |")
     share(owner, "Quizzaciously")
     dialog = page.get_by_role("dialog", name="Share this chat")
+    expect(dialog).to_contain_text("It never shows API keys.")
     create, state = dialog.get_by_role("button", name="Create link"), dialog.get_by_role("status")
     expect(create).to_be_focused()
     expect(dialog.get_by_role("combobox", name="Expires after")).to_have_value("30")
@@ -101,6 +102,8 @@ def test_dialog_on_a_dark_phone(app: App, visit: Visit) -> None:
     owner = visit(app.url, phone=True, dark=True, locale="de-DE")
     page = owner.page
     owner.ask("!text Ja.")
+    copy = owner.chat.get_by_role("button", name="Nachricht kopieren").first
+    expect(copy).to_have_attribute("title", "Nachricht kopieren")
     page.get_by_role("button", name="Liste der Chats öffnen").click()
     row = page.locator("#chats li").first
     row.get_by_role("button").click()

@@ -28,11 +28,12 @@ def exported(visitor: Visitor, form: str) -> Download:
 def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(app.url)
     page = visitor.page
-    visitor.ask("!text **Bread** and water")
+    visitor.ask("!reasoning Hm. !text **Bread** and water")
     expect(page.locator("#chats li")).to_have_count(1)
     shown = exported(visitor, "Export as a page")
     assert shown.suggested_filename.endswith(".html")
     assert "<strong>Bread</strong>" in shown.path().read_text()
+    assert "0.0 s" not in shown.path().read_text()
     assert "**Bread**" in exported(visitor, "Export as Markdown").path().read_text()
     one = exported(visitor, "Export as JSON").path()
     foot, choose = page.locator("#chats-foot"), page.locator("#chats-foot input")

@@ -6,6 +6,7 @@
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
   let editing; // the id of the message with the open edit box, and the text typed into the box
   let later;
+  let walked; // the id and the kind of the button that showed another version, until that is here
 
   // The buttons below a message that show its other versions.
   const arrow = (kind, id) => {
@@ -36,6 +37,11 @@
       offer(row, role === "user" ? metadata?.versions : undefined);
     }
     follow();
+    const line = walked && find(walked.id)?.nextElementSibling;
+    if (!line) return;
+    const one = $(`.${walked.kind}:not(:disabled)`, line) ?? $(".version:not(:disabled)", line);
+    walked = undefined;
+    if (document.activeElement === document.body) one?.focus({ preventScroll: true });
   };
 
   const begin = (row, text) => {
@@ -90,6 +96,7 @@
     const button = target.closest?.("#chat .branches button");
     if (!button || button.disabled) return;
     window.addressed.branch = button.value;
+    walked = button.matches(".message-buttons *") ? { id: button.value, kind: button.classList[1] } : undefined;
     $(button.matches(".copy-branch") ? "#copy-branch" : "#version").click();
   });
 

@@ -30,7 +30,7 @@
   const list = make("nav", { "aria-label": said.chats });
   const empty = make("p", { class: "none", role: "status" });
   const done = make("p", { class: "done", role: "status" });
-  const brand = make("p", { class: "brand" }, make("img", { src: `${root}/mark.svg`, alt: "" }), app);
+  const brand = make("p", { class: "brand" }, make("img", { src: `${root}/mark.svg`, alt: "" }), make("span", {}, app));
   const aside = make("aside", { id: "chats", "aria-label": said.chats },
     make("div", { class: "head" }, brand, temporary, again, close), make("div", { class: "search" }, search), list, empty, done);
   const shade = make("div", { id: "chats-shade" });

@@ -70,7 +70,7 @@
   const toBox = ({ key, isComposing, keyCode, altKey, ctrlKey, metaKey }) => {
     const types = (key.length === 1 && !" ?".includes(key) && !altKey && !ctrlKey && !metaKey) || isComposing || keyCode === 229;
     const pastes = key.toLowerCase() === "v" && (ctrlKey || metaKey);
-    const active = document.activeElement, idle = active === document.body || active?.matches("#composer button");
+    const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat .version");
     if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
   };
   let composing = false;
@@ -226,6 +226,7 @@
     for (const block of document.querySelectorAll("#chat .prose :is(pre, table, .katex-display):not([aria-label])")) nameWide(block);
     sources.name();
     for (const tick of document.querySelectorAll("#chat .prose input[type=checkbox]:not([aria-label])")) nameTask(tick);
+    for (const copy of document.querySelectorAll(`#chat .message-buttons [aria-label^="Cop"]:not([title="${said.labels["Copy message"]}"])`)) label(copy);
     $("#chat .examples")?.setAttribute("role", "group");
     $("#chat textarea.edit-textarea")?.setAttribute("aria-label", said.edited);
   };
@@ -440,6 +441,9 @@
   });
   when("#settings", (settings) => {
     label(settings);
+    for (const input of settings.querySelectorAll("#temperature input")) {
+      input.setAttribute("aria-label", input.getAttribute("aria-label").replace(/^(number input|range slider) for /, ""));
+    }
     const open = () => {
       const isOpen = settings.classList.contains("open");
       $(".toggle-button", settings).setAttribute("aria-expanded", isOpen);

@@ -74,7 +74,7 @@ SCRIPTS = {
     "temporary_over": N_("The temporary chat is over, and nothing of it was kept."),
     "share": N_("Share"),
     "share_title": N_("Share this chat"),
-    "share_what": N_("Everybody who has the link can read this chat up to its last message. It never shows keys."),
+    "share_what": N_("Everybody who has the link can read this chat up to its last message. It never shows API keys."),
     "share_also": N_("Show also"),
     "share_later": N_("Later messages"),
     "share_files": N_("Attachments"),
@@ -226,6 +226,8 @@ LABELS = {
     "Submit": N_("Submit"),
     "Stop": N_("Stop"),
     "Multimedia input field": N_("Multimedia input field"),
+    "Copy message": N_("Copy message"),
+    "Copied message": N_("Copied"),
     "Reset to default value": N_("Reset to default value"),
 }
 """Gradio's own labels that exist only in English, by that English."""
