@@ -169,7 +169,7 @@ def test_opened_step_stays_open_at_the_end(visitor: Visitor) -> None:
 
 def test_waiting_tool_is_never_hidden(visitor: Visitor) -> None:
     visitor.say('!tools calculate {"expression": "17+25"} send {"to": "Ann", "text": "Hi!"} !text Done.')
-    expect(visitor.chat.locator(".asking")).to_be_visible()
+    expect(visitor.chat.locator(".asking").first).to_be_visible()
     visitor.idle()
     for _ in range(2):
         is_open(rows(visitor), False)
