@@ -15,7 +15,7 @@ Value = str | int | float
 Plural = tuple[str, str]
 """The singular and the plural of a sentence in English."""
 NumberMarks = Mapping[int, str]
-"""What a language writes in place of the decimal point and the comma of thousands, as `str.translate` takes it."""
+"""The signs of a language for the decimal point and the comma of thousands, as `str.translate` takes them."""
 _ENGLISH = NullTranslations()
 
 

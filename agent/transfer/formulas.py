@@ -12,7 +12,7 @@ MARK = "\u2063"
 """An invisible character that no model writes beside a `$`. Removing it restores the model's text."""
 LEFT, RIGHT = f"${MARK}", f"{MARK}$"
 DELIMITERS = (("$$", "$$", True), ("\\[", "\\]", True), ("\\(", "\\)", False), (LEFT, RIGHT, False))
-"""What begins and ends a formula, and whether it stands on lines of its own. All else is text."""
+"""The sign before a formula, the sign after it, and True if it stands on lines of its own."""
 _CLOSES = {left: (right, is_display) for left, right, is_display in DELIMITERS}
 
 _FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)*+(`{3,}|~{3,})([^\n]*)")

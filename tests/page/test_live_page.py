@@ -179,7 +179,7 @@ class EventStreams:
 
     @property
     def count(self) -> tuple[int, int]:
-        """How many were opened, and how many of them have ended."""
+        """The number of opened streams, and of those that have ended."""
         self._page.evaluate("0")  # lets the events of the page arrive
         return len(self.statuses), self._ended
 

@@ -413,7 +413,7 @@ CUT = """() => [...document.querySelectorAll("#page *, dialog[open], dialog[open
   .map((one) => [one.id || one.className || one.textContent, one.getBoundingClientRect()])
   .filter(([, { left, right, width }]) => width > 1 && (left < -0.5 || right > innerWidth + 0.5))
   .map(([name, { left, right }]) => `${name}: ${left} to ${right}`)"""
-"""What a window cuts at its sides."""
+"""The elements that a window cuts at its sides, with their places."""
 
 
 @pytest.mark.parametrize("size", SMALL.values(), ids=SMALL)

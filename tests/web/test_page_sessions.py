@@ -28,7 +28,7 @@ def change(sessions: PageSessions, conversation: str | None, *, sent: str | None
 
 
 @pytest.mark.parametrize("before", [None, OTHER], ids=["new", "other"])
-def test_page_that_comes_back_from_another_process_has_the_conversation_of_its_address(before: str | None) -> None:
+def test_page_of_another_process_has_the_chat_of_its_address(before: str | None) -> None:
     sessions = PageSessions()
     assert sessions.get(sent_from(before)).conversation == before
     for _ in range(2):

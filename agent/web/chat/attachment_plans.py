@@ -1,4 +1,4 @@
-"""How each attached file is handled for a model, and what one message can take."""
+"""The plan for each attached file, and the limits on the files of one message."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
