@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.conftest import App, Visitor, becomes
 from tests.support import media_files
@@ -228,6 +228,26 @@ def test_message_sent_at_once_goes_to_chosen_model(own: App, visit: Visit, serve
     search.press("Enter")
     visitor.ask("!text Quick.")
     assert body(server)["model"] == "lab/Model-042"
+
+
+def test_last_of_two_quick_choices_counts(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url)
+    page, button = visitor.page, visitor.page.locator("#model-button")
+    visitor.choose(SEEING)
+    expect(page.locator("#model-name [data-id]")).to_have_attribute("data-id", f"vllm:{SEEING}")
+    held: list[Route] = []
+    search = visitor.open_models()
+    search.fill("Model-042")
+    expect(rows(visitor)).to_have_count(1)
+    page.route("**/queue/join*", lambda route: route.continue_() if held else held.append(route))
+    search.press("Enter")
+    expect(button).to_have_text("Model-042")
+    becomes(True, lambda: bool(held))
+    visitor.choose(SEEING)  # the server does not know of the other choice yet
+    held[0].continue_()
+    visitor.ask("!text Quick.")
+    assert body(server)["model"] == SEEING
+    expect(button).to_have_text("Qwen3-VL-8B-Instruct")
 
 
 def test_text_and_files_stay_when_model_changes(own: App, visit: Visit, tmp_path: Path) -> None:

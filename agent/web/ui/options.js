@@ -16,6 +16,8 @@
   const [[, reasoning], [, tools]] = switches;
   const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, model);
   let asked = ""; // the effort, "" for the model's own
+  let named; // the id of the model whose name is shown
+  let waits = false; // whether that is the visitor's choice, and the server has not answered yet
 
   // Shows what the boxes show. A box that is off and cannot be turned on is of a model that has no such ability.
   const show = () => {
@@ -45,8 +47,10 @@
   const known = () => $("#model-name [data-id]");
   const settled = () => {
     offer();
-    entitle(known()?.textContent ?? "");
     compare();
+    if (waits) return show();
+    named = known()?.dataset.id;
+    entitle(known()?.textContent ?? "");
   };
   entitle("");
   effort.addEventListener("change", () => {
@@ -73,7 +77,7 @@
 
   const open = async () => {
     const list = await load("models").catch(() => hint(said.chats_failed));
-    list?.(model, known()?.dataset.id);
+    list?.(model, named);
   };
   model.addEventListener("click", open);
   model.addEventListener("keydown", (event) => {
@@ -85,11 +89,16 @@
   window.models = {
     // Chooses a model. Its name is shown at once, and the server's when it has answered, which can refuse a name.
     pick: (id, label) => {
-      window.models.picked = id;
+      window.models.picked = named = id;
+      waits = true;
       entitle(label);
       $("#pick")?.click();
     },
-    settled: () => frame().then(settled),
+    settled: async () => {
+      await frame();
+      waits = false;
+      settled();
+    },
     switched: () => frame().then(show),
     prompted: () => frame().then(compare),
     // The page has another effort.
