@@ -78,8 +78,13 @@ async def _store_one(store: HistoryStore, owner: str, number: int, writer: "_Wri
     entries: list[Entry] = []
     for message in writer.messages(rare):
         entries.append(Entry(parent_id=entries[-1].id if entries else None, message=message))
-    record = Record(owner=owner, title=writer.text(6), head_id=entries[-1].id)
-    await store.save(replace(record, pinned=number < 5), entries)
+    record = Record(owner=owner, title=writer.text(6), head_id=entries[-1].id, pinned=number < 5)
+    if number % 2:  # the last question was edited
+        other = [*writer.messages("")][-2:]
+        for message, parent in zip(other, (entries[-3].id, None), strict=True):
+            entries.append(Entry(parent_id=parent or entries[-1].id, message=message))
+        record = replace(record, branches=(entries[-1].id,))
+    await store.save(record, entries)
 
 
 class _Writer:

@@ -23,7 +23,7 @@ from agent.history.records import (
 )
 from agent.history.replicas import BEAT_SECONDS, OwnRun, Replicas, replicas_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
-from agent.history.search import SearchHit, hit_among
+from agent.history.search import SearchHit
 
 __all__ = [
     "BEAT_SECONDS",
@@ -51,7 +51,6 @@ __all__ = [
     "Timings",
     "UnfinishedRun",
     "digest_of",
-    "hit_among",
     "needing_driver",
     "new_id",
     "new_token",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Self
 
@@ -197,12 +197,14 @@ def _search(folder: JsonFolder, owner: str, words: Sequence[str], limit: int) ->
 
 
 def _hit(folder: JsonFolder, state: State, words: Sequence[str]) -> SearchHit | None:
-    """Return the newest message of a conversation with all words, or the title, or None."""
+    """Return the newest message with all words, on the branch that is shown if possible, or the title, or None."""
     found = folder.find(state.owner, state.id)
     if found is None:
         return None
     record = load_stored(folder, *found)
-    for one in reversed(_stored_entries(folder, found[0])):
+    entries = _stored_entries(folder, found[0])
+    shown = _walk({one.id: one for one in entries}, record.head_id) if record.branches else ()
+    for one in chain(shown, reversed(entries)):
         if all(word in one.searched for word in words):
             return hit_in(record, _load(folder, state, [one.json])[0], words)
     title = fold(record.title)

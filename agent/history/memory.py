@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, reload_record
@@ -127,7 +127,7 @@ class MemoryStore:
         if record.head_id is not None and record.head_id not in entries:
             raise NotFound(NO_ENTRY)
         newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
-        return load_entries(reversed([*newest_first]))
+        return load_entries(reversed([text for text, _ in newest_first]))
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
@@ -322,16 +322,18 @@ def _link(
     return linked
 
 
-def _walk(entries: dict[str, tuple[str | None, str, str]], head_id: str | None) -> Iterator[str]:
-    """Yield the JSON texts of a chain, newest first."""
+def _walk(entries: dict[str, tuple[str | None, str, str]], head_id: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the JSON texts of a chain with the texts that are searched, newest first."""
     while head_id is not None:
-        head_id, text, _ = entries[head_id]
-        yield text
+        head_id, text, searched = entries[head_id]
+        yield text, searched
 
 
 def _hit(kept: _Conversation, words: Sequence[str]) -> SearchHit | None:
-    """Return the newest message with all words, or the title, or None."""
-    for _, text, searched in reversed(kept.entries.values()):
+    """Return the newest message with all words, on the branch that is shown if possible, or the title, or None."""
+    shown = _walk(kept.entries, kept.record.head_id) if kept.record.branches else ()
+    newest = ((text, searched) for _, text, searched in reversed(kept.entries.values()))
+    for text, searched in chain(shown, newest):
         if all(word in searched for word in words):
             return hit_in(kept.record, load_entries([text])[0], words)
     title = fold(kept.record.title)

@@ -21,7 +21,7 @@ from agent.history.postgres_text import as_jsonb, escape, like, unescape
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.replicas import Replicas
 from agent.history.run_events import RunEvents
-from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
 
 _RECORD = "coalesce(exact, record::text), title, pinned"
 _GET = f"SELECT {_RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE}"
@@ -51,6 +51,20 @@ _SEARCH = f"""
 WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT %(limit)s)
 SELECT {_RECORD}, entry FROM hits JOIN conversations ON conversations.id = hits.id
 LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
+"""
+# The newest message with all words on the branch that is shown, of each conversation with such a message.
+_SHOWN = """
+WITH RECURSIVE matches AS MATERIALIZED (
+    SELECT conversation_id, entry_id FROM entry_texts WHERE conversation_id = ANY(%(ids)s::text[]) AND {in_text}
+), chain AS (
+    SELECT conversations.id AS conversation_id, head_id AS id FROM conversations
+    WHERE conversations.id IN (SELECT conversation_id FROM matches)
+    UNION ALL
+    SELECT conversation_id, parent_id FROM chain JOIN entries USING (conversation_id, id)
+    WHERE (conversation_id, id) NOT IN (SELECT conversation_id, entry_id FROM matches)
+)
+SELECT conversation_id, entry FROM chain JOIN entries USING (conversation_id, id)
+WHERE (conversation_id, id) IN (SELECT conversation_id, entry_id FROM matches)
 """
 _LABEL = f"""
 UPDATE conversations SET pinned = coalesce(%(pinned)s::boolean, pinned),
@@ -183,7 +197,13 @@ class PostgresStore:
                 break
         entries = [self._database.load(load_entries, [row[3]])[0] if row[3] is not None else None for row in rows]
         found = zip(self._records(rows), entries, strict=True)
-        return [hit_in(record, entry, words) for record, entry in found]
+        hits = [hit_in(record, entry, words) for record, entry in found]
+        branched, shown = {escape(id_): id_ for id_ in hits_with_branches(hits)}, dict[str, Entry]()
+        if branched:
+            sql = _SHOWN.format(in_text=conditions["in_text"])
+            rows = await self._database.rows(sql, ids=[*branched], **patterns)
+            shown = {branched[row[0]]: self._database.load(load_entries, [row[1]])[0] for row in rows}
+        return hits_as_shown(hits, shown, words)
 
     async def label(
         self,

@@ -3,9 +3,10 @@
 Each call is one script on the server. It is as durable as the server is set to be, see docs/configuration.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from agent.errors import Conflict, HistoryError, NotFound
@@ -21,7 +22,7 @@ from agent.history.redis_runs import RedisRuns, event_arguments
 from agent.history.redis_server import Argument, RedisServer
 from agent.history.replicas import Replicas
 from agent.history.run_events import RUN_CONFLICT, RunEvents
-from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
 
 SEARCH_BYTES = 1_000_000
 """About the bytes of text that one script searches before other calls get their turn, some milliseconds."""
@@ -99,7 +100,21 @@ class RedisStore:
             for *stored, entry in found:
                 (hit,) = load_entries([_text(entry)]) if entry else [None]
                 hits.append(hit_in(self._record(stored), hit, words))
-        return hits
+        return hits_as_shown(hits, await self._shown(hits_with_branches(hits), words), words)
+
+    async def _shown(self, branched: Collection[str], words: Sequence[str]) -> dict[str, Entry]:
+        """Return the newest message with all words on the branch that is shown, of each conversation with one."""
+        shown, rest = dict[str, Entry](), list[tuple[str, str | bytes]]((id_, "") for id_ in branched)
+        while rest:
+            arguments: list[Argument] = [SEARCH_BYTES, len(words), *words, *chain.from_iterable(rest)]
+            done, entry, found = await self.server.run(scripts.SHOWN, *arguments)
+            for (id_, _), text in zip(rest, found, strict=False):
+                if text:
+                    (shown[id_],) = load_entries([_text(text)])
+            rest = rest[done:]
+            if rest:
+                rest[0] = rest[0][0], entry
+        return shown
 
     async def label(
         self,

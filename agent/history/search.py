@@ -5,7 +5,7 @@ the query, in any order and also within words, because many languages put no spa
 """
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
@@ -21,7 +21,7 @@ BEFORE_HIT = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """A conversation that was found, and its newest message with all words.
+    """A conversation that was found, and its newest message with all words, on the branch that is shown if possible.
 
     `entry_id` is None if only the title has them. `excerpt` is a piece of the message, or the title. The characters
     from `start` to `end` of it are one of the words.
@@ -73,14 +73,16 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     )
 
 
-def hit_among(hit: SearchHit, entries: Sequence[Entry], query: str) -> SearchHit:
-    """Return the hit at the newest of these entries with all words of the query, or this hit if none has them."""
-    words = words_of(query)
-    for entry in reversed(entries):
-        text = fold(searchable_text(entry))
-        if all(word in text for word in words):
-            return hit_in(hit.record, entry, words)
-    return hit
+def hits_with_branches(hits: Iterable[SearchHit]) -> dict[str, Record]:
+    """Return, by id, the conversations with branches of which a message was found. It can be on another branch."""
+    return {hit.record.id: hit.record for hit in hits if hit.entry_id is not None and hit.record.branches}
+
+
+def hits_as_shown(hits: Iterable[SearchHit], shown: Mapping[str, Entry], words: Sequence[str]) -> list[SearchHit]:
+    """Return the hits. Those of the conversations in `shown` are at its entry, which is on the branch that is shown."""
+    return [
+        hit_in(hit.record, entry, words) if (entry := shown.get(hit.record.id)) is not None else hit for hit in hits
+    ]
 
 
 def _texts(entry: Entry) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Conversations in one SQLite file. Several processes of one machine can share it."""
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from agent.history.codec import dump_entries, load_entries, load_records, next_r
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import RunEvents
-from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
 from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, transaction
 from agent.history.sqlite_links import SqliteLinks
@@ -38,6 +39,21 @@ LEFT JOIN entries ON conversation_id = conversations.id AND entries.id = (
     ORDER BY number DESC LIMIT 1
 )
 WHERE owner = :owner AND {LIVE} AND (entries.id IS NOT NULL OR {{in_title}}) ORDER BY place DESC LIMIT :limit
+"""
+# The newest message with all words on the branch that is shown, of each conversation with such a message.
+_SHOWN = """
+WITH RECURSIVE matches AS MATERIALIZED (
+    SELECT conversation_id, entry_id FROM entry_texts
+    WHERE conversation_id IN (SELECT value FROM json_each(:ids)) AND {in_text}
+), chain AS (
+    SELECT conversations.id AS conversation_id, head_id AS id FROM conversations
+    WHERE conversations.id IN (SELECT conversation_id FROM matches)
+    UNION ALL
+    SELECT conversation_id, parent_id FROM chain JOIN entries USING (conversation_id, id)
+    WHERE (conversation_id, id) NOT IN (SELECT conversation_id, entry_id FROM matches)
+)
+SELECT conversation_id, entry FROM chain JOIN entries USING (conversation_id, id)
+WHERE (conversation_id, id) IN (SELECT conversation_id, entry_id FROM matches)
 """
 _LABEL = f"""
 UPDATE conversations SET pinned = coalesce(:pinned, pinned),
@@ -142,11 +158,17 @@ class SqliteStore:
         words = {f"word{number}": word for number, word in enumerate(words_of(query))}
         if not words:
             return []
-        sql = _SEARCH.format(in_text=_contains("text", words), in_title=_contains("folded_title", words))
+        in_text, texts = _contains("text", words), [*words.values()]
+        sql = _SEARCH.format(in_text=in_text, in_title=_contains("folded_title", words))
         rows = await self._database.search(sql, owner=owner, limit=max(limit, 0), **words)
         entries = [self._database.load(load_entries, [row[3]])[0] if row[3] is not None else None for row in rows]
         found = zip(self._records(rows), entries, strict=True)
-        return [hit_in(record, entry, [*words.values()]) for record, entry in found]
+        hits = [hit_in(record, entry, texts) for record, entry in found]
+        branched, shown = hits_with_branches(hits), dict[str, Entry]()
+        if branched:
+            rows = await self._database.search(_SHOWN.format(in_text=in_text), ids=json.dumps([*branched]), **words)
+            shown = {row[0]: self._database.load(load_entries, [row[1]])[0] for row in rows}
+        return hits_as_shown(hits, shown, texts)
 
     async def label(
         self,

@@ -199,6 +199,11 @@ async def test_search_goes_on_in_portions(store: RedisStore, monkeypatch: pytest
     assert hits[-1].excerpt == "the first needle"
     assert len(commands) > 20
     assert len(await store.search(ALICE, "needle", limit=7)) == 7
+    for record in (long, *others[:2]):  # the newest hits are on branches that are not shown
+        other = chain(prompt("the other needle"))
+        await store.save(replace(record, branches=(other[0].id,)), other)
+    hits = await store.search(ALICE, "needle", limit=3)
+    assert [hit.excerpt for hit in hits] == ["the other needle", "the other needle", "the first needle"]
 
 
 async def test_unreachable_server_is_named_without_password(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from agent.history.conformance.laws import holds, law
 from agent.history.conformance.samples import batch, chain, grown, prompt
@@ -84,13 +85,13 @@ async def queries_of_runs_do_not_grow(trial: Trial) -> None:
 
 
 async def _stored(trial: Trial, owner: str, entries: int, conversations: int) -> Record:
-    """Store conversations of an owner, and return one with so many entries."""
+    """Store conversations of an owner, each with a branch, and return one with so many entries."""
     store, expires_at = trial.store, now() + timedelta(days=2)
     for number in range(conversations):
-        few = chain(prompt(f"message {number}"))
-        await store.save(
-            Record(owner=owner, title=f"conversation {number}", head_id=few[0].id, expires_at=expires_at), few
-        )
+        few, other = chain(prompt(f"message {number}")), chain(prompt(f"other message {number}"))
+        ends: dict[str, Any] = {"head_id": few[0].id, "branches": (other[0].id,)}
+        title = f"conversation {number}"
+        await store.save(Record(owner=owner, title=title, expires_at=expires_at, **ends), [*few, *other])
     many = chain(*(prompt(f"message {number}") for number in range(entries)))
     return await store.save(Record(owner=owner, head_id=many[-1].id, expires_at=expires_at), many)
 

@@ -65,6 +65,35 @@ async def branch_is_found_too(trial: Trial) -> None:
 
 
 @law("search")
+async def hit_is_on_shown_branch_if_it_has_one(trial: Trial) -> None:
+    """Of a conversation with branches, the hit is the newest message of the branch that is shown, if one has all words.
+
+    Without one, it is the newest of all.
+    """
+    store = trial.store
+    first = chain(*(prompt(f"otters, part {number}") for number in range(3)))
+    record = await store.save(Record(owner=ALICE, head_id=first[-1].id), first)
+    second = chain(prompt("otters and badgers"), prompt("badgers"), after=first[0].id)
+    record = await store.save(replace(record, head_id=second[-1].id, branches=(first[-1].id,)), second)
+    third = chain(prompt("otters again"), after=first[0].id)
+    ends = first[-1].id, second[-1].id, third[-1].id
+    record = await store.save(replace(record, head_id=ends[2], branches=ends[:2]), third)
+    for head, query, expected in (
+        (ends[2], "otters", third[0]),
+        (ends[1], "otters", second[0]),
+        (ends[0], "OTTERS", first[2]),
+        (ends[0], "otters part", first[2]),
+        (ends[1], "part otters", first[0]),
+        (ends[0], "badgers", second[1]),
+        (ends[1], "part 2", first[2]),
+    ):
+        shown = replace(record, head_id=head, branches=tuple(end for end in ends if end != head))
+        record = await store.save(shown)
+        hits = [hit.entry_id for hit in await store.search(ALICE, query)]
+        same(hits, [expected.id], f"the hits of {query!r} with the branch of {head!r}")
+
+
+@law("search")
 async def new_title_is_searched(trial: Trial) -> None:
     """Search finds the new title of a conversation and not the one before."""
     store = trial.store

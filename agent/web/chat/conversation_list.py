@@ -24,7 +24,6 @@ from agent.history import (
     HistoryStore,
     Record,
     SearchHit,
-    hit_among,
     now,
     replicas_of,
 )
@@ -142,12 +141,9 @@ class ConversationList:
         return False
 
     async def search(self, owner: str, query: str) -> Sequence[tuple[Row, SearchHit]]:
-        """Return the conversations with all words of the query, and where these are.
-
-        If the branch that is shown has them, the hit is on it, although another branch can have a newer one.
-        """
+        """Return the conversations with all words of the query, and where these are."""
         hits, answering = await self._store.search(owner, query, limit=PAGE), await self._running.conversations(owner)
-        return [(self._row(hit.record, answering), await self._hit_as_shown(hit, query)) for hit in hits]
+        return [(self._row(hit.record, answering), hit) for hit in hits]
 
     async def find_message(self, owner: str, conversation: str, entry_id: str) -> Place:
         """Return where an entry is in its conversation. Raises `NotFound`."""
@@ -212,14 +208,6 @@ class ConversationList:
             await asyncio.wait(self._erasing)
 
     # Helpers
-
-    async def _hit_as_shown(self, hit: SearchHit, query: str) -> SearchHit:
-        if hit.entry_id is None or not hit.record.branches:
-            return hit
-        try:
-            return hit_among(hit, await self._store.history(hit.record), query)
-        except NotFound:  # it was deleted meanwhile
-            return hit
 
     def _row(self, record: Record, answering: Collection[str]) -> Row:
         """Return the row of a record. `answering` are the conversations in which other replicas write."""
