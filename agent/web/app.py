@@ -309,7 +309,7 @@ def _middleware(
         Middleware(BodyTimeout),
         isolation,
         uploads,
-        Middleware(EventStreamMiddleware, has_session=queue.has_session),
+        Middleware(EventStreamMiddleware, events=queue),
         Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents | player_stand_in(STATIC_FILES)),
         Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]

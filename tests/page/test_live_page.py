@@ -215,6 +215,33 @@ def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
     expect(visitor.toast).to_have_count(0)
 
 
+def test_stream_of_another_process_hides_no_answer(app: App, visit: Visit) -> None:
+    """A page can have a stream at a process that another one has replaced, and it ends without the page's events."""
+    visitor = visit(app.url, fresh=True)
+    sent, ended = list[Request](), list[Route]()
+
+    def note(request: Request) -> None:
+        if "/queue/join" in request.url and "!text Answer" in (request.post_data or ""):
+            sent.append(request)
+
+    def end(route: Route) -> None:
+        if ended or not sent:
+            return route.continue_()
+        ended.append(route)
+        return route.fulfill(content_type="text/event-stream", body='data: {"msg":"close_stream","event_id":null}\n\n')
+
+    visitor.page.on("request", note)
+    visitor.page.route("**/queue/data*", end)
+    for number in range(5):  # a message opens no stream while that of an earlier event is open
+        visitor.ask(f"!text Answer {number}.")
+        expect(visitor.bubbles.get_by_text(f"Answer {number}.", exact=True)).to_be_visible()
+        if ended:
+            break
+    assert ended
+    expect(visitor.box).to_have_value("")
+    expect(visitor.toast).to_have_count(0)
+
+
 @pytest.mark.parametrize("answer", [{"status": 503, "json": {"detail": "full"}}, {"json": {"event_id": "lost"}}])
 def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, Any]) -> None:
     """The page gets the stored conversation after an answer even if the first event for it is refused or forgotten.

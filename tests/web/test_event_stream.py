@@ -1,6 +1,7 @@
 """A message that is sent while the page's event stream closes is answered after the page knows that it closed."""
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 
 import pytest
@@ -9,9 +10,25 @@ from starlette.types import Message, Receive, Scope, Send
 from agent.web.middleware import event_stream
 from agent.web.middleware.event_stream import SETTLE_SECONDS, EventStreamMiddleware
 from agent.web.middleware.isolation import API
+from tests.conftest import App
+from tests.support.http_client import HttpVisitor
+from tests.support.scripted_server import Running
 
 CLOSE = b'data: {"msg":"close_stream","event_id":null}\n\n'
 TEXT = b'data: {"msg":"process_generating","output":{"data":["\\"msg\\":\\"close_stream\\""]}}\n\n'
+
+
+class Events:
+    """The events of pages that are always busy."""
+
+    def has_session(self, session: str) -> bool:
+        return True
+
+    def is_idle(self, session: str) -> bool:
+        return False
+
+    def end_stream(self, session: str) -> None:
+        raise AssertionError(session)
 
 
 class Gradio:
@@ -41,7 +58,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> float:
 async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], float]:
     """Return the order in which the page reads the end of its stream and the answer to its join, and the seconds."""
     read: list[str] = []
-    app = EventStreamMiddleware(Gradio(says))
+    app = EventStreamMiddleware(Gradio(says), Events())
 
     async def ask(what: str, session: str) -> None:
         async def send(message: Message) -> None:
@@ -63,7 +80,7 @@ async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], f
 
 async def test_join_waits_for_closed_stream() -> None:
     gradio = Gradio(CLOSE)
-    app = EventStreamMiddleware(gradio)
+    app = EventStreamMiddleware(gradio, Events())
     read: list[tuple[str, float]] = []
 
     async def ask(what: str) -> None:
@@ -99,7 +116,7 @@ async def test_only_streams_that_closed_just_now_are_remembered(monkeypatch: pyt
     monkeypatch.setattr(event_stream, "SETTLE_SECONDS", 0.0)
     gradio = Gradio(CLOSE)
     gradio.joined.set()
-    app = EventStreamMiddleware(gradio)
+    app = EventStreamMiddleware(gradio, Events())
 
     async def exchange(*_: object) -> Message:
         return {"type": "http.disconnect"}
@@ -108,3 +125,21 @@ async def test_only_streams_that_closed_just_now_are_remembered(monkeypatch: pyt
         scope = {"type": "http", "path": f"{API}queue/data", "state": {"session": f"page-{number}"}}
         await app(scope, exchange, exchange)  # type: ignore[arg-type]
     assert len(app._closed) == 1
+
+
+def test_stream_without_events_ends(app: App) -> None:
+    """A page that has opened a stream at the wrong process opens one at the right process for its next event."""
+    program = HttpVisitor(app.url)
+    assert "Once." in program.say("!text Once.")
+    again = program.listen(seconds=20.0)  # nothing is left to read
+    assert '"close_stream"' in again
+    assert "Once." not in again
+    assert "Twice." in program.say("!text Twice.")
+
+
+def test_stream_of_a_slow_event_stays_open(start_app: Callable[..., App], server: Running) -> None:
+    """It stays open for as long as an event runs, and Gradio's heartbeat keeps proxies from ending it."""
+    app = start_app(VLLM_BASE_URL=server.base_url, GRADIO_HEARTBEAT_INTERVAL="0.5")
+    said = HttpVisitor(app.url).say("!wait 3 !text Slow.")
+    assert "Slow." in said
+    assert '"heartbeat"' in said

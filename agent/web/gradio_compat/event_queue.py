@@ -53,6 +53,8 @@ RESTART_SECONDS = 0.01
 FAILED_SECONDS = 10.0
 """Seconds for which a failure of the processing loop is reported."""
 
+NO_EVENT = "none"
+"""The id in the message that ends an idle stream. No event has it."""
 BUSY = "Too many requests at once. Try again in a moment."
 FAILED = "Something went wrong."
 NOT_READ = "The page did not read its updates. Reload it."
@@ -94,6 +96,11 @@ class UnreadMessages:
             size = _size(item)
         self.size += size
         self._queue_in_use().put_nowait((size, item))
+
+
+    async def put(self, item: EventMessage) -> None:
+        """Add a message. Gradio's heartbeat does so every 15 s while a page reads, so that no proxy ends the stream."""
+        self.put_nowait(item)
 
     async def get(self) -> EventMessage:
         """Wait for a message and remove it."""
@@ -190,6 +197,18 @@ class BoundedQueue(Queue):
     def has_session(self, session: str) -> bool:
         """Return True if messages of this page session are kept."""
         return session in self._unread
+
+    def is_idle(self, session: str) -> bool:
+        """Return True if no event of this page session waits or runs, and the page has read all messages."""
+        unread, ids = self._unread.get(session), self.pending_event_ids_session.get(session, ())
+        return (unread is None or unread.empty()) and not any(one in self.event_ids_to_events for one in ids)
+
+    def end_stream(self, session: str) -> None:
+        """Let Gradio end the stream of an idle session. It does so after the end of the last event."""
+        self.pending_event_ids_session.pop(session, None)  # of events that have ended without a message
+        if session in self._unread:
+            self.pending_event_ids_session[session] = set()
+            self._unread[session].put_nowait(ProcessCompletedMessage(event_id=NO_EVENT, output={}, success=True))
 
     def owns_event(self, event_id: str, session: str) -> bool:
         """Return True if this event waits or runs for this page session."""

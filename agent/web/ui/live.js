@@ -6,7 +6,7 @@
 ({ said, $, frame, division, stream, handover, unchanged }) => {
   const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000;
 
-  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle };
+  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle, refreshLater };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
   let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last
@@ -93,12 +93,15 @@
     await handOver();
     refresh();
   };
-  // Asks for the view after the end until the page has it. It comes through Gradio's queue, and is lost if the process
-  // that has the event ends first, or if another one serves the page's next requests.
+  // Asks for the view after a message or an end until the page has it. It comes through Gradio's queue, and is lost if the
+  // process that has the event ends first, or if another one serves the page's next requests.
   function refresh() {
+    refreshLater();
+    $("#refresh")?.click();
+  }
+  function refreshLater() {
     clearTimeout(refreshing);
     refreshing = setTimeout(refresh, REFRESH_MS);
-    $("#refresh")?.click();
   }
 
   // While the visitor looks at another tab, the title of this one says that the answer has ended.

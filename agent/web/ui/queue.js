@@ -89,8 +89,10 @@
     // Whether a message waits, so that a later one must not overtake it.
     waits: () => Boolean(queued),
     // Gets the values that an event sends, and returns them with the queued message in place of the composer's.
-    sending: (values) =>
-      values.map((value) => (Array.isArray(value?.files) ? { text: queued?.text ?? "", files: queued?.files ?? [] } : value)),
+    sending: (values) => {
+      window.live.refreshLater();
+      return values.map((value) => (Array.isArray(value?.files) ? { text: queued?.text ?? "", files: queued?.files ?? [] } : value));
+    },
     // `isNew`: the server has stored it.
     sent: (isNew) => {
       if (!isSending) return;
