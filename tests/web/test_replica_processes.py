@@ -1,4 +1,4 @@
-"""Two processes of the page behind nginx, with one PostgreSQL: they are killed, stopped and restarted.
+"""Two processes of the page behind nginx, with one PostgreSQL or Redis: they are killed, stopped and restarted.
 
 nginx runs with docs/proxies/replicas.conf, in which only names, ports and the certificate are changed.
 """
@@ -10,12 +10,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
+from redis import Redis
 
 from tests.conftest import App, Visitor, becomes
+from tests.support import redis_servers
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
 from tests.support.proxies import replicas_proxy, self_signed
@@ -29,46 +33,81 @@ TAKEOVER_SECONDS = 30.0
 PAUSE_SECONDS = 40.0
 
 
+Entries = Callable[[], Iterator[tuple[object, str]]]
+"""Returns each stored entry as JSON, after its conversation, in the order of a conversation."""
+
+
+@contextmanager
+def on_postgresql(_: Path) -> Iterator[tuple[str, Entries]]:
+    """Run a server for the block, which gets its URL."""
+    database = PostgresServer()
+    database.start()
+
+    def entries() -> Iterator[tuple[object, str]]:
+        for conversation, entry in database.run_sql("SELECT conversation_id, entry::text FROM entries ORDER BY number"):
+            yield conversation, str(entry)
+
+    try:
+        yield database.url(), entries
+    finally:
+        database.stop()
+        database.remove()
+
+
+@contextmanager
+def on_redis(folder: Path) -> Iterator[tuple[str, Entries]]:
+    """Run a server for the block, which gets its URL."""
+    with redis_servers.running(folder) as url, Redis.from_url(url) as client:
+
+        def entries() -> Iterator[tuple[object, str]]:
+            for key in client.scan_iter("*entries:*"):
+                for entry in client.lrange(key.replace(b"entries:", b"order:"), 0, -1):
+                    yield key, client.hget(key, entry).decode()
+
+        yield url, entries
+
+
+DATABASES = {"postgresql": on_postgresql, "redis": on_redis}
+
+
 @dataclass
 class Topology:
-    """The processes, the proxy in front of them, and their database."""
+    """The processes, the proxy in front of them, their model server, and what their database has."""
 
     apps: tuple[App, App]
     url: str
-    database: PostgresServer
+    server: Running
+    entries: Entries
 
     def writer(self) -> App:
-        """Return the process that writes the newest answer."""
-        [[owner_pid]] = self.database.run_sql(
-            "SELECT pid FROM pg_locks JOIN replicas ON objid = number "
-            "WHERE locktype = 'advisory' AND replicas.id = (SELECT replica FROM runs ORDER BY number DESC LIMIT 1)"
-        )
-        [[name]] = self.database.run_sql(f"SELECT application_name FROM pg_stat_activity WHERE pid = {owner_pid}")
-        return self.apps[("page1", "page2").index(str(name))]
+        """Return the process that writes the newest answer. Each has a key of its own for the model server."""
+        newest = self.server.journal()[-1]
+        return self.apps[("Bearer page1", "Bearer page2").index(newest["authorization"])]
 
     def stored_texts(self) -> list[str]:
         """Return the text of each stored answer, with what continues it."""
-        rows = self.database.run_sql("SELECT conversation_id, entry FROM entries ORDER BY conversation_id, number")
         texts: dict[object, str] = {}
-        for conversation, entry in rows:
-            for part in json.loads(str(entry))["message"]["parts"]:
+        for conversation, entry in self.entries():
+            for part in json.loads(entry)["message"]["parts"]:
                 if part["part_kind"] == "text":
                     texts[conversation] = texts.get(conversation, "") + part["content"]
         return [*texts.values()]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=DATABASES)
 def topology(
-    start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    start_app: Callable[..., App],
+    server: Running,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Topology]:
-    database, port = PostgresServer(), free_port()
-    database.start()
-    media = tmp_path_factory.mktemp("media")
-    try:
+    port, media = free_port(), tmp_path_factory.mktemp("media")
+    with DATABASES[request.param](tmp_path_factory.mktemp("database")) as (store, entries):
         apps = tuple(
             start_app(
                 VLLM_BASE_URL=server.base_url,
-                SWITCHBOARD_STORE=with_name(database.url(), f"page{number}"),
+                VLLM_API_KEY=f"page{number}",
+                SWITCHBOARD_STORE=store,
                 SWITCHBOARD_MEDIA=f"file:{media}",
                 SWITCHBOARD_SECRET="a secret that both processes share",
             )
@@ -80,15 +119,9 @@ def topology(
             tempfile.TemporaryDirectory(prefix="proxy-") as folder,
             replicas_proxy(folder, port, ports, crt, key),
         ):
-            yield Topology((apps[0], apps[1]), f"https://localhost:{port}", database)
-    finally:
-        database.stop()
-        database.remove()
-
-
-def with_name(url: str, name: str) -> str:
-    """Return the URL of the database with the name by which its server knows the connections."""
-    return f"{url}{'&' if '?' in url else '?'}application_name={name}"
+            yield Topology((apps[0], apps[1]), f"https://localhost:{port}", server, entries)
+        for app in apps:
+            app.stop()
 
 
 @pytest.fixture
