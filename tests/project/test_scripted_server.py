@@ -74,8 +74,8 @@ async def test_tokens_arrive_at_set_pace(server: Running, client: openai.AsyncOp
     assert (line["sent"], line["ended"], line["finished"]) == (count, "stop", True)
     assert [mark["n"] for mark in line["marks"]] == list(range(50, count + 1, 50))
     late = [mark["mono"] - line["first"]["mono"] - (mark["n"] - 1) / rate for mark in line["marks"]]
-    # Tokens are never early. On a busy machine some are late, but the delays do not add up.
-    assert min(late) > -0.002
+    # Tokens are never early after the request. On a busy machine some are late, but the delays do not add up.
+    assert all(mark["mono"] - line["at"]["mono"] >= (mark["n"] - 1) / rate for mark in line["marks"])
     assert min(late) < 0.25
     assert max(late) < 2
 

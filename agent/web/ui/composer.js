@@ -19,7 +19,7 @@
     sending: (values) => {
       const value = values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] };
       sent = { text: value.text, paths: value.files.map(({ path }) => path) };
-      window.live.refreshLater();
+      document.dispatchEvent(new Event("message-sent"));
       return values;
     },
     // Returns true if the server has stored another message since the last call.

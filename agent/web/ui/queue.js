@@ -90,7 +90,7 @@
     waits: () => Boolean(queued),
     // Gets the values that an event sends, and returns them with the queued message in place of the composer's.
     sending: (values) => {
-      window.live.refreshLater();
+      document.dispatchEvent(new Event("message-sent"));
       return values.map((value) => (Array.isArray(value?.files) ? { text: queued?.text ?? "", files: queued?.files ?? [] } : value));
     },
     // `isNew`: the server has stored it.
