@@ -97,7 +97,6 @@ class UnreadMessages:
         self.size += size
         self._queue_in_use().put_nowait((size, item))
 
-
     async def put(self, item: EventMessage) -> None:
         """Add a message. Gradio's heartbeat does so every 15 s while a page reads, so that no proxy ends the stream."""
         self.put_nowait(item)
