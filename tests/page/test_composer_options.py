@@ -263,12 +263,30 @@ def test_text_and_files_stay_when_model_changes(own: App, visit: Visit, tmp_path
     expect(attached.locator("li.refused")).to_contain_text("small.png")
     expect(thumbnails).to_have_count(1)
     expect(visitor.box).to_have_value("What is this?")
+    expect(attached.get_by_role("button")).to_have_text(["Qwen3-VL-8B-Instruct"])  # and none that needs a key
     visitor.shot("options-refused-file")
     attached.get_by_role("button", name="Qwen3-VL-8B-Instruct").click()
     expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-VL-8B-Instruct")
     expect(attached.locator("li.refused")).to_have_count(0)
     expect(thumbnails).to_have_count(1)
     expect(visitor.box).to_have_value("What is this?")
+
+
+@pytest.mark.parametrize(("locale", "needs"), [("en-US", "needs a key"), ("de-DE", "braucht einen Schlüssel")])
+def test_model_for_a_picture_says_it_needs_a_key(
+    app: App, visit: Visit, tmp_path: Path, locale: str, needs: str
+) -> None:
+    """The shared app has no model that sees, but hosted ones."""
+    visitor = visit(app.url, locale=locale, phone=locale == "de-DE")
+    (tmp_path / "small.png").write_bytes(media_files.picture("PNG"))
+    visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / "small.png"])
+    offered = visitor.page.locator("#attached button")
+    expect(offered).to_have_text([re.compile(f" · {needs}$")] * 3)
+    visitor.shot(f"options-needs-a-key-{locale}")
+    label = offered.first.inner_text()
+    offered.first.click()
+    expect(visitor.page.locator("#model-name [data-id]")).to_have_text(label)
+    expect(visitor.page.locator("#key-box input")).to_be_visible()
 
 
 def test_options_fit_small_phone(own: App, visit: Visit) -> None:
