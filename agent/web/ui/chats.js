@@ -391,6 +391,7 @@
         const isCopy = inAddress() && shown && shown !== TEMPORARY;
         history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
         if (isCopy) hint(said.branched);
+        if (isCopy && (document.activeElement === document.body || $("#chat").contains(document.activeElement))) box()?.focus();
         shown = conversation;
         restoreDraft();
       }
