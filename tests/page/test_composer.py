@@ -61,8 +61,9 @@ def test_paper_clip_stays_beside_files(app: App, visit: Visit, phone: bool, loca
     bookmark = visitor.page.locator("#composer .prompts-button")
     before, beside = clip.evaluate(PLACE), bookmark.evaluate(PLACE)
     for number in (1, 2):
-        added = {"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"more"}
-        visitor.page.locator("#composer input[type=file]").set_input_files([added])
+        visitor.page.locator("#composer input[type=file]").set_input_files(
+            [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"more"}]
+        )
         expect(files).to_have_count(number)
         assert clip.evaluate(PLACE) == before
         assert bookmark.evaluate(PLACE) == beside

@@ -96,6 +96,26 @@ def test_first_slash_says_how_prompts_are_saved(app: App, visit: Visit) -> None:
     expect(hint).to_have_text("")
 
 
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+def test_hint_leaves_the_greeting_free(app: App, visit: Visit, phone: bool) -> None:
+    visitor = visit(app.url, phone=phone, dark=phone, locale="de-DE" if phone else "en-US")
+    greeting, hint, dock = (visitor.page.locator(part) for part in (".empty", "#hint", "#dock"))
+
+    def edge(part: Locator, below: bool) -> float:
+        box = part.bounding_box()
+        assert box
+        return box["y"] + (box["height"] if below else 0)
+
+    before, top = edge(greeting, False), edge(dock, False)
+    hint.evaluate("(hint) => (hint.textContent = 'A hint that does not go by itself, in a long sentence. '.repeat(2))")
+    becomes(True, lambda: edge(greeting, True) <= edge(hint, False))
+    assert edge(dock, False) == top
+    expect(greeting).to_be_in_viewport(ratio=1)
+    visitor.shot(f"prompts-hint-{phone}")
+    hint.evaluate("(hint) => (hint.textContent = '')")
+    becomes(before, lambda: edge(greeting, False))
+
+
 def test_escape_closes_only_the_list(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     put(visitor, *NAMES)
