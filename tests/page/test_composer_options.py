@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from agent.i18n.translator import LANGUAGES
 from tests.conftest import App, Visitor, becomes
 from tests.support import media_files
 from tests.support.scripted_server import Config, Running
@@ -23,6 +24,13 @@ CONFIG = """
 tools = ["agent.tools.builtin:calculate"]
 """
 EMPTY = ":root[data-chat=empty]"
+ROOM_BESIDE_HINT = """(field) => {
+  const style = getComputedStyle(field), pen = document.createElement("canvas").getContext("2d");
+  pen.font = style.font;
+  const room = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return room - pen.measureText(field.placeholder).width;
+}"""
+"""The pixels that are left in a field beside the hint in it."""
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +295,16 @@ def test_model_for_a_picture_says_it_needs_a_key(
     offered.first.click()
     expect(visitor.page.locator("#model-name [data-id]")).to_have_text(label)
     expect(visitor.page.locator("#key-box input")).to_be_visible()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_hint_of_the_search_fits_narrow_window(own: App, visit: Visit, language: str) -> None:
+    visitor = visit(own.url, phone=True, locale=language)
+    visitor.page.set_viewport_size({"width": 320, "height": 640})
+    search = visitor.open_models()
+    visitor.shot(f"options-320-{language}")
+    assert search.get_attribute("placeholder")
+    assert search.evaluate(ROOM_BESIDE_HINT) >= 0
 
 
 def test_options_fit_small_phone(own: App, visit: Visit) -> None:
