@@ -96,6 +96,26 @@ def test_first_slash_says_how_prompts_are_saved(app: App, visit: Visit) -> None:
     expect(hint).to_have_text("")
 
 
+def test_draft_of_a_chat_can_be_saved_as_a_prompt(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    bookmark = visitor.page.locator(".prompts-button")
+    visitor.ask("!text One.")
+    visitor.box.fill("A draft")
+    expect(bookmark).to_be_visible()
+    visitor.page.keyboard.press("Control+Shift+O")
+    expect(visitor.mine).to_have_count(0)
+    expect(visitor.box).to_have_value("")
+    expect(bookmark).to_have_count(0)
+    visitor.page.locator("#chats li a").click()
+    expect(visitor.box).to_have_value("A draft")
+    expect(bookmark).to_be_visible()
+    visitor.shot("prompts-draft")
+    bookmark.click()
+    dialog(visitor).get_by_role("textbox", name="Name").fill("Mine")
+    dialog(visitor).get_by_role("button", name="Save the text in the box").click()
+    expect(dialog(visitor).locator(".use")).to_have_count(1)
+
+
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
 def test_hint_leaves_the_greeting_free(app: App, visit: Visit, phone: bool) -> None:
     visitor = visit(app.url, phone=phone, dark=phone, locale="de-DE" if phone else "en-US")
