@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from gettext import GNUTranslations, NullTranslations
 from io import BytesIO
 from pathlib import Path
 
 from babel.core import Locale
+from babel.dates import format_date
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
@@ -31,6 +33,10 @@ class Translator:
     def template(self, sentence: str) -> str:
         """Return the translation of a sentence with its fields in braces, which the caller fills."""
         return _catalogue(self.language).gettext(sentence)
+
+    def date(self, day: date) -> str:
+        """Return the date as this language writes it, such as "November 25, 2026"."""
+        return format_date(day, "long", locale=self.language)
 
 
 ENGLISH = Translator()

@@ -88,14 +88,14 @@ class Exporter:
             yield piece.encode(errors="replace")
 
     async def _subtitle(self, record: Record, entries: Sequence[Entry]) -> str:
-        """Return the date, and how many messages are not shown because they are on other branches."""
+        """Return the date as the reader writes it, and how many messages are on other branches, and so not shown."""
         hidden = len(await self._store.entries(record)) - len(entries)
         note = ngettext(
             "{count} message of another version is only in the JSON export",
             "{count} messages of other versions are only in the JSON export",
             hidden,
         )
-        date = record.created_at.date().isoformat()
+        date = self._translator.date(record.created_at.date())
         return f"{date} · {self._translator(note)}" if hidden > 0 else date
 
     async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> bytes:

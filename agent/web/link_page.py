@@ -79,7 +79,7 @@ async def to_link_page(
         for block in await asyncio.to_thread(blocks_of, entries, translator, html_mark, name_model)
     ]
     title = title_of(chat.title, entries, translator)
-    subtitle = translator(_("Read-only link · {date}", date=chat.began_at.date().isoformat()))
+    subtitle = translator(_("Read-only link · {date}", date=translator.date(chat.began_at.date())))
     frame = Frame(
         head=_head(site, translator, {"title": title, "description": _description(blocks, translator), "url": address}),
         before=_bar(site, translator, f"{address}/continue"),

@@ -108,13 +108,13 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 PLANS = {
-    "short.pdf": ("converted", "read as text: 2 pages"),
-    "long.pdf": ("converted", "read as text: 41 pages. Too long for Small, which gets the passages that suit the"),
-    "letter.docx": ("converted", "read as text: 1 section"),
+    "short.pdf": ("converted", "2 pages, read as text"),
+    "long.pdf": ("converted", "41 pages, read as text. Too long for Small, which gets the passages that suit the"),
+    "letter.docx": ("converted", "1 section, read as text"),
     "scan.pdf": ("refused", "scan.pdf shows only pictures, such as scans, and has no text."),
     "locked.pdf": ("refused", "locked.pdf is protected by a password. Attach a copy without it."),
     "cut.docx": ("refused", "cut.docx is damaged or cut off: it can't be read as DOCX."),
-    "long.csv": ("converted", "read as text: 37 sections. Too long for Small"),
+    "long.csv": ("converted", "37 sections, read as text. Too long for Small"),
     "empty.html": ("refused", "empty.html has no text"),
 }
 
@@ -128,7 +128,7 @@ async def test_plan_says_how_a_document_is_handled(files: dict[str, Path], name:
     assert plan.others == ((claude(),) if name == "scan.pdf" else ())
 
 
-@pytest.mark.parametrize(("name", "text"), [("short.pdf", "sent as PDF: 2 pages"), ("scan.pdf", "sent as PDF")])
+@pytest.mark.parametrize(("name", "text"), [("short.pdf", "2 pages, sent as PDF"), ("scan.pdf", "sent as PDF")])
 async def test_model_that_reads_pdf_gets_the_file(files: dict[str, Path], name: str, text: str) -> None:
     [plan] = await plan_attachments([files[name]], claude(), max_bytes=10**7)
     assert plan.text == text
@@ -181,8 +181,8 @@ async def test_edited_question_gets_other_passages(
     assert "[Page 30]" in last_content(server)
     assert "812 euros" not in last_content(server)
     shown = (await view_of(page, "ann", live.conversation)).messages
-    assert "Read of long.pdf: pages " in str(shown[-1])
-    assert " of 41" in str(shown[-1])
+    assert "Text read from long.pdf: pages " in str(shown[0])
+    assert " of 41" in str(shown[0])
     message = next(one["metadata"]["id"] for one in shown if one["role"] == "user")
     await page.edit(ANN, live.conversation, message, "!text B. What is the rent of the hall?", Choices())
     await settle(page)

@@ -347,7 +347,8 @@ async def test_follow_up_on_the_page_gets_new_passages(page: Conversations, serv
     assert "95 crowns" in sent(server)
     assert sent(server, -3) == first
     shown = (await view_of(page, "ann", chat)).messages
-    assert "Read of report.pdf: page" in str(shown[-1])
+    question = [one for one in shown if one["role"] == "user"][-1]
+    assert "Text read from report.pdf: page" in str(question)
     message = await last_message(page, chat)
     await page.edit(ANN, chat, message, "!text C. And the rent of the hall?", Choices())
     await settle(page)
@@ -480,7 +481,7 @@ async def test_text_files_that_fit_only_alone_are_named_as_read(
         text = f"{name} file\n" * (document_room(WITH_TOOLS) // 12)
         (tmp_path / f"{name}.txt").write_text(text[: document_room(WITH_TOOLS) * 2 // 3])
     chat = await say(page, "!text A.", files=(tmp_path / "first.txt", tmp_path / "second.txt"), tools=True)
-    assert "Read of second.txt: section" in str((await view_of(page, "ann", chat)).messages[-1])
+    assert "Text read from second.txt: section" in str((await view_of(page, "ann", chat)).messages[0])
     assert set(offered(server)) == {"search_files", "read_pages"}
 
 

@@ -103,7 +103,7 @@ async def test_unread_scans_among_pages_are_named(here: Transcriber, tmp_path: P
     [plan] = await plan_attachments([path], SMALL, max_bytes=10**7, transcriber=transcriber, limits=PUBLIC_LIMITS)
     pages = "3" if scans == 1 else "3-7"
     assert plan.outcome == "converted"
-    assert plan.text == (f"read as text: {scans + 2} pages. Pages that are only pictures, without text: {pages}")
+    assert plan.text == (f"{scans + 2} pages, read as text. Pages that are only pictures, without text: {pages}")
     parts = await message_parts(
         {"text": "What?", "files": [str(path)]},
         spec=SMALL,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from string import Formatter
@@ -152,6 +153,18 @@ def test_numbers_are_written_as_the_reader_does() -> None:
     dotted = _("{name} is not a UTF-8 text.", name="a.b,c 1.5")
     assert "a.b,c 1.5" in GERMAN(dotted)  # what is no number stays
     assert Translator("zh")(said).startswith("1,234.6")
+
+
+def test_dates_are_written_as_the_reader_does() -> None:
+    day = date(2026, 11, 5)
+    shown = {language: Translator(language).date(day) for language in LANGUAGES}
+    assert shown == {
+        "en": "November 5, 2026",
+        "de": "5. November 2026",
+        "fr": "5 novembre 2026",
+        "ko": "2026년 11월 5일",
+        "zh": "2026年11月5日",
+    }
 
 
 @given(st.sampled_from(LANGUAGES), st.floats(-1e9, 1e9), st.integers(0, 4))

@@ -177,6 +177,27 @@ def test_list_is_a_drawer_on_a_phone(app: App, visit: Visit) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_excerpt_of_a_hit_shows_no_markdown(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    otters = "**Sea otters** hold `kelp`, and ~~never~~ 2**3 hands: **2**."
+    new_chat(visitor, f"!text # Otters\n\n{otters}\n\n## Food\n\nUrchins")
+    search = visitor.page.get_by_role("searchbox", name="Search chats")
+    excerpt = rows(visitor).locator(".excerpt")
+    shown = "Otters Sea otters hold kelp, and never 2**3 hands: 2. Food Urchins"
+    for query, hit, text in (
+        ("otters", "Otters", shown),
+        ("kelp", "kelp", shown),
+        ("**sea", "**Sea", shown.replace("Sea", "**Sea")),  # what was searched for stays as it was found
+        ("*sea", "*Sea", shown.replace("Sea", "*Sea")),
+        ("`kelp`", "`kelp`", shown.replace("kelp", "`kelp`")),
+        ("##", "##", "and never 2**3 hands: 2. ## Food Urchins"),
+    ):
+        search.fill(query)
+        expect(excerpt.locator("mark")).to_have_text(hit)
+        becomes(text, lambda: excerpt.inner_text().strip("…").strip())
+    visitor.shot("hit-without-markdown")
+
+
 def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     page = visitor.page

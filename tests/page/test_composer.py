@@ -1,4 +1,4 @@
-"""The composer keeps what is typed or attached while a message is being sent."""
+"""The composer keeps what is typed or attached while a message is being sent, and its buttons stay in their places."""
 
 from collections.abc import Callable
 
@@ -44,3 +44,29 @@ def test_input_while_sending_stays(app: App, visit: Visit) -> None:
     expect(visitor.bubbles.filter(has_text="Third.")).to_have_count(1)
     expect(visitor.box).to_have_value("")
     expect(files).to_have_count(0)
+
+
+PLACE = """(clip) => {
+  const own = clip.getBoundingClientRect(), dock = document.querySelector("#dock").getBoundingClientRect();
+  return [own.left - dock.left, dock.bottom - own.bottom, own.width, own.height].map(Math.round);
+}"""
+
+
+@pytest.mark.parametrize(("phone", "locale"), [(False, "en-US"), (True, "de-DE")])
+def test_paper_clip_stays_beside_files(app: App, visit: Visit, phone: bool, locale: str) -> None:
+    visitor = visit(app.url, phone=phone, dark=phone, locale=locale)
+    clip = visitor.page.locator("#composer .upload-button")
+    files = visitor.page.locator("#composer .thumbnail-item")
+    visitor.box.fill("A draft, so that the bookmark is there")
+    bookmark = visitor.page.locator("#composer .prompts-button")
+    before, beside = clip.evaluate(PLACE), bookmark.evaluate(PLACE)
+    for number in (1, 2):
+        visitor.page.locator("#composer input[type=file]").set_input_files(
+            [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"more"}]
+        )
+        expect(files).to_have_count(number)
+        assert clip.evaluate(PLACE) == before
+        assert bookmark.evaluate(PLACE) == beside
+    visitor.shot(f"clip-{locale}")
+    with visitor.page.expect_file_chooser():
+        clip.click()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from agent.i18n.translator import LANGUAGES
 from tests.conftest import App, Visitor, becomes
 from tests.support import media_files
 from tests.support.scripted_server import Config, Running
@@ -23,6 +24,13 @@ CONFIG = """
 tools = ["agent.tools.builtin:calculate"]
 """
 EMPTY = ":root[data-chat=empty]"
+ROOM_BESIDE_HINT = """(field) => {
+  const style = getComputedStyle(field), pen = document.createElement("canvas").getContext("2d");
+  pen.font = style.font;
+  const room = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return room - pen.measureText(field.placeholder).width;
+}"""
+"""The pixels that are left in a field beside the hint in it."""
 
 
 @pytest.fixture(scope="module")
@@ -263,12 +271,40 @@ def test_text_and_files_stay_when_model_changes(own: App, visit: Visit, tmp_path
     expect(attached.locator("li.refused")).to_contain_text("small.png")
     expect(thumbnails).to_have_count(1)
     expect(visitor.box).to_have_value("What is this?")
+    expect(attached.get_by_role("button")).to_have_text(["Qwen3-VL-8B-Instruct"])  # and none that needs a key
     visitor.shot("options-refused-file")
     attached.get_by_role("button", name="Qwen3-VL-8B-Instruct").click()
     expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-VL-8B-Instruct")
     expect(attached.locator("li.refused")).to_have_count(0)
     expect(thumbnails).to_have_count(1)
     expect(visitor.box).to_have_value("What is this?")
+
+
+@pytest.mark.parametrize(("locale", "needs"), [("en-US", "needs a key"), ("de-DE", "braucht einen Schlüssel")])
+def test_model_for_a_picture_says_it_needs_a_key(
+    app: App, visit: Visit, tmp_path: Path, locale: str, needs: str
+) -> None:
+    """The shared app has no model that sees, but hosted ones."""
+    visitor = visit(app.url, locale=locale, phone=locale == "de-DE")
+    (tmp_path / "small.png").write_bytes(media_files.picture("PNG"))
+    visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / "small.png"])
+    offered = visitor.page.locator("#attached button")
+    expect(offered).to_have_text([re.compile(f" · {needs}$")] * 3)
+    visitor.shot(f"options-needs-a-key-{locale}")
+    label = offered.first.inner_text()
+    offered.first.click()
+    expect(visitor.page.locator("#model-name [data-id]")).to_have_text(label)
+    expect(visitor.page.locator("#key-box input")).to_be_visible()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_hint_of_the_search_fits_narrow_window(own: App, visit: Visit, language: str) -> None:
+    visitor = visit(own.url, phone=True, locale=language)
+    visitor.page.set_viewport_size({"width": 320, "height": 640})
+    search = visitor.open_models()
+    visitor.shot(f"options-320-{language}")
+    assert search.get_attribute("placeholder")
+    assert search.evaluate(ROOM_BESIDE_HINT) >= 0
 
 
 def test_options_fit_small_phone(own: App, visit: Visit) -> None:

@@ -36,7 +36,7 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
     expect(chosen).to_have_attribute("accept", re.compile(r"\.docx.*\.pdf.*\.pptx.*\.xlsx"))
     chosen.set_input_files([tmp_path / "report.pdf", tmp_path / "locked.pdf"])
     rows = visitor.page.locator("#attached li")
-    expect(rows.nth(0)).to_contain_text("report.pdf: read as text: 41 pages. Too long for")
+    expect(rows.nth(0)).to_contain_text("report.pdf: 41 pages, read as text. Too long for")
     expect(rows.nth(1)).to_have_text("locked.pdf is protected by a password. Attach a copy without it.")
     visitor.shot("document-plan")
     visitor.box.press("Enter")
@@ -51,9 +51,9 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
     assert "The rent of the hall is 812 euros." in content
 
     def shown() -> None:
-        caption = visitor.chat.locator(".caption")
-        expect(caption).to_contain_text(re.compile(r"Read of report\.pdf: pages [\d, -]*\b7\b[\d, -]* of 41"))
-        expect(visitor.mine.locator("details.extracted summary")).to_contain_text("Read of report.pdf: pages")
+        title = re.compile(r"Text read from report\.pdf: pages [\d, -]*\b7\b[\d, -]* of 41")
+        expect(visitor.mine.locator("details.extracted summary")).to_have_text(title)
+        expect(visitor.chat.locator(".caption")).not_to_contain_text("report.pdf")  # it is named once
         expect(visitor.mine.get_by_role("link", name="Save report.pdf")).to_be_visible()
 
     shown()
@@ -76,22 +76,21 @@ def long_report(path: Path) -> Path:
 def test_next_question_gets_other_pages(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
     visitor = visit(own.url)
     visitor.page.locator("#composer input[type=file]").set_input_files(long_report(tmp_path / "report.pdf"))
-    expect(visitor.page.locator("#attached li")).to_contain_text("read as text: 41 pages. Too long for")
+    expect(visitor.page.locator("#attached li")).to_contain_text("41 pages, read as text. Too long for")
     visitor.ask("!text A. What is the rent of the hall?")
     visitor.ask("!text B. What did the boat cost?")
     assert "Boat bought for 95 crowns." in json.dumps(server.journal()[-1]["body"]["messages"][-1]["content"])
-    caption = visitor.chat.locator(".caption")
-    expect(caption.last).to_contain_text(re.compile(r"Read of report\.pdf: pages? [\d, -]*\b30\b[\d, -]* of 41"))
+    title = visitor.mine.last.locator("details.extracted summary")
+    expect(title).to_have_text(re.compile(r"Text read from report\.pdf: pages [\d, -]*\b30\b[\d, -]* of 41"))
     visitor.open(own.url)
-    expect(caption.last).to_contain_text(re.compile(r"Read of report\.pdf: pages? [\d, -]*\b30\b[\d, -]* of 41"))
-    expect(visitor.mine.last.locator("details.extracted summary")).to_contain_text("Read of report.pdf: page")
+    expect(title).to_have_text(re.compile(r"Text read from report\.pdf: pages [\d, -]*\b30\b[\d, -]* of 41"))
 
 
 def test_tools_read_a_long_document(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
     visitor = visit(own.url)
     visitor.allow_tools()
     visitor.page.locator("#composer input[type=file]").set_input_files(long_report(tmp_path / "report.pdf"))
-    expect(visitor.page.locator("#attached li")).to_contain_text("read as text: 41 pages. Too long for")
+    expect(visitor.page.locator("#attached li")).to_contain_text("41 pages, read as text. Too long for")
     visitor.ask('!tool search_files {"query": "boat"} !text Found.')
     contents = server.journal()[-1]["body"]["messages"]
     assert "Boat bought for 95 crowns." in json.dumps(contents[-1]["content"])
@@ -107,9 +106,9 @@ def test_long_text_file_is_kept_and_read_again(own: App, visit: Visit, server: R
     visitor = visit(own.url)
     visitor.allow_tools()
     visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "costs.csv")
-    expect(visitor.page.locator("#attached li")).to_contain_text("costs.csv: read as text: 37 sections. Too long for")
+    expect(visitor.page.locator("#attached li")).to_contain_text("costs.csv: 37 sections, read as text. Too long for")
     visitor.ask("!text It is 812. What is the hall rent?")
-    expect(visitor.chat.locator(".caption")).to_contain_text("Read of costs.csv: sections")
+    expect(visitor.mine.locator("details.extracted summary")).to_contain_text("Text read from costs.csv: sections")
     visitor.ask('!tool search_files {"query": "crowns"} !text It cost 95.')
     assert "boat,95 crowns" in json.dumps(server.journal()[-1]["body"]["messages"][-1]["content"])
     visitor.shot("text-file-read")

@@ -465,3 +465,23 @@ def test_nothing_is_cut_in_narrow_window(sized: Callable[..., Visitor]) -> None:
     expect(page.locator("#share .made input")).to_be_focused()
     assert page.evaluate(CUT) == []
     visitor.shot("small-320-share")
+
+
+SIGN = """(button) => {
+  const sign = button.querySelector("svg"), style = getComputedStyle(sign);
+  const shapes = [...sign.children].filter((shape) => shape.checkVisibility()).length;
+  return [shapes > 0, style.maskImage.startsWith("url(") && style.backgroundColor === style.color];
+}"""
+"""Whether a button shows the shapes of Gradio's sign, and whether it shows a sign of the page."""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_undo_has_another_sign_than_retry(app: App, visit: Callable[..., Visitor], dark: bool) -> None:
+    visitor = visit(app.url, dark=dark, locale="de-DE" if dark else "en-US")
+    visitor.ask("!text One.")
+    buttons = visitor.chat.locator(".bot-row + .message-buttons button")
+    expect(buttons).to_have_count(3)
+    copy, retry, undo = (buttons.nth(number).evaluate(SIGN) for number in range(3))
+    assert copy == retry == [True, False]
+    assert undo == [False, True]
+    visitor.shot(f"undo-{dark}")

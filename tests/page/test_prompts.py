@@ -96,6 +96,46 @@ def test_first_slash_says_how_prompts_are_saved(app: App, visit: Visit) -> None:
     expect(hint).to_have_text("")
 
 
+def test_draft_of_a_chat_can_be_saved_as_a_prompt(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    bookmark = visitor.page.locator(".prompts-button")
+    visitor.ask("!text One.")
+    visitor.box.fill("A draft")
+    expect(bookmark).to_be_visible()
+    visitor.page.keyboard.press("Control+Shift+O")
+    expect(visitor.mine).to_have_count(0)
+    expect(visitor.box).to_have_value("")
+    expect(bookmark).to_have_count(0)
+    visitor.page.locator("#chats li a").click()
+    expect(visitor.box).to_have_value("A draft")
+    expect(bookmark).to_be_visible()
+    visitor.shot("prompts-draft")
+    bookmark.click()
+    dialog(visitor).get_by_role("textbox", name="Name").fill("Mine")
+    dialog(visitor).get_by_role("button", name="Save the text in the box").click()
+    expect(dialog(visitor).locator(".use")).to_have_count(1)
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+def test_hint_leaves_the_greeting_free(app: App, visit: Visit, phone: bool) -> None:
+    visitor = visit(app.url, phone=phone, dark=phone, locale="de-DE" if phone else "en-US")
+    greeting, hint, dock = (visitor.page.locator(part) for part in (".empty", "#hint", "#dock"))
+
+    def edge(part: Locator, below: bool) -> float:
+        box = part.bounding_box()
+        assert box
+        return box["y"] + (box["height"] if below else 0)
+
+    before, top = edge(greeting, False), edge(dock, False)
+    hint.evaluate("(hint) => (hint.textContent = 'A hint that does not go by itself, in a long sentence. '.repeat(2))")
+    becomes(True, lambda: edge(greeting, True) <= edge(hint, False))
+    assert edge(dock, False) == top
+    expect(greeting).to_be_in_viewport(ratio=1)
+    visitor.shot(f"prompts-hint-{phone}")
+    hint.evaluate("(hint) => (hint.textContent = '')")
+    becomes(before, lambda: edge(greeting, False))
+
+
 def test_escape_closes_only_the_list(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     put(visitor, *NAMES)

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from tests.conftest import App, Visitor
 
 Visit = Callable[..., Visitor]
+BEGINNING = "(field) => [field.scrollLeft, field.selectionStart]"
 READ = "() => navigator.clipboard.readText()"
 
 
@@ -111,6 +112,12 @@ def test_dialog_on_a_dark_phone(app: App, visit: Visit) -> None:
     dialog = page.get_by_role("dialog", name="Diesen Chat teilen")
     dialog.get_by_role("button", name="Link erstellen").click()
     expect(dialog.get_by_role("listitem")).to_have_count(1)
-    expect(dialog.get_by_role("textbox", name="Link")).to_be_focused()
+    made = dialog.get_by_role("textbox", name="Link")
+    expect(made).to_be_focused()
+    assert made.evaluate("(field) => field.scrollWidth > field.clientWidth"), "the link is longer than the field"
+    assert made.evaluate(BEGINNING) == [0, 0]
+    dialog.get_by_role("button", name="Kopieren", exact=True).click()
+    expect(dialog.get_by_role("button", name="Kopiert", exact=True)).to_be_visible()
+    assert made.evaluate(BEGINNING) == [0, 0]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     owner.shot("share-dark-phone-de")

@@ -42,16 +42,36 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     expect(visitor.chat).not_to_contain_text("Three.")
 
     # A chat that begins like this one, up to its first answer.
-    visitor.chat.get_by_role("button", name="Branch from here into a new chat").first.dispatch_event("click")
+    visitor.chat.get_by_role("button", name="Branch from here into a new chat").first.press("Enter")
     expect(visitor.mine).to_have_count(1)
     begun = visitor.page.get_by_role("status").filter(has_text="This is a new chat, with the messages up to here.")
     expect(begun).to_be_visible()
+    expect(visitor.box).to_be_focused()
     visitor.shot("branched")
     expect(question).to_have_count(0)
     visitor.ask("!text Four.")
     visitor.page.reload()
     expect(visitor.chat).to_contain_text("Four.")
     expect(visitor.chat).not_to_contain_text("Other.")
+
+
+def test_arrow_of_an_answer_keeps_the_focus(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text One.")
+    answer = visitor.chat.locator(".caption .branches")
+    for number in (2, 3):
+        visitor.chat.get_by_role("button", name="Retry").click()
+        expect(answer).to_have_text(f"{number}/{number}")
+        visitor.idle()
+    older = answer.get_by_role("button", name="Previous version of the answer")
+    newer = answer.get_by_role("button", name="Next version of the answer")
+    for pressed, number, focused in ((older, 2, older), (older, 1, newer), (newer, 2, newer), (newer, 3, older)):
+        pressed.press("Enter")
+        expect(answer).to_have_text(f"{number}/3")
+        expect(focused).to_be_focused()
+    visitor.shot("versions-focus")
+    visitor.page.keyboard.type("More")
+    expect(visitor.box).to_have_value("More")
 
 
 def test_versions_of_question_and_answer_are_apart(app: App, visit: Visit) -> None:
@@ -84,6 +104,7 @@ def test_versions_of_question_and_answer_are_apart(app: App, visit: Visit) -> No
         if number == "2/2":
             previous.click()
     expect(previous).to_be_disabled()
+    expect(answer.get_by_role("button", name="Next version of the answer")).to_be_focused()
 
     # Both stay where they are while another message is written and edited.
     visitor.ask("!text Three.")

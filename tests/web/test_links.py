@@ -78,6 +78,7 @@ def test_link_shows_the_chat_without_cookie(own: App) -> None:
     assert '<html lang="de">' in page.text
     assert "<script" not in page.text
     assert "<h2>Verfasser dieses Chats</h2>" in page.text
+    assert re.search(r">Link nur zum Lesen · \d{1,2}\. \w+ 20\d\d</p>", page.text)
     for hidden in (prompt, conversation, owner_in(owner.cookie or ""), *stored_ids(own, conversation)):
         assert hidden not in page.text
     assert "set-cookie" not in page.headers

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,7 @@ def test_other_formats(own: App) -> None:
     assert page.headers["content-disposition"].startswith("attachment")
     assert f"<strong>{word}</strong>" in page.text
     assert '<html lang="de">' in page.text
+    assert re.search(r'<p class="caption">\d{1,2}\. \w+ 20\d\d', page.text)
     visitor.say("Look", visitor.upload("p.png", random_png()))
     with zipfile.ZipFile(io.BytesIO(visitor.http.get(f"/export/{conversation}?format=markdown").content)) as archive:
         texts = [name for name in archive.namelist() if name.endswith(".md")]

@@ -1,4 +1,4 @@
-"""Documents among the attachments of a message: the plan for each, its text in the message, and what was read of it."""
+"""Documents among the attachments of a message: the plan for each, its text in the message, and the pages in that."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from agent.documents.passages import are_whole, excerpts, ranges_of, whole_size
 from agent.documents.reading import read_document, read_text_file, render_page
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
-from agent.i18n import N_, LocalizedText, _, joined
+from agent.i18n import N_, LocalizedText, _
 from agent.media.mime import ConvertedMedia
 from agent.media.sentences import SENTENCES
 from agent.media.store import ROUTE, MediaStore, id_of
@@ -138,12 +138,12 @@ def _handling(one: AttachedDocument, spec: ModelSpec, *, is_whole: bool) -> Loca
         return _("sent as PDF")
     count = count_of(one.document.unit, len(one.document.pages))
     if takes_document(spec, one.media_type):
-        return _("sent as PDF: {count}", count=count)
+        return _("{count}, sent as PDF", count=count)
     text = (
-        _("read as text: {count}", count=count)
+        _("{count}, read as text", count=count)
         if is_whole
         else _(
-            "read as text: {count}. Too long for {model}, which gets the passages that suit the question",
+            "{count}, read as text. Too long for {model}, which gets the passages that suit the question",
             count=count,
             model=spec.label,
         )
@@ -207,16 +207,6 @@ async def with_new_passages(parts: Sequence[UserContent], spec: ModelSpec) -> li
     for number, document, found in zip(numbers, documents, fitted, strict=True):
         out[number] = document_text((extracted_text_of(parts[number]) or {})["name"], document, found)
     return out
-
-
-def what_was_read(parts: Iterable[UserContent], spec: ModelSpec) -> str:
-    """Return the sentences for people about the documents that this model gets as text; "" if there are none."""
-    sentences: list[LocalizedText] = []
-    for part in parts:
-        read = extracted_text_of(part)
-        if read and read["kind"] == "document" and not takes_document(spec, read["media_type"]):
-            sentences.append(_("Read of {name}: {pages}.", name=read["name"], pages=pages_read(read)))
-    return joined(sentences)
 
 
 def pages_read(read: Mapping[str, str]) -> LocalizedText:

@@ -99,8 +99,6 @@ class ModelMenu:
         specs = self._usable(owner, login)
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
-        needs_key = translator(_("needs a key") if self._lent is None else _("needs your own key"))
-        missing = {True: translator(_("needs a login")), False: needs_key}
         recorded_label = translator(_("recorded"))
         recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
@@ -108,7 +106,7 @@ class ModelMenu:
                 id=spec.id,
                 label=translator(shown_name(spec)),
                 source=translator(spec.source),
-                missing=missing[self.may_log_in(spec)] if self.key_missing(owner, spec, login) else "",
+                missing=translator(self.missing(owner, spec, login)),
                 place="local" if self._is_local(spec) else "hosted",
                 image=spec.image,
                 audio=spec.audio,
@@ -174,6 +172,14 @@ class ModelMenu:
         if provider is None or self._visitors_key(owner, provider, login):
             return False
         return not self._is_lent(spec) or default_endpoint(provider).api_key is None
+
+    def missing(self, owner: str, spec: ModelSpec, login: str | None = None) -> str:
+        """Return what the visitor needs before the model can be used, or ""."""
+        if not self.key_missing(owner, spec, login):
+            return ""
+        if self.may_log_in(spec):
+            return _("needs a login")
+        return _("needs a key") if self._lent is None else _("needs your own key")
 
     async def connect(self, owner: str, model: str, login: str | None = None) -> tuple[Connection, bool]:
         """Return the connection to a model, and True if the caller must close it.

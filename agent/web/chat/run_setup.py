@@ -22,7 +22,7 @@ from agent.providers import Connection
 from agent.result import Options, max_temperature
 from agent.settings import Settings
 from agent.tools import Tool, Toolset
-from agent.web.chat.attached_documents import TOO_LONG, documents_of, what_was_read
+from agent.web.chat.attached_documents import TOO_LONG, documents_of
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
@@ -96,7 +96,7 @@ async def set_up_run(
     kept = keep_newest(messages, history_tokens, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
     not_sent = adapt(kept, spec).sentence(spec) if switched else ""
-    notes = joined([takeover.notice, what_was_read(new_parts, spec), not_sent])
+    notes = joined([takeover.notice, not_sent])
     omitted = Omitted(len(messages) - len(kept), notes)
     used = replace(choices, model=spec.id)
     again = takeover.instead_of

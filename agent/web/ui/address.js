@@ -1,12 +1,13 @@
 // Addresses messages for edit, retry, undo and branches by their ids. The server never gets a position, because its list may have
 // changed since the page got its own.
-({ said, $, box, write, make }) => {
+({ said, $, box, write, make, frame }) => {
+  const REDRAW_FRAMES = 60; // Gradio draws the arrows below an answer some frames after the rows
   const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button:not(.version)") ?? [])];
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
   let editing; // the id of the message with the open edit box, and the text typed into the box
   let later;
-  let walked; // the id and the kind of the button that showed another version, until that is here
+  let walked; // the arrow that showed another version, until that is here: its kind, the version's id, and whether of an answer
 
   // The buttons below a message that show its other versions.
   const arrow = (kind, id) => {
@@ -37,11 +38,19 @@
       offer(row, role === "user" ? metadata?.versions : undefined);
     }
     follow();
-    const line = walked && find(walked.id)?.nextElementSibling;
-    if (!line) return;
-    const one = $(`.${walked.kind}:not(:disabled)`, line) ?? $(".version:not(:disabled)", line);
-    walked = undefined;
-    if (document.activeElement === document.body) one?.focus({ preventScroll: true });
+    refocus();
+  };
+  // The arrow that showed another version has the focus again, or the other arrow if there is no further version.
+  const lineOf = ({ id, inAnswer }) =>
+    (inAnswer ? $(`#chat .copy-branch[value="${CSS.escape(id)}"]`)?.parentElement : find(id)?.nextElementSibling);
+  const refocus = async () => {
+    for (let frames = 0; walked && frames < REDRAW_FRAMES; frames++) {
+      const line = lineOf(walked), one = line && ($(`.${walked.kind}:not(:disabled)`, line) ?? $(".version:not(:disabled)", line));
+      if (one) {
+        walked = undefined;
+        if (document.activeElement === document.body) one.focus({ preventScroll: true });
+      } else await frame();
+    }
   };
 
   const begin = (row, text) => {
@@ -96,7 +105,8 @@
     const button = target.closest?.("#chat .branches button");
     if (!button || button.disabled) return;
     window.addressed.branch = button.value;
-    walked = button.matches(".message-buttons *") ? { id: button.value, kind: button.classList[1] } : undefined;
+    const [name, kind] = button.classList;
+    walked = name === "version" ? { id: button.value, kind, inAnswer: !button.matches(".message-buttons *") } : undefined;
     $(button.matches(".copy-branch") ? "#copy-branch" : "#version").click();
   });
 

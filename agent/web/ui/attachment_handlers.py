@@ -67,7 +67,10 @@ class AttachmentHandlers:
             planning = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
         async for _tick in poll_until_done(planning):
             yield {self._widgets.composer.attached: checking_status([file.name for file in files], session.translator)}
-        yield {self._widgets.composer.attached: render_attachments(planning.result(), session.translator)}
+        others = {spec.id: spec for plan in planning.result() for spec in plan.others}.values()
+        models, translator = self._conversations.models, session.translator
+        missing = {spec.id: translator(models.missing(session.owner, spec, session.login)) for spec in others}
+        yield {self._widgets.composer.attached: render_attachments(planning.result(), translator, missing)}
 
     async def _plans(
         self, files: list[Path], spec: ModelSpec, session: PageSession, extract_text: bool

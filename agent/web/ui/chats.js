@@ -186,6 +186,18 @@
     return [...named];
   };
   const titleOf = (row) => row.title || said.new_chat;
+  // The parts of an excerpt without the signs of Markdown that the chat does not show. What was searched for stays whole.
+  const SIGNS = /`{3,}\w*|`+|(?<![\w)])(?:\*{2,3}|~~)(?=\S)|(?<=\S)(?:\*{2,3}|~~)(?![\w(])|(?<=^…?|\s)#{1,6}(?=\s)/g;
+  const withoutSigns = (parts) => {
+    const text = parts.join(""), signs = [...text.matchAll(SIGNS)].map(({ 0: sign, index }) => [index, index + sign.length]);
+    let end = 0;
+    return parts.map((part, n) => {
+      const begin = end;
+      end += part.length;
+      if (n === 1) return part;
+      return part.split("").filter((_, at) => !signs.some(([from, to]) => from <= begin + at && begin + at < to)).join("");
+    });
+  };
   // Elements are kept by group and id, so that the focus and the place stay when the list changes.
   const kept = new Map();
   const keep = (key, make) => kept.get(key) ?? (kept.set(key, make()), kept.get(key));
@@ -213,7 +225,7 @@
     mark.title = mark.getAttribute("aria-label");
     options.setAttribute("aria-label", said.chats_options.replace("{title}", () => titleOf(row)));
     if (searched) {
-      const [before, hit, after] = row.in_title ? ["", "", ""] : row.excerpt;
+      const [before, hit, after] = row.in_title ? ["", "", ""] : withoutSigns(row.excerpt);
       const found = make("mark");
       found.textContent = hit;
       $(".excerpt", one).replaceChildren(...(hit || before ? [before, found, after] : []));
@@ -391,6 +403,7 @@
         const isCopy = inAddress() && shown && shown !== TEMPORARY;
         history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
         if (isCopy) hint(said.branched);
+        if (isCopy && (document.activeElement === document.body || $("#chat").contains(document.activeElement))) box()?.focus();
         shown = conversation;
         restoreDraft();
       }

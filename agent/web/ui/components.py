@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal, cast
 
@@ -218,14 +218,23 @@ def composer_for_model(
     }
 
 
-def render_attachments(planned: Sequence[AttachmentPlan], translator: Translator = ENGLISH) -> str:
-    """Return how each attachment is handled. A refused one has buttons with models that could take it."""
+def render_attachments(
+    planned: Sequence[AttachmentPlan], translator: Translator = ENGLISH, missing: Mapping[str, str] | None = None
+) -> str:
+    """Return how each attachment is handled. A refused one has buttons with models that could take it.
+
+    `missing` says what the visitor needs before a model can be used, by the model's id. Such models are offered only
+    if no other one could take the file.
+    """
     rows: list[str] = []
+    missing = missing or {}
     for plan in planned:
         text = translator(plan.text)
         if plan.outcome != "refused":
             text = translator(_("{name}: {plan}", name=plan.name, plan=text)) if text else plan.name
-        others = "".join(map(_model_button, plan.others[:MAX_SUGGESTED_MODELS]))
+        ready = [spec for spec in plan.others if not missing.get(spec.id)]
+        offered = (ready or plan.others)[:MAX_SUGGESTED_MODELS]
+        others = "".join(_model_button(spec, missing.get(spec.id, "")) for spec in offered)
         rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(text)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
 
@@ -246,8 +255,9 @@ def sending_status(files: Sequence[str], *, ready: bool, translator: Translator)
     return f'<p class="doing" role="status">{html.escape(text)}</p>'
 
 
-def _model_button(spec: ModelSpec) -> str:
-    return f'<button type="button" data-model="{html.escape(spec.id)}">{html.escape(spec.label)}</button>'
+def _model_button(spec: ModelSpec, missing: str) -> str:
+    label = f"{spec.label} · {missing}" if missing else spec.label
+    return f'<button type="button" data-model="{html.escape(spec.id)}">{html.escape(label)}</button>'
 
 
 def key_panel(

@@ -19,6 +19,13 @@
     else if (messages || missing) turn("empty");
   });
 
+  // A hint lies above the composer. The greeting makes room for it.
+  when("#hint", (note) => new ResizeObserver(() => {
+    const { style } = $("#chat"), height = dataset.chat === "empty" ? note.offsetHeight : 0;
+    if (height) style.setProperty("--hint-room", `${height + 8}px`);
+    else style.removeProperty("--hint-room");
+  }).observe(note));
+
   const copies = make("div", { id: "examples", role: "group" });
   let drawn = "";
   const copy = () => {

@@ -132,7 +132,9 @@ class Events:
             handlers.chats.opened, self._widgets.addressed, [chat.view, chat.earlier, box], **wanted
         )
         opened.success(None, chat.view, None, js=SHOW, **QUIET)
-        chat.swap.click(None, box, box, js=SWAP, trigger_mode="multiple", **QUIET)
+        swapped = chat.swap.click(None, box, box, js=SWAP, trigger_mode="multiple", **QUIET)
+        filled = "(value) => window.prompts?.swapped(value)"
+        swapped.then(None, box, None, js=filled, trigger_mode="multiple", **QUIET)
         compose = self._widgets.composer.compose
         compose.click(None, box, box, js="(value) => window.composer.changed(value)", trigger_mode="multiple", **QUIET)
         chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)

@@ -29,10 +29,9 @@ def shown_extracted_text(read: Mapping[str, str], translator: Translator) -> str
 
 
 def _shown_document(read: Mapping[str, str], translator: Translator) -> str:
-    name = _("Read of {name}: {pages}.", name=read["name"], pages=pages_read(read))
+    title = html.escape(translator(_("Text read from {name}: {pages}", name=read["name"], pages=pages_read(read))))
     text = read["read"] if len(read["read"]) <= SHOWN_CHARACTERS else read["read"][:SHOWN_CHARACTERS] + " …"
     text = html.escape(text).replace("\n", "&#10;")
-    title = html.escape(translator(name).rstrip(".。"))
     return f'<details class="extracted"><summary>{title}</summary><pre>{text}</pre></details>'
 
 

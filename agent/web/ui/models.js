@@ -3,7 +3,7 @@
 ({ said, $, make }) => {
   const ABILITIES = ["image", "audio", "tools", "reasoning"], ROOM = 480, ENOUGH = 320, PAGE = 8;
   const search = make("input", { type: "text", role: "combobox", "aria-label": said.models_search, "aria-controls": "model-list",
-    "aria-expanded": "true", "aria-autocomplete": "list", placeholder: said.models_how, autocomplete: "off", autocapitalize: "off",
+    "aria-expanded": "true", "aria-autocomplete": "list", autocomplete: "off", autocapitalize: "off",
     spellcheck: "false", maxlength: "300", enterkeyhint: "go" });
   const list = make("div", { id: "model-list", role: "listbox", "aria-label": said.models });
   const state = make("p", { role: "status" });
@@ -129,6 +129,7 @@
     if (dialog.open || $("dialog[open]")) return;
     [opener, chosen, early, search.value] = [button, id ?? "", false, ""];
     opener.setAttribute("aria-expanded", "true");
+    search.placeholder = narrow.matches ? said.models_search : said.models_how; // the longer one would be cut
     document.body.append(dialog);
     dialog.showModal();
     fit();

@@ -178,10 +178,12 @@
     dialog.showModal();
     (form.hidden ? $(".use", rows) ?? end : name).focus();
   });
-  const offer = () => {
-    if (!box() || !(box().value.trim() || read().length)) return opener.remove();
+  const offer = (text = box()?.value ?? "") => {
+    if (!box() || !(text.trim() || read().length)) return opener.remove();
     if (!opener.isConnected) $("#composer .input-row > .textarea-wrapper")?.before(opener);
   };
+  // Gets the text of another chat, which Gradio draws in the box a moment later.
+  window.prompts = { swapped: (value) => offer(value?.text ?? "") };
   document.addEventListener("input", ({ target }) => {
     if (target !== box()) return;
     look();
@@ -193,5 +195,5 @@
     storage.removeItem(KEY);
     offer();
   });
-  when("#composer .input-row > .textarea-wrapper", offer);
+  when("#composer .input-row > .textarea-wrapper", () => offer());
 }

@@ -61,6 +61,11 @@
     made.hidden = another.hidden = choosing;
     copy.textContent = said.share_copy;
   };
+  // Selects the link, of which the beginning stays in view.
+  const selectAddress = () => {
+    address.setSelectionRange(0, address.value.length, "backward");
+    address.scrollLeft = 0;
+  };
   const say = (text) => (state.textContent = text);
   const read = async () => {
     const found = await ask();
@@ -91,11 +96,11 @@
     offers(false);
     say(said.share_once);
     address.focus();
-    address.select();
+    selectAddress();
     await read();
   }));
   copy.addEventListener("click", async () => {
-    address.select();
+    selectAddress();
     try {
       await navigator.clipboard.writeText(address.value);
     } catch {
