@@ -9,7 +9,7 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
+from agent.history.codec import dump_entries, load_entries, next_revision, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_database import LIVE, PostgresDatabase, Value, fetch
@@ -17,60 +17,24 @@ from agent.history.postgres_links import PostgresLinks
 from agent.history.postgres_replicas import PostgresReplicas
 from agent.history.postgres_retention import PostgresRetention
 from agent.history.postgres_runs import PostgresRuns, put_events
-from agent.history.postgres_text import as_jsonb, escape, like, unescape
+from agent.history.postgres_search import RECORD, records_in, search
+from agent.history.postgres_text import as_jsonb, escape, unescape
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.replicas import Replicas
 from agent.history.run_events import RunEvents
-from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
+from agent.history.search import SearchHit, fold, searchable_text, words_of
 
-_RECORD = "coalesce(exact, record::text), title, pinned"
-_GET = f"SELECT {_RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE}"
+_GET = f"SELECT {RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE}"
 _LIST = f"""
-SELECT {_RECORD} FROM conversations
+SELECT {RECORD} FROM conversations
 WHERE owner = %(owner)s AND {LIVE} {{pinned}} ORDER BY place DESC LIMIT %(limit)s OFFSET %(offset)s
 """
 _PINNED = {None: "", True: "AND pinned", False: "AND NOT pinned"}
-RECENT = 300
-"""The conversations in which a search looks first. For a common word, they have enough hits."""
-_RECENT_HITS = f"""
-SELECT id, place, entry_id FROM (
-    SELECT * FROM conversations WHERE owner = %(owner)s AND {LIVE} ORDER BY place DESC LIMIT {RECENT}
-) AS recent LEFT JOIN LATERAL (
-    SELECT entry_id FROM entry_texts WHERE conversation_id = recent.id AND {{in_text}} ORDER BY number DESC LIMIT 1
-) AS found ON TRUE WHERE entry_id IS NOT NULL OR {{in_title}}
-"""
-_ALL_HITS = f"""
-SELECT id, place, entry_id FROM conversations LEFT JOIN (
-    SELECT DISTINCT ON (conversation_id) conversation_id, entry_id FROM entry_texts
-    WHERE owner = %(owner)s AND {{in_text}} ORDER BY conversation_id, number DESC
-) AS found ON conversation_id = id
-WHERE owner = %(owner)s AND {LIVE} AND (entry_id IS NOT NULL OR {{in_title}})
-"""
-# The hits are chosen before the records are read, because turning a record to text costs more than finding it.
-_SEARCH = f"""
-WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT %(limit)s)
-SELECT {_RECORD}, entry FROM hits JOIN conversations ON conversations.id = hits.id
-LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
-"""
-# The newest message with all words on the branch that is shown, of each conversation with such a message.
-_SHOWN = """
-WITH RECURSIVE matches AS MATERIALIZED (
-    SELECT conversation_id, entry_id FROM entry_texts WHERE conversation_id = ANY(%(ids)s::text[]) AND {in_text}
-), chain AS (
-    SELECT conversations.id AS conversation_id, head_id AS id FROM conversations
-    WHERE conversations.id IN (SELECT conversation_id FROM matches)
-    UNION ALL
-    SELECT conversation_id, parent_id FROM chain JOIN entries USING (conversation_id, id)
-    WHERE (conversation_id, id) NOT IN (SELECT conversation_id, entry_id FROM matches)
-)
-SELECT conversation_id, entry FROM chain JOIN entries USING (conversation_id, id)
-WHERE (conversation_id, id) IN (SELECT conversation_id, entry_id FROM matches)
-"""
 _LABEL = f"""
 UPDATE conversations SET pinned = coalesce(%(pinned)s::boolean, pinned),
     title = CASE WHEN {{kept}} THEN title ELSE %(title)s END,
     folded_title = CASE WHEN {{kept}} THEN folded_title ELSE %(folded)s END
-WHERE id = %(id)s AND owner = %(owner)s AND {LIVE} RETURNING {_RECORD}
+WHERE id = %(id)s AND owner = %(owner)s AND {LIVE} RETURNING {RECORD}
 """.format(kept="(%(title)s::text IS NULL OR title <> coalesce(%(instead_of)s, title))")
 _DELETE = f"DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE} RETURNING 1"
 _ENTRIES = """
@@ -158,7 +122,7 @@ class PostgresStore:
         rows = await self._database.rows(_GET, id=escape(conversation_id), owner=escape(owner))
         if not rows:
             raise NotFound(NO_CONVERSATION)
-        return self._records(rows)[0]
+        return records_in(self._database, rows)[0]
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`."""
@@ -180,30 +144,11 @@ class PostgresStore:
         """Implement `HistoryStore.list`."""
         sql = _LIST.format(pinned=_PINNED[pinned])
         page = {"limit": max(limit, 0), "offset": max(offset, 0)}
-        return [*self._records(await self._database.rows(sql, owner=escape(owner), **page))]
+        return [*records_in(self._database, await self._database.rows(sql, owner=escape(owner), **page))]
 
     async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Implement `HistoryStore.search`. Without trigrams on the server, it reads all text of the owner."""
-        words = words_of(query)
-        if not words:
-            return []
-        patterns = {f"word{number}": like(word) for number, word in enumerate(words)}
-        conditions = {"in_text": _contains("text", patterns), "in_title": _contains("folded_title", patterns)}
-        rows: Sequence[Any] = ()
-        for hits in (_RECENT_HITS, _ALL_HITS):
-            sql = _SEARCH.format(hits=hits.format(**conditions))
-            rows = await self._database.rows(sql, owner=escape(owner), limit=max(limit, 0), **patterns)
-            if len(rows) >= limit:
-                break
-        entries = [self._database.load(load_entries, [row[3]])[0] if row[3] is not None else None for row in rows]
-        found = zip(self._records(rows), entries, strict=True)
-        hits = [hit_in(record, entry, words) for record, entry in found]
-        branched, shown = {escape(id_): id_ for id_ in hits_with_branches(hits)}, dict[str, Entry]()
-        if branched:
-            sql = _SHOWN.format(in_text=conditions["in_text"])
-            rows = await self._database.rows(sql, ids=[*branched], **patterns)
-            shown = {branched[row[0]]: self._database.load(load_entries, [row[1]])[0] for row in rows}
-        return hits_as_shown(hits, shown, words)
+        return await search(self._database, owner, words_of(query), limit)
 
     async def label(
         self,
@@ -228,7 +173,7 @@ class PostgresStore:
         )
         if not rows:
             raise NotFound(NO_CONVERSATION)
-        return self._records(rows)[0]
+        return records_in(self._database, rows)[0]
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
@@ -240,13 +185,6 @@ class PostgresStore:
         """Implement `HistoryStore.aclose`. Operations in progress are finished first."""
         await self.replicas.leave()
         await self._database.aclose()
-
-    def _records(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[Record]:
-        """Return the records in rows that begin with a record and its label."""
-        records = self._database.load(load_records, [row[0] for row in rows])
-        return [
-            replace(record, title=unescape(row[1]), pinned=row[2]) for record, row in zip(records, rows, strict=True)
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +282,6 @@ def _check(stored: Sequence[tuple[Any, ...]], revision: int) -> tuple[Any, ...] 
     if stored[0][1] != revision:
         raise Conflict(CHANGED_ELSEWHERE)
     return stored[0]
-
-
-def _contains(column: str, patterns: dict[str, str]) -> str:
-    """Return the condition that the column contains all words, whose parameters have these names."""
-    return " AND ".join(f"{column} LIKE %({name})s" for name in patterns)
 
 
 def _twice(record: Record) -> str:

@@ -19,6 +19,7 @@ from agent.history.redis_replicas import RedisReplicas
 from agent.history.redis_retention import RedisRetention, labelled
 from agent.history.redis_retention_scripts import DELETE
 from agent.history.redis_runs import RedisRuns, event_arguments
+from agent.history.redis_search_scripts import SEARCH, SHOWN
 from agent.history.redis_server import Argument, RedisServer
 from agent.history.replicas import Replicas
 from agent.history.run_events import RUN_CONFLICT, RunEvents
@@ -95,7 +96,7 @@ class RedisStore:
         place, half, index = b"+inf", b"", 0
         while words and place and len(hits) < limit:
             place, half, index, found = await self.server.run(
-                scripts.SEARCH, owner, place, half, index, limit - len(hits), SEARCH_BYTES, *words
+                SEARCH, owner, place, half, index, limit - len(hits), SEARCH_BYTES, *words
             )
             for *stored, entry in found:
                 (hit,) = load_entries([_text(entry)]) if entry else [None]
@@ -107,7 +108,7 @@ class RedisStore:
         shown, rest = dict[str, Entry](), list[tuple[str, str | bytes]]((id_, "") for id_ in branched)
         while rest:
             arguments: list[Argument] = [SEARCH_BYTES, len(words), *words, *chain.from_iterable(rest)]
-            done, entry, found = await self.server.run(scripts.SHOWN, *arguments)
+            done, entry, found = await self.server.run(SHOWN, *arguments)
             for (id_, _), text in zip(rest, found, strict=False):
                 if text:
                     (shown[id_],) = load_entries([_text(text)])

@@ -13,20 +13,19 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
-from contextlib import suppress
 from time import monotonic, time
 from traceback import format_tb
 from typing import Any, cast
 
 import fastapi
-import orjson
 from gradio.blocks import Blocks
 from gradio.exceptions import Error
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
-from gradio.utils import LRUCache, run_coro_in_background, set_task_name
+from gradio.utils import run_coro_in_background, set_task_name
 
 from agent.web.client_address import client_address, has_full_share
+from agent.web.gradio_compat.unread_messages import FAILED, Sessions, UnreadMessages
 from agent.web.guests import GUEST
 
 EVENTS_PER_VISITOR = 32
@@ -56,107 +55,9 @@ FAILED_SECONDS = 10.0
 NO_EVENT = "none"
 """The id in the message that ends an idle stream. No event has it."""
 BUSY = "Too many requests at once. Try again in a moment."
-FAILED = "Something went wrong."
 NOT_READ = "The page did not read its updates. Reload it."
 
 log = logging.getLogger(__name__)
-
-
-class UnreadMessages:
-    """The messages that a page has not read, with the methods of `asyncio.Queue` that Gradio calls.
-
-    `size` is the bytes of their outputs. asyncio's queue has five deques and two events and takes 4 KB even if it is
-    empty, so there is one only while a message or a reader waits. It can't go with its session: Gradio's page opens its
-    stream again after it has been told all, and shows an error if that stream is refused.
-    """
-
-    __slots__ = ("_queue", "_read", "_readers", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._queue: asyncio.Queue[tuple[int, EventMessage]] | None = None
-        self._readers = 0
-        self._read: asyncio.Event | None = None
-
-    def qsize(self) -> int:
-        """Return the number of messages."""
-        return 0 if self._queue is None else self._queue.qsize()
-
-    def empty(self) -> bool:
-        """Return True if there is no message."""
-        return not self.qsize()
-
-    def put_nowait(self, item: EventMessage) -> None:
-        """Add a message."""
-        try:
-            size = _size(item)
-        except TypeError as error:  # the stream would fail on it, too, and end for the whole page
-            log.error("an event gave what JSON cannot carry: %s", error)
-            item = ProcessCompletedMessage(event_id=item.event_id, output={"error": FAILED}, success=False)
-            size = _size(item)
-        self.size += size
-        self._queue_in_use().put_nowait((size, item))
-
-    async def put(self, item: EventMessage) -> None:
-        """Add a message. Gradio's heartbeat does so every 15 s while a page reads, so that no proxy ends the stream."""
-        self.put_nowait(item)
-
-    async def get(self) -> EventMessage:
-        """Wait for a message and remove it."""
-        queue = self._queue_in_use()
-        self._readers += 1
-        try:
-            return self._removed(*await queue.get())
-        finally:
-            self._readers -= 1
-            self._drop_idle_queue()
-
-    def get_nowait(self) -> EventMessage:
-        """Remove a message. Raises `asyncio.QueueEmpty`."""
-        if self._queue is None:
-            raise asyncio.QueueEmpty
-        message = self._removed(*self._queue.get_nowait())
-        self._drop_idle_queue()
-        return message
-
-    def clear(self) -> None:
-        """Drop all messages."""
-        while not self.empty():
-            self.get_nowait()
-
-    async def wait_for_read(self, seconds: float) -> None:
-        """Wait until a message is removed, or for so many seconds."""
-        self._read = self._read or asyncio.Event()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._read.wait(), seconds)
-
-    def _removed(self, size: int, message: EventMessage) -> EventMessage:
-        self.size -= size
-        if self._read is not None:
-            self._read.set()
-            self._read = None
-        return message
-
-    def _queue_in_use(self) -> asyncio.Queue[tuple[int, EventMessage]]:
-        if self._queue is None:
-            self._queue = asyncio.Queue()
-        return self._queue
-
-    def _drop_idle_queue(self) -> None:
-        if not self._readers and self.empty():
-            self._queue = None
-
-
-class Sessions(LRUCache[str, UnreadMessages]):
-    """The messages of each page session. Gradio deletes a session once for each of its closed streams."""
-
-    def __setitem__(self, key: str, value: "UnreadMessages | asyncio.Queue[EventMessage]") -> None:
-        """Keep the messages of a session. A queue that Gradio has made for a session is empty and is replaced."""
-        super().__setitem__(key, value if isinstance(value, UnreadMessages) else UnreadMessages())
-
-    def __delitem__(self, session: str) -> None:
-        if session in self:
-            super().__delitem__(session)
 
 
 class BoundedQueue(Queue):
@@ -360,8 +261,3 @@ def _is_share_full(address: str, events: Collection[Event], slots: int, always: 
     """Return True if an address has its full share of these events."""
     mine = sum(client_address(event.request.scope) == address for event in events)
     return has_full_share(mine, free=slots - len(events), always=always)
-
-
-def _size(message: EventMessage) -> int:
-    output = getattr(message, "output", None)
-    return len(orjson.dumps(output, default=str)) if output else 100
