@@ -219,8 +219,8 @@ MOST_FREE = 3
 class Pages:
     """Pages for each look, reused by later tests, because a new page would load Gradio's scripts again.
 
-    Between two tests, cookies, storage, routes and additional pages are removed. Listeners and init scripts stay, so
-    tests with these ask for a fresh page.
+    Between two tests, cookies, storage, routes, emulated media and additional pages are removed. Listeners and init
+    scripts stay, so tests with these ask for a fresh page.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -263,6 +263,8 @@ class Pages:
             page.unroute_all(behavior="ignoreErrors")
             page.mouse.move(0, 0)
             page.set_viewport_size(_viewport(look))
+            # With "screen", the printed page would be that of the screen, too.
+            page.emulate_media(media="null", color_scheme="dark" if look.dark else "light")
             page.goto("about:blank")
             page.context.clear_cookies()
             free.append(page)

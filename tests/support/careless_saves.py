@@ -85,7 +85,7 @@ class ReadsHeadOnly(MemoryStore):
         if not await super().entries(record):
             return []
         kept = self._data.conversations[record.id]
-        return load_entries([*_walk(kept.entries, kept.record.head_id)][::-1])
+        return load_entries([text for text, _ in _walk(kept.entries, kept.record.head_id)][::-1])
 
 
 class NeedsEntries(MemoryStore):

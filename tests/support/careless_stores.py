@@ -17,7 +17,7 @@ from agent.history.conformance import Subject
 from agent.history.memory import MemoryRetention, MemoryRuns, MemoryStore
 from agent.history.records import versions_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
-from agent.history.search import SearchHit, hit_in, words_of
+from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_runs import SqliteRuns
 from agent.suspension.ledgers import MemoryLedger
@@ -73,6 +73,16 @@ class SearchesHeadOnly(MemoryStore):
 
     async def _shown(self, record: Record) -> set[str]:
         return {entry.id for entry in await self.history(record)}
+
+
+class FindsNewestOfAllBranches(MemoryStore):
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        hits, words = await super().search(owner, query, limit=limit), words_of(query)
+        return [hit if hit.entry_id is None else await self._newest(hit.record, words) for hit in hits]
+
+    async def _newest(self, record: Record, words: Sequence[str]) -> SearchHit:
+        texts = [(entry, fold(searchable_text(entry))) for entry in await self.entries(record)]
+        return hit_in(record, [entry for entry, text in texts if all(word in text for word in words)][-1], words)
 
 
 class SearchesOldTitles(MemoryStore):
@@ -233,7 +243,8 @@ FAULTS_OF_STORES: Faults = {
     KeepsVectors: ("delete_takes_the_vectors_of_a_chat",),
     IgnoresOffset: ("pages_of_the_list_follow_each_other",),
     LabelsForAnybody: ("only_owner_labels",),
-    SearchesHeadOnly: ("branch_is_found_too",),
+    SearchesHeadOnly: ("branch_is_found_too", "hit_is_on_shown_branch_if_it_has_one"),
+    FindsNewestOfAllBranches: ("hit_is_on_shown_branch_if_it_has_one",),
     SearchesOldTitles: ("new_title_is_searched",),
     KeepsFirstExpiry: ("expiry_can_be_extended", "missing_expiry_is_added"),
     DropsFirstEvents: ("message_and_events_are_stored_together",),

@@ -249,14 +249,14 @@ def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal
 
 
 def test_double_sigterm_counts_once(start: Start) -> None:
-    own = start(drain=3)
+    own = start(drain=20)
     with connected(own) as reader:
         job = ask(reader, "!tokens 300 @200")
         writing(job, "word20")
         own.process.send_signal(signal.SIGTERM)
         until(lambda: "Going down" in own.log)
         own.process.send_signal(signal.SIGTERM)
-        assert job.result(20)["finish_reason"] == "stop"
+        assert job.result(30)["finish_reason"] == "stop"
         assert ended(own) == 0
 
 
