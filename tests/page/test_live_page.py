@@ -172,7 +172,8 @@ class EventStreams:
 
     def __init__(self, page: Page) -> None:
         self._page, self.statuses = page, list[int]()
-        self._ended = 0
+        self._open, self._ended = set[Request](), 0
+        page.on("request", self._note_start)
         page.on("response", self._note_status)
         page.on("requestfinished", self._note_end)
         page.on("requestfailed", self._note_end)
@@ -183,12 +184,16 @@ class EventStreams:
         self._page.evaluate("0")  # lets the events of the page arrive
         return len(self.statuses), self._ended
 
+    def _note_start(self, request: Request) -> None:
+        if "/queue/data" in request.url:
+            self._open.add(request)
+
     def _note_status(self, response: Response) -> None:
-        if "/queue/data" in response.url:
+        if response.request in self._open:
             self.statuses.append(response.status)
 
     def _note_end(self, request: Request) -> None:
-        self._ended += "/queue/data" in request.url
+        self._ended += request in self._open
 
 
 def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
