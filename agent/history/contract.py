@@ -183,8 +183,8 @@ class HistoryStore(Protocol):
     async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Return the owner's conversations that contain the query in their title or in one message.
 
-        The last saved come first. Each has its newest message with all words, on
-        the branch of `head_id` if that has one. See `agent.history.search` for what matches. Expired ones are left out.
+        The last saved come first. Each has its newest message with all words, on the branch of `head_id` if that has
+        one. See `agent.history.search` for what matches. Expired ones are left out.
         """
         ...
 

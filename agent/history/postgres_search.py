@@ -9,6 +9,7 @@ from agent.history.postgres_database import LIVE, PostgresDatabase
 from agent.history.postgres_text import escape, like, unescape
 from agent.history.records import Entry, Record
 from agent.history.search import SearchHit, hit_in, hits_as_shown, hits_with_branches
+from agent.history.search_sql import SHOWN_HITS
 
 RECORD = "coalesce(exact, record::text), title, pinned"
 """The columns of a record. A search and a list read them."""
@@ -34,20 +35,7 @@ WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT %(limit)s)
 SELECT {RECORD}, entry FROM hits JOIN conversations ON conversations.id = hits.id
 LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
 """
-# The newest message with all words on the branch that is shown, of each conversation with such a message.
-_SHOWN = """
-WITH RECURSIVE matches AS MATERIALIZED (
-    SELECT conversation_id, entry_id FROM entry_texts WHERE conversation_id = ANY(%(ids)s::text[]) AND {in_text}
-), chain AS (
-    SELECT conversations.id AS conversation_id, head_id AS id FROM conversations
-    WHERE conversations.id IN (SELECT conversation_id FROM matches)
-    UNION ALL
-    SELECT conversation_id, parent_id FROM chain JOIN entries USING (conversation_id, id)
-    WHERE (conversation_id, id) NOT IN (SELECT conversation_id, entry_id FROM matches)
-)
-SELECT conversation_id, entry FROM chain JOIN entries USING (conversation_id, id)
-WHERE (conversation_id, id) IN (SELECT conversation_id, entry_id FROM matches)
-"""
+_IN_CONVERSATIONS = "conversation_id = ANY(%(ids)s::text[])"
 
 
 async def search(database: PostgresDatabase, owner: str, words: Sequence[str], limit: int) -> Sequence[SearchHit]:
@@ -67,7 +55,7 @@ async def search(database: PostgresDatabase, owner: str, words: Sequence[str], l
     hits = [hit_in(record, entry, words) for record, entry in found]
     branched, shown = {escape(id_): id_ for id_ in hits_with_branches(hits)}, dict[str, Entry]()
     if branched:
-        sql = _SHOWN.format(in_text=conditions["in_text"])
+        sql = SHOWN_HITS.format(in_conversations=_IN_CONVERSATIONS, in_text=conditions["in_text"])
         rows = await database.rows(sql, ids=[*branched], **patterns)
         shown = {branched[row[0]]: database.load(load_entries, [row[1]])[0] for row in rows}
     return hits_as_shown(hits, shown, words)

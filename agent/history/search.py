@@ -73,9 +73,9 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     )
 
 
-def hits_with_branches(hits: Iterable[SearchHit]) -> dict[str, Record]:
-    """Return, by id, the conversations with branches of which a message was found. It can be on another branch."""
-    return {hit.record.id: hit.record for hit in hits if hit.entry_id is not None and hit.record.branches}
+def hits_with_branches(hits: Iterable[SearchHit]) -> list[str]:
+    """Return the ids of the conversations with branches of which a message was found. It can be on another branch."""
+    return [hit.record.id for hit in hits if hit.entry_id is not None and hit.record.branches]
 
 
 def hits_as_shown(hits: Iterable[SearchHit], shown: Mapping[str, Entry], words: Sequence[str]) -> list[SearchHit]:

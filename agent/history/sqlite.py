@@ -18,6 +18,7 @@ from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_v
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
+from agent.history.search_sql import SHOWN_HITS
 from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, transaction
 from agent.history.sqlite_links import SqliteLinks
@@ -40,21 +41,7 @@ LEFT JOIN entries ON conversation_id = conversations.id AND entries.id = (
 )
 WHERE owner = :owner AND {LIVE} AND (entries.id IS NOT NULL OR {{in_title}}) ORDER BY place DESC LIMIT :limit
 """
-# The newest message with all words on the branch that is shown, of each conversation with such a message.
-_SHOWN = """
-WITH RECURSIVE matches AS MATERIALIZED (
-    SELECT conversation_id, entry_id FROM entry_texts
-    WHERE conversation_id IN (SELECT value FROM json_each(:ids)) AND {in_text}
-), chain AS (
-    SELECT conversations.id AS conversation_id, head_id AS id FROM conversations
-    WHERE conversations.id IN (SELECT conversation_id FROM matches)
-    UNION ALL
-    SELECT conversation_id, parent_id FROM chain JOIN entries USING (conversation_id, id)
-    WHERE (conversation_id, id) NOT IN (SELECT conversation_id, entry_id FROM matches)
-)
-SELECT conversation_id, entry FROM chain JOIN entries USING (conversation_id, id)
-WHERE (conversation_id, id) IN (SELECT conversation_id, entry_id FROM matches)
-"""
+_IN_CONVERSATIONS = "conversation_id IN (SELECT value FROM json_each(:ids))"
 _LABEL = f"""
 UPDATE conversations SET pinned = coalesce(:pinned, pinned),
     (title, folded_title) = (SELECT iif(kept, title, :title), iif(kept, folded_title, :folded)
@@ -166,7 +153,8 @@ class SqliteStore:
         hits = [hit_in(record, entry, texts) for record, entry in found]
         branched, shown = hits_with_branches(hits), dict[str, Entry]()
         if branched:
-            rows = await self._database.search(_SHOWN.format(in_text=in_text), ids=json.dumps([*branched]), **words)
+            sql = SHOWN_HITS.format(in_conversations=_IN_CONVERSATIONS, in_text=in_text)
+            rows = await self._database.search(sql, ids=json.dumps(branched), **words)
             shown = {row[0]: self._database.load(load_entries, [row[1]])[0] for row in rows}
         return hits_as_shown(hits, shown, texts)
 

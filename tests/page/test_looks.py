@@ -472,7 +472,7 @@ SIGN = """(button) => {
   const shapes = [...sign.children].filter((shape) => shape.checkVisibility()).length;
   return [shapes > 0, style.maskImage.startsWith("url(") && style.backgroundColor === style.color];
 }"""
-"""Whether a button shows the shapes of Gradio's sign, and whether it shows a sign of the page."""
+"""Returns whether a button shows the shapes of Gradio's sign, and whether it shows a sign of the page."""
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

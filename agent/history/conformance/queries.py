@@ -1,8 +1,8 @@
 """Laws of the number of queries: no operation makes one for each entry or each conversation."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from agent.history.conformance.laws import holds, law
 from agent.history.conformance.samples import batch, chain, grown, prompt
@@ -89,9 +89,8 @@ async def _stored(trial: Trial, owner: str, entries: int, conversations: int) ->
     store, expires_at = trial.store, now() + timedelta(days=2)
     for number in range(conversations):
         few, other = chain(prompt(f"message {number}")), chain(prompt(f"other message {number}"))
-        ends: dict[str, Any] = {"head_id": few[0].id, "branches": (other[0].id,)}
-        title = f"conversation {number}"
-        await store.save(Record(owner=owner, title=title, expires_at=expires_at, **ends), [*few, *other])
+        shown = Record(owner=owner, title=f"conversation {number}", head_id=few[0].id, expires_at=expires_at)
+        await store.save(replace(shown, branches=(other[0].id,)), [*few, *other])
     many = chain(*(prompt(f"message {number}") for number in range(entries)))
     return await store.save(Record(owner=owner, head_id=many[-1].id, expires_at=expires_at), many)
 

@@ -105,9 +105,8 @@ class BoundedQueue(Queue):
 
     def end_stream(self, session: str) -> None:
         """Let Gradio end the stream of an idle session. It does so after the end of the last event."""
-        self.pending_event_ids_session.pop(session, None)  # of events that have ended without a message
         if session in self._unread:
-            self.pending_event_ids_session[session] = set()
+            self.pending_event_ids_session[session] = set()  # the others have ended without a message
             self._unread[session].put_nowait(ProcessCompletedMessage(event_id=NO_EVENT, output={}, success=True))
 
     def owns_event(self, event_id: str, session: str) -> bool:

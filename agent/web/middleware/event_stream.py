@@ -68,7 +68,7 @@ class EventStreamMiddleware:
             finally:
                 watch.cancel()
             return
-        elif session is not None and scope["path"] == f"{API}queue/join":
+        if session is not None and scope["path"] == f"{API}queue/join":
             send = self._delay_after_closing(session, send)
         await self._app(scope, receive, send)
 
