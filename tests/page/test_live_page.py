@@ -35,6 +35,11 @@ KEEP_BEGUN = """() => {
   };
 }"""
 """Keeps the view of the newest answer that has begun."""
+KEEP_LAST = """() => {
+  const show = window.live.show;
+  window.live.show = (view) => show((window.seen = view));
+}"""
+"""Keeps the last view."""
 COUNT_REDRAWS = """() => {
   const show = window.live.show;
   let ended = false;
@@ -283,6 +288,34 @@ def test_view_of_before_the_end_changes_nothing(app: App, visit: Visit) -> None:
     visitor.idle()
     assert visitor.page.evaluate("window.live.messages") == shown
     assert not [url for url in asked if "/runs/" in url]
+
+
+def test_view_of_before_the_message_changes_nothing(app: App, visit: Visit) -> None:
+    """A view that was read before the message was stored, and comes after it, does not hide the answer."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text One.")
+    visitor.page.evaluate(KEEP_LAST)
+    visitor.page.evaluate("document.querySelector('#refresh').click()")
+    old = visitor.page.wait_for_function("window.seen").json_value()
+    assert not old["live"]
+    visitor.say("!tokens 60 @20")
+    expect(visitor.bubbles.last).to_contain_text("word3")
+    visitor.page.evaluate("(view) => window.live.show(view)", old)
+    assert len(visitor.page.evaluate("window.live.messages")) > len(old["messages"])
+    expect(visitor.chat).to_contain_text("word59")
+    visitor.idle()
+
+
+def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -> None:
+    """An answer that the page cannot read gives way to the stored one, once the server was asked for it again."""
+    visitor = visit(app.url, fresh=True)
+    visitor.page.evaluate(KEEP_LAST)
+    visitor.page.route(STREAMS, lambda route: route.abort())
+    visitor.say("!text Two.")
+    visitor.page.wait_for_function("window.seen?.live")
+    visitor.page.wait_for_function("document.querySelector('#refresh').click() ?? (window.seen && !window.seen.live)")
+    expect(visitor.bubbles.first).to_contain_text("Two.")
+    visitor.idle()
 
 
 def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:

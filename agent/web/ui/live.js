@@ -12,6 +12,7 @@
   let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last
   let drawn = -Infinity, drawing, refreshing;
   let over; // the answer whose end was read last
+  let confirmed; // the answer after whose beginning the server was asked for a view
   let { props } = unchanged; // what the chatbots get with their first messages
 
   const draw = () => {
@@ -168,12 +169,24 @@
     if (log.style.overflowAnchor === "none") log.style.overflowAnchor = anchors;
   };
 
+  // Views can overtake each other. An old view names an answer whose end was read, or does not name the one that is being
+  // read. It is not shown, and the server is asked again.
+  const isOld = ({ live, messages, conversation }) => {
+    const reads = stream.reading();
+    if (conversation !== page.conversation) return false;
+    return live ? live === over : Boolean(messages && reads && reads !== confirmed);
+  };
+
   // Shows a view of the server. Without messages, the view adds a turn to what is shown. No view: there is no chat yet.
   function show(view) {
     if (view && window.chats?.isLate(view)) return;
     clearTimeout(refreshing);
-    if (view?.live && view.live === over && view.conversation === page.conversation) {
-      refreshing = setTimeout(refresh, RETRY_MS); // a view of before the end
+    if (view && isOld(view)) {
+      const reads = stream.reading();
+      refreshing = setTimeout(() => {
+        confirmed = reads;
+        refresh();
+      }, RETRY_MS);
       return;
     }
     if (!view) return void document.dispatchEvent(new Event("chat-none"));

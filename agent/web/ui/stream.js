@@ -62,6 +62,7 @@
   };
 
   return {
+    reading: () => url,
     reads: (wanted) => Boolean(wanted) && wanted === url,
     hasBegun: () => last !== "",
     // Reads this answer from its beginning, or none, and no longer the one before.
