@@ -248,7 +248,7 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     names = walk(visitor, 24)
     assert names[-6:] == COMPOSER
     # Reasoning shows its duration from a tenth of a second.
-    assert [re.sub(r"\s*\([\d.]+s\)$", "", name) for name in names if name.startswith("chat ")] == [
+    assert [re.sub(r" · [\d.]+ s$", "", name) for name in names if name.startswith("chat ")] == [
         "chat Copy message",
         "chat Edit",
         "chat Reasoning",

@@ -318,6 +318,38 @@ def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -
     visitor.idle()
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["waited", "sent-again"])
+def test_message_whose_answer_was_lost_is_sent_once(app: App, visit: Visit, again: bool) -> None:
+    """The server has stored the message, but the page does not learn it, as when a process restarts behind a proxy."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text One.")
+    joined = list[str]()
+
+    def lose(route: Route) -> None:
+        """Pass the message on and lose the answer. The events after that wait if the message is to be sent again."""
+        joined.append(route.request.post_data or "")
+        if len(joined) == 1:
+            route.fetch()
+            route.fulfill(status=502, body="")
+        elif again and len(joined) == 2:
+            route.fulfill(status=502, body="")
+        else:
+            route.continue_()
+
+    visitor.page.route("**/queue/join*", lose)
+    visitor.say("!text Two.")
+    if again:
+        becomes(True, lambda: bool(visitor.page.evaluate("1")) and len(joined) >= 2)
+        expect(visitor.box).to_have_value("!text Two.")
+        visitor.box.press("Enter")
+    expect(visitor.box).to_have_value("", timeout=15_000)
+    expect(visitor.bubbles.get_by_text("Two.", exact=True)).to_have_count(1)
+    visitor.idle()
+    visitor.ask("!text Three.")
+    visitor.reload()
+    expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
+
+
 def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     hide = """(hidden) => {

@@ -8,6 +8,17 @@ from playwright.sync_api import expect
 from tests.conftest import App, Visitor
 
 Visit = Callable[..., Visitor]
+NAMES_AFTER_CLICK = """(button) => new Promise((done) => {
+  const names = [button.ariaLabel];
+  button.click();
+  const look = () => {
+    if (button.ariaLabel !== names.at(-1)) names.push(button.ariaLabel);
+    if (names.length < 3) requestAnimationFrame(look);
+    else done(names);
+  };
+  look();
+})"""
+"""Clicks a button, and returns the names that it has after that, as they are painted."""
 BEGINNING = "(field) => [field.scrollLeft, field.selectionStart]"
 READ = "() => navigator.clipboard.readText()"
 
@@ -105,6 +116,7 @@ def test_dialog_on_a_dark_phone(app: App, visit: Visit) -> None:
     owner.ask("!text Ja.")
     copy = owner.chat.get_by_role("button", name="Nachricht kopieren").first
     expect(copy).to_have_attribute("title", "Nachricht kopieren")
+    assert copy.evaluate(NAMES_AFTER_CLICK) == ["Nachricht kopieren", "Kopiert", "Nachricht kopieren"]
     page.get_by_role("button", name="Liste der Chats öffnen").click()
     row = page.locator("#chats li").first
     row.get_by_role("button").click()

@@ -47,6 +47,8 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     begun = visitor.page.get_by_role("status").filter(has_text="This is a new chat, with the messages up to here.")
     expect(begun).to_be_visible()
     expect(visitor.box).to_be_focused()
+    titles = visitor.page.locator("#chats .title")
+    expect(titles).to_have_text(["!text One. (2)", "!text One."])
     visitor.shot("branched")
     expect(question).to_have_count(0)
     visitor.ask("!text Four.")

@@ -254,7 +254,7 @@ def test_reasoning_counts_and_shows_duration(own: App, visit: Visit) -> None:
     expect(title).to_have_attribute("data-seconds", COUNTS)
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
     expect(title).not_to_have_attribute("data-seconds", re.compile("."))
-    expect(title).to_contain_text(re.compile(r"\(([7-9]|1\d)(\.\d)?s\)"))
+    expect(title).to_contain_text(re.compile(r"Reasoning · ([7-9]|1\d)\.\d s"))
 
 
 # A model that is being loaded

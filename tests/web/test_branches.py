@@ -94,12 +94,22 @@ async def test_copy_has_the_turns_up_to_the_answer(house: House) -> None:
     copied = await house.branches.copy(ANN, original.id, second)
     assert copied != original.id
     assert await house.shown(copied) == ["one", "two"]
-    assert house.record.title == "Numbers"
+    assert house.record.title == "Numbers (2)"
     assert len(await house.store.history(house.record)) == 4
     assert await house.shown(original.id) == ["one", "two", "three"]
     await house.store.delete(original.id, owner="ann")
     assert await house.shown(copied) == ["one", "two"]
     assert first != second
+
+
+async def test_each_branch_has_a_title_of_its_own(house: House) -> None:
+    first = await house.turn("one")
+    original = house.record.id
+    branches = [await house.branches.copy(ANN, original, first) for _ in range(2)]
+    [entry, _] = await house.store.history(await house.store.get(branches[1], owner="ann"))
+    branches.append(await house.branches.copy(ANN, branches[1], entry.id))
+    titles = [(await house.store.get(id_, owner="ann")).title for id_ in (original, *branches)]
+    assert titles == ["Numbers", "Numbers (2)", "Numbers (3)", "Numbers (4)"]
 
 
 async def test_only_the_owner_has_branches(house: House) -> None:

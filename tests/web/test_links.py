@@ -161,6 +161,22 @@ def test_title_tells_of_no_hidden_version(own: App) -> None:
     assert "<title>Ships</title>" in read(own, link(owner, conversation)).text
 
 
+def test_title_of_branch_tells_of_no_file(own: App) -> None:
+    """The first words of an attached file, with the number of a branch, are in no link without files."""
+    owner, word = HttpVisitor(own.url), marker()
+    owner.say("", owner.upload("notes.txt", f"{word} and more".encode()))
+    [row] = owner.ask("GET", "/conversations").json["conversations"]
+    assert word in row["title"]
+    copied = {"addressed": last_message(owner, row["id"], word)}
+    assert '"success":true' in send_event(owner, "copy-branch click", copied, row["id"]).text
+    branch, _ = owner.ask("GET", "/conversations").json["conversations"]
+    assert branch["title"] == f"{row['title']} (2)"
+    page = read(own, link(owner, branch["id"])).text
+    titles = re.findall(r"<title>.*?</title>|<h1.*?</h1>|og:title[^>]*", page)
+    assert len(titles) == 3
+    assert word not in "".join(titles)
+
+
 HOSTILE = '''"><script>alert(1)</script></title><img src=x onerror=alert(1)>'"'''
 
 

@@ -70,6 +70,14 @@ def test_single_step_has_no_row(part: ThinkingPart | ToolCallPart) -> None:
     assert rows(turn_of(ModelResponse([part]), TEXT)) == []
 
 
+@pytest.mark.parametrize(("language", "title"), [("en", "Reasoning · 2.3 s"), ("de", "Nachdenken · 2,3 s")])
+def test_single_thought_says_how_long_it_took(language: str, title: str) -> None:
+    turn = turn_of(ModelResponse([ThinkingPart("Hm.")]), TEXT)
+    _asked, thought, *_ = render_turn(turn, translator=Translator(language))
+    assert thought["metadata"]["title"] == title
+    assert "duration" not in thought["metadata"], "Gradio writes it in English"
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_row_is_translated(language: str) -> None:
     name = text(rows(turn_of(*STEPS, TEXT), language)[0])

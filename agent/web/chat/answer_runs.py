@@ -15,6 +15,7 @@ from agent.web.chat.answer_permit import AnswerPermit, permit_answer
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import IsBusy
 from agent.web.chat.live_runs import LiveRun, LiveRuns
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recent_histories import RecentHistories
@@ -68,6 +69,7 @@ class AnswerRuns:
         *,
         resumed: bool = False,
         takeover: Takeover = NO_TAKEOVER,
+        message: MessageId = NO_MESSAGE_ID,
     ) -> RunSetup:
         """Prepare a run that continues `record`. See `set_up_run`."""
         await self._join(record)
@@ -82,6 +84,7 @@ class AnswerRuns:
             new_parts=new_parts,
             resumed=resumed,
             takeover=takeover,
+            message=message,
             vectors=self.vectors.of(record.id),
         )
 

@@ -24,6 +24,7 @@ from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
+from agent.web.chat.title_numbers import next_title, without_number
 from agent.web.chat.transcript import first_words, has_first_words, is_prompt, message_content
 from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
@@ -72,11 +73,20 @@ class Branches:
         expires_at = self._periods.until(visitor.owner, running=False)
         # The title can be about another version of the first message, which the copy does not have.
         title = record.title if has_first_words(everything, entries) else first_words(entries[0])
-        copied = replace(copied, title=title, head_id=entries[-1].id, expires_at=expires_at)
+        copied = replace(
+            copied, title=await self._numbered(record.owner, title), head_id=entries[-1].id, expires_at=expires_at
+        )
         async with quota.reservation(visitor, self._is_in_use) as reserve:
             await reserve(sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in entries))
             await run_to_completion(self._save_copy(record, copied, entries))
         return copied.id
+
+    async def _numbered(self, owner: str, title: str) -> str:
+        """Return the title with a number that none of the owner's newest chats with the same words has."""
+        if not title:
+            return title
+        hits = await self._store.search(owner, without_number(title))
+        return next_title(title, [hit.record.title for hit in hits])
 
     async def _save_copy(self, record: Record, copied: Record, entries: Sequence[Entry]) -> None:
         """Add the copy's references to files, then store it, unless the original was deleted meanwhile."""

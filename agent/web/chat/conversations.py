@@ -5,13 +5,14 @@ names the owner and is refused for conversations of other owners.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, cast
 
 from pydantic_ai.messages import UserContent
 
 from agent.documents.long_documents import without_passages
-from agent.errors import Conflict, InputError
+from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
 from agent.media.references import with_data
@@ -36,6 +37,7 @@ from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
@@ -125,6 +127,16 @@ class Conversations:
             return None
         return first
 
+    async def find_sent(self, owner: str, conversation: str | None, message: MessageId) -> str | None:
+        """Return the conversation in which the owner's message is stored already, if it was sent again."""
+        if not message.again:
+            return None
+        with suppress(NotFound):
+            record = await self._store.get(conversation or message.conversation(owner), owner=owner)
+            if any(entry.id == message.value for entry in await self._store.entries(record)):
+                return record.id
+        return None
+
     # Actions
 
     async def send(
@@ -134,6 +146,7 @@ class Conversations:
         value: dict[str, Any] | None,
         choices: Choices,
         report: ReportProgress | None = None,
+        message: MessageId = NO_MESSAGE_ID,
     ) -> LiveRun | None:
         """Store a message and begin the answer. Return the live run once the message is stored.
 
@@ -157,7 +170,8 @@ class Conversations:
                 reserve=permit.reserve,
                 limits=self.attachment_limits,
             )
-            return await self._start(await record_of(self._store, conversation, owner), parts, choices, permit)
+            record = await record_of(self._store, conversation, owner, message)
+            return await self._start(record, parts, choices, permit, message)
 
     async def answer(
         self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, pressed: QuestionId | None = None
@@ -307,9 +321,16 @@ class Conversations:
         await permit.reserve(size_of(parts))
         await self._start(branch(record, entry.parent_id), parts, choices, permit)
 
-    async def _start(self, record: Record, parts: list[UserContent], choices: Choices, permit: AnswerPermit) -> LiveRun:
+    async def _start(
+        self,
+        record: Record,
+        parts: list[UserContent],
+        choices: Choices,
+        permit: AnswerPermit,
+        message: MessageId = NO_MESSAGE_ID,
+    ) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
-        setup = await self.runs.set_up(record, choices, permit, parts)
+        setup = await self.runs.set_up(record, choices, permit, parts, message=message)
         if more := [part for part in setup.parts if part not in parts]:  # passages of earlier documents
             await permit.reserve(size_of(more))
         parts = list(setup.parts)

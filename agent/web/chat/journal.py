@@ -15,6 +15,7 @@ from agent.messages.repair import open_calls
 from agent.run import Run
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.run_request import RunRequest
 from agent.web.chat.transcript import first_words
@@ -41,7 +42,7 @@ class StoreJournal:
     """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log of the run.
 
     `omitted` is the part of the history that the model is not sent. `periods` are the retention periods. `request` is
-    stored for other replicas.
+    stored for other replicas. `message` is the id of the first message that is written.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class StoreJournal:
         omitted: Omitted,
         periods: RetentionPeriods = FOR_EVER,
         request: RunRequest | None = None,
+        message: MessageId = NO_MESSAGE_ID,
     ) -> None:
         self.record = record
         self.first_write: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.omitted = omitted
         self.log = RunLog(store, media, record, request)
         self._store, self._media, self._periods = store, media, periods
+        self._next_id = message.value
         self._saving = asyncio.Lock()
         self._open_calls: tuple[str, ...] = ()
         """The ids of the calls without a result, in the messages that were written."""
@@ -110,7 +113,7 @@ class StoreJournal:
 
     async def _save(self, message: ModelMessage, note: Note) -> None:
         """Store the files of a message, then the message. If it is refused, remove those that no other one names."""
-        id_, is_sent = new_id(), False
+        id_, self._next_id, is_sent = self._next_id or new_id(), "", False
         try:
             kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
             async with self._saving, self.log.saving(note) as events:

@@ -12,6 +12,7 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.settings import Settings
 from agent.transfer.shared import shared_entries
+from agent.web.chat.title_numbers import without_number
 from agent.web.chat.transcript import first_words, has_first_words
 
 MAX_LINKS = 10
@@ -114,9 +115,10 @@ class ChatLinks:
         stored = _branch(entries, link.head_id or record.head_id)
         if not stored:
             raise NotFound(NO_LINK)
-        # First words can be those of an attached file. Any title can be about another version of the first message.
+        # First words can be those of an attached file, also with the number of a branch. Any title can be about another
+        # version of the first message.
         words = {first_words(entry) for entry in entries if entry.parent_id is None}
-        is_hidden = record.title in words or not has_first_words(entries, stored)
+        is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(entries, stored)
         return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
 
     async def owner_of_file(self, token: str, id_: str) -> str:

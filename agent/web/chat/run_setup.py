@@ -26,6 +26,7 @@ from agent.web.chat.attached_documents import TOO_LONG, documents_of
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.run_request import RunRequest
 from agent.web.chat.system_prompt import default_prompt
@@ -71,13 +72,14 @@ async def set_up_run(
     new_parts: Sequence[UserContent],
     resumed: bool,
     takeover: Takeover = NO_TAKEOVER,
+    message: MessageId = NO_MESSAGE_ID,
     vectors: Vectors | None = None,
 ) -> RunSetup:
     """Read the history of `record` and prepare a run that continues it.
 
-    `new_parts` are the parts of the new message, or the answers that resume a suspended run. `resumed`: the run adds to
-    the last turn. `vectors` are those of the conversation's long documents. `takeover` tells what the run is to
-    finish, if a replica was lost with it. Raises `InputError` if the new parts exceed the model's context.
+    `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
+    `resumed`: the run adds to the last turn. `vectors` are those of the conversation's long documents. `takeover` tells
+    what the run is to finish after another replica. Raises `InputError` if the new parts exceed the model's context.
     """
     spec = connection.spec
     stored: Sequence[Entry] = await histories.read(record) if record.revision else ()
@@ -98,8 +100,7 @@ async def set_up_run(
     not_sent = adapt(kept, spec).sentence(spec) if switched else ""
     notes = joined([takeover.notice, not_sent])
     omitted = Omitted(len(messages) - len(kept), notes)
-    used = replace(choices, model=spec.id)
-    again = takeover.instead_of
+    used, again = replace(choices, model=spec.id), takeover.instead_of
     request = RunRequest(choices=used, takeovers=takeover.deaths, resumed=resumed, instead_of=again)
     return RunSetup(
         agent=Agent(
@@ -116,7 +117,7 @@ async def set_up_run(
             temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
             max_tokens=most,
         ),
-        journal=StoreJournal(histories.store, media, record, omitted, RetentionPeriods.of(settings), request),
+        journal=StoreJournal(histories.store, media, record, omitted, RetentionPeriods.of(settings), request, message),
         parts=new_parts,
     )
 

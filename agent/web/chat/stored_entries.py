@@ -6,6 +6,7 @@ from contextlib import suppress
 from agent.errors import Conflict, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import is_prompt
 
@@ -13,8 +14,10 @@ CHAT_CHANGED = _("This chat has gone on since then; the page shows its current s
 TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
-async def record_of(store: HistoryStore, conversation: str | None, owner: str) -> Record:
-    """Return the stored conversation, or a new one if there is none.
+async def record_of(
+    store: HistoryStore, conversation: str | None, owner: str, message: MessageId = NO_MESSAGE_ID
+) -> Record:
+    """Return the stored conversation, or a new one that begins with this message if there is none.
 
     Raises `Conflict` if a temporary one is gone: what is meant for it must not be stored.
     """
@@ -26,7 +29,7 @@ async def record_of(store: HistoryStore, conversation: str | None, owner: str) -
     if conversation is not None:
         with suppress(NotFound):
             return await store.get(conversation, owner=owner)
-    return Record(owner=owner)
+    return Record(id=message.conversation(owner), owner=owner) if message.value else Record(owner=owner)
 
 
 async def newest_entries(

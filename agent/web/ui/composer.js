@@ -2,6 +2,22 @@
 // scripts read and change the composer's value.
 ({ $, box, write }) => {
   let sent = { text: "", paths: [] }, seen, edits = [];
+  let tried; // the id and the content of the last message that was sent, until it is stored
+  // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while Gradio
+  // sets it.
+  const takeAway = (value) => {
+    const text = box().value;
+    if (text.startsWith(sent.text)) write(box(), text.slice(sent.text.length).trimStart());
+    const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");
+    const last = (value?.files ?? []).map(({ path }, n) => (sent.paths.includes(path) ? buttons[n] : undefined)).reverse();
+    last.forEach((button) => button?.click());
+  };
+  // The answer to a message can be lost, for example if the server restarts. Then the stored chat shows it.
+  document.addEventListener("chat-view", ({ detail: { messages } }) => {
+    if (!tried || !messages?.some(({ metadata }) => metadata?.id === tried.id)) return;
+    tried = undefined;
+    window.composer.change((value) => void takeAway(value));
+  });
   window.composer = {
     // Calls `edit` with the value of the composer a moment later, and sets what it returns unless that is undefined.
     change: (edit) => {
@@ -15,28 +31,27 @@
       setTimeout(() => document.dispatchEvent(new Event("files-changed")));
       return after;
     },
-    // Gets the values that an event sends, and returns them. The one of the composer has files.
+    // Gets the values that an event sends, and returns them after the id of the message. That of the composer has files.
     sending: (values) => {
-      const value = values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] };
-      sent = { text: value.text, paths: value.files.map(({ path }) => path) };
       document.dispatchEvent(new Event("message-sent"));
-      return values;
+      return [window.composer.idOf(values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] }), ...values];
+    },
+    // Returns the id of a message. The same message that is sent again keeps it, so that the server stores it once.
+    idOf: ({ text, files }) => {
+      sent = { text, paths: files.map(({ path }) => path) };
+      const content = JSON.stringify([window.live.conversation, sent]);
+      if (tried?.content === content) return `${tried.id} again`;
+      const bytes = crypto.getRandomValues(new Uint8Array(16));
+      tried = { content, id: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
+      return tried.id;
     },
     // Returns true if the server has stored another message since the last call.
     saw: (stored) => {
       const isNew = Boolean(stored) && stored.id !== seen;
-      if (isNew) seen = stored.id;
+      if (isNew) [seen, tried] = [stored.id, undefined];
       return isNew;
     },
-    // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while
-    // Gradio sets it. `stored` has another id for each stored message.
-    empty: (stored, value) => {
-      if (!window.composer.saw(stored)) return;
-      const text = box().value;
-      if (text.startsWith(sent.text)) write(box(), text.slice(sent.text.length).trimStart());
-      const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");
-      const last = (value?.files ?? []).map(({ path }, n) => (sent.paths.includes(path) ? buttons[n] : undefined)).reverse();
-      last.forEach((button) => button?.click());
-    },
+    // `stored` has another id for each stored message.
+    empty: (stored, value) => window.composer.saw(stored) && takeAway(value),
   };
 }

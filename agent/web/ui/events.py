@@ -17,8 +17,9 @@ WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
 SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
 """Tells the server for which chat the message is."""
-SENT_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
-QUEUED_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...window.queue.sending(others)]"
+SENT_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
+"""Gives the message an id, too."""
+QUEUED_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.queue.sending(others)]"
 """The same with the queued message in place of the composer's."""
 EMPTY = "(stored, value) => window.composer.empty(stored, value)"
 SWAP = "(value) => window.chats.swap(window.queue ? window.queue.keep(value) : value)"
@@ -94,7 +95,7 @@ class Events:
         follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=WANTED_CHAT, **QUIET))
         view = widgets.chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}
-        composed: set[Any] = {box, *addressed}
+        composed: set[Any] = {box, widgets.message_id, *addressed}
         shown: dict[str, Any] = {"outputs": [box, sending, view], **QUIET}
         stored = widgets.composer.stored
         submitted = box.submit(handlers.submit, composed, [box, sending, view, stored], js=SENT_CHAT, **QUIET)

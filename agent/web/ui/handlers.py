@@ -19,6 +19,7 @@ from agent.providers import preload
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.ui.attachment_handlers import AttachmentHandlers
@@ -241,11 +242,11 @@ class Handlers:
             self.chats.check_address(session, values(given).get("addressed"), request)
         except Conflict as error:
             raise not_sent(error, session.translator) from error
-        choices = self._choices(session, given)
+        choices, id_ = self._choices(session, given), MessageId.of(values(given).get("message-id"))
         files = [Path(str(file)).name for file in (message or {}).get("files") or []]
         ready = self._conversations.model_for(session.owner, choices.model) is not None
         sending = self._submissions[page] = Submission(
-            lambda report: submit(self._conversations, message, session, choices, request, report)
+            lambda report: submit(self._conversations, message, session, choices, request, report, id_)
         )
         try:
             async for status in sending.progress():
@@ -262,14 +263,13 @@ class Handlers:
                 yield {line: ""}
                 return
             session = self._sessions.save(request, replace(session, missing=None))
-            shown: Updates = {box: composer(busy=live is not None), line: ""}
             if (
                 live is not None and not live.resumed
             ):  # a new turn follows all others, so the page needs no list of them
-                yield shown | {self.widgets.chat.view: self._chat.view(session, None, live)}
+                view = self._chat.view(session, None, live)
             else:
-                stored = await self._chat.stored(session)
-                yield shown | {self.widgets.chat.view: stored[self.widgets.chat.view]}
+                view = (await self._chat.stored(session))[self.widgets.chat.view]
+            yield {box: composer(busy=bool(view["live"])), line: "", self.widgets.chat.view: view}
         finally:
             del self._submissions[page]
             await sending.aclose()

@@ -96,10 +96,14 @@ class Composer:
 
 @dataclass(frozen=True, slots=True)
 class Widgets:
-    """All widgets of the page. The browser fills in `addressed` (a message id) and `edited` (its new text)."""
+    """All widgets of the page. The browser fills in `addressed` (a message id), `edited` (its text) and `message_id`.
+
+    `message_id` is the id of a new message, as `MessageId` reads it.
+    """
 
     addressed: gr.Textbox
     edited: gr.Textbox
+    message_id: gr.Textbox
     settings: Settings
     chat: Chat
     composer: Composer
@@ -125,6 +129,7 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     # First, so that the page's scripts find them first among the inputs.
     addressed = gr.Textbox(visible=False, elem_id="addressed")
     edited = gr.Textbox(visible=False, elem_id="edited")
+    message_id = gr.Textbox(visible=False, elem_id="message-id")
     with gr.Column(elem_id="page"):
         new = _bar(title)
         settings = _settings(login=login, days=days)  # here, where the focus comes to its button
@@ -135,6 +140,7 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     return Widgets(
         addressed=addressed,
         edited=edited,
+        message_id=message_id,
         settings=settings,
         chat=chat,
         composer=composer,

@@ -168,7 +168,7 @@
   when("#attached", count);
   when("#sending", count);
 
-  // Shows the seconds of a running tool or thought. Gradio shows them only afterwards.
+  // Shows the seconds of a running tool or thought. The server adds those of a finished thought to its title.
   let wait;
   const sayWait = () => {
     const dots = last("#chat .bot-row .waiting:has(span)");
@@ -214,6 +214,7 @@
     const name = words.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
     tick.setAttribute("aria-label", name || said.task);
   };
+  const copied = new MutationObserver((changes) => changes.forEach(({ target }) => label(target))); // it has another name then
   // Adds ARIA attributes that Gradio's chat lacks: the state of folds, inert arrows, and the role of bubbles.
   const mend = () => {
     for (const arrow of document.querySelectorAll("#chat .thought-group .arrow:not([inert])")) arrow.inert = true;
@@ -226,7 +227,10 @@
     for (const block of document.querySelectorAll("#chat .prose :is(pre, table, .katex-display):not([aria-label])")) nameWide(block);
     sources.name();
     for (const tick of document.querySelectorAll("#chat .prose input[type=checkbox]:not([aria-label])")) nameTask(tick);
-    for (const copy of document.querySelectorAll(`#chat .message-buttons [aria-label^="Cop"]:not([title="${said.labels["Copy message"]}"])`)) label(copy);
+    for (const copy of document.querySelectorAll(`#chat .message-buttons [aria-label^="Cop"]:not([title="${said.labels["Copy message"]}"])`)) {
+      label(copy);
+      copied.observe(copy, { attributes: true, attributeFilter: ["aria-label"] });
+    }
     $("#chat .examples")?.setAttribute("role", "group");
     $("#chat textarea.edit-textarea")?.setAttribute("aria-label", said.edited);
   };
@@ -424,9 +428,9 @@
   // unfolds.
   const label = (root) => {
     for (const element of [root, ...root.querySelectorAll("[aria-label]")]) {
-      const other = said.labels?.[element.getAttribute("aria-label")];
-      if (other) element.setAttribute("aria-label", other);
-      const name = element.getAttribute("aria-label"), isIcon = element.matches("button") && !element.textContent.trim();
+      const given = element.getAttribute("aria-label"), name = said.labels?.[given] ?? given;
+      if (name !== given) element.setAttribute("aria-label", name);
+      const isIcon = element.matches("button") && !element.textContent.trim();
       if (name && isIcon && element.title !== name) element.title = name;
     }
   };

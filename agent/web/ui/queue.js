@@ -88,10 +88,11 @@
     add,
     // Whether a message waits, so that a later one must not overtake it.
     waits: () => Boolean(queued),
-    // Gets the values that an event sends, and returns them with the queued message in place of the composer's.
+    // Gets the values that an event sends, and returns them with the queued message in place of the composer's, after its id.
     sending: (values) => {
       document.dispatchEvent(new Event("message-sent"));
-      return values.map((value) => (Array.isArray(value?.files) ? { text: queued?.text ?? "", files: queued?.files ?? [] } : value));
+      const message = { text: queued?.text ?? "", files: queued?.files ?? [] };
+      return [window.composer.idOf(message), ...values.map((value) => (Array.isArray(value?.files) ? message : value))];
     },
     // `isNew`: the server has stored it.
     sent: (isNew) => {

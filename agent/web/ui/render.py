@@ -22,7 +22,7 @@ from agent.media.store import ROUTE, display_name, is_id
 from agent.messages.parts import extracted_text_of, fence, has_suffix
 from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
-from agent.transfer.steps import failure_reason
+from agent.transfer.steps import failure_reason, thought_name
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.transcript import (
     CUT,
@@ -121,11 +121,15 @@ class _Answer:
 
     def _reasoning(self, bubble: Bubble, number: int) -> WireMessage:
         running = self._turn.note is None and bubble is self._turn.bubbles[-1]
-        metadata: WireMessage = {"title": self._translator(_("Reasoning")), "status": "pending" if running else "done"}
+        seconds = self._seconds.pop(0) if self._seconds and not running else 0.0
+        # Gradio would write a duration in English.
+        metadata: WireMessage = {
+            "title": thought_name(seconds, self._translator),
+            "status": "pending" if running else "done",
+            "seconds": round(seconds, 1),
+        }
         if running:
             metadata |= duration_so_far(bubble, self._turn)
-        elif self._seconds:
-            metadata["duration"] = round(self._seconds.pop(0), 1)
         return _assistant(self._text(bubble, number), metadata)
 
     def _text(self, bubble: Bubble, number: int) -> str:

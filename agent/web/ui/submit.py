@@ -18,6 +18,7 @@ from agent.providers import Status
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import STILL_WRITING, LiveRun
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.examples import FILES
 from agent.web.ui.page_sessions import PageSession
@@ -76,11 +77,15 @@ async def submit(
     choices: Choices,
     request: gr.Request,
     report: ReportProgress | None = None,
+    message: MessageId = NO_MESSAGE_ID,
 ) -> tuple[PageSession, LiveRun | None]:
     """Send a message with this visitor's files. Return the page session at its conversation, and the live answer.
 
-    The answer is None if the message answered one of several questions. `report` is called while files are read.
+    The answer is None if the message answered one of several questions, or if it was sent again and is stored already.
+    `report` is called while files are read.
     """
+    if found := await conversations.find_sent(session.owner, session.conversation, message):
+        return replace(session, conversation=found), None
     files = [str(file) for file in (value or {}).get("files") or []]
     if not owns_files(files, request):
         raise gr.Error(
@@ -88,7 +93,7 @@ async def submit(
             title=session.translator(_NOT_SENT),
             print_exception=False,
         )
-    work = conversations.send(session.visitor, session.conversation, value, choices, report)
+    work = conversations.send(session.visitor, session.conversation, value, choices, report, message)
     if not files:
         live = await toast_errors(work, session.translator)
     else:

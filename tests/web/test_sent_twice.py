@@ -1,0 +1,86 @@
+"""A message that a page sends again, because the answer to it was lost, is stored and answered once."""
+
+import sqlite3
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
+from tests.conftest import App, becomes
+from tests.support.http_client import HttpVisitor, marker
+from tests.support.page_events import send_event
+
+
+def send(visitor: HttpVisitor, text: str, id_: str, chat: str = "", files: list[dict[str, Any]] | None = None) -> str:
+    """Send a message from the composer of a page of its own. Return what is answered."""
+    given = {"addressed": chat, "composer": {"text": text, "files": files or []}, "message-id": id_}
+    return send_event(visitor, "composer submit", given, chat).text
+
+
+def count_stored(app: App, word: str) -> int:
+    """Return the number of stored messages of visitors that contain this word."""
+    with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
+        prompts = "SELECT count(*) FROM entries WHERE entry LIKE '%\"user-prompt\"%' AND entry LIKE ?"
+        found = db.execute(prompts, [f"%{word}%"]).fetchone()
+    db.close()
+    return found[0]
+
+
+def chats(visitor: HttpVisitor) -> list[str]:
+    return [row["id"] for row in visitor.ask("GET", "/conversations").json["conversations"]]
+
+
+def test_repeated_message_is_stored_once(app: App) -> None:
+    visitor, first, second = HttpVisitor(app.url), uuid4().hex, uuid4().hex
+    words = [marker(), marker()]
+    send(visitor, f"!text {words[0]}", first)
+    answer = send(visitor, f"!text {words[0]}", f"{first} again")
+    [chat] = chats(visitor)
+    assert '"success":true' in answer
+    assert chat in answer, "the page is told which chat it is"
+    becomes("", lambda: visitor.ask("GET", f"/conversations/{chat}").json["state"])
+    for id_ in (second, f"{second} again", f"{second} again"):
+        assert '"success":true' in send(visitor, f"!text {words[1]}", id_, chat)
+    assert chats(visitor) == [chat]
+    assert [count_stored(app, word) for word in words] == [1, 1]
+
+
+def test_repeat_is_accepted_while_the_answer_is_written(app: App) -> None:
+    visitor, id_, word = HttpVisitor(app.url), uuid4().hex, marker()
+    send(visitor, f"!tokens 100 @20 {word}", id_)
+    [chat] = chats(visitor)
+    assert '"success":true' in send(visitor, f"!tokens 100 @20 {word}", f"{id_} again", chat)
+    assert visitor.ask("GET", f"/conversations/{chat}").json["state"] == "answering"
+    assert count_stored(app, word) == 1
+
+
+def test_repeat_needs_its_files_no_more(app: App) -> None:
+    """The files of a stored message are no longer among the uploads."""
+    visitor, id_, word = HttpVisitor(app.url), uuid4().hex, marker()
+    files = [{"path": visitor.upload("notes.txt", word.encode()), "meta": {"_type": "gradio.FileData"}}]
+    for sent in (id_, f"{id_} again"):
+        assert '"success":true' in send(visitor, "", sent, files=files)
+    assert count_stored(app, word) == 1
+
+
+def test_repeat_of_a_lost_message_is_stored(app: App) -> None:
+    visitor, id_, word = HttpVisitor(app.url), uuid4().hex, marker()
+    assert '"success":true' in send(visitor, f"!text {word}", f"{id_} again")
+    assert count_stored(app, word) == 1
+
+
+def test_id_of_another_visitor_is_one_of_its_own(app: App) -> None:
+    """Who knows the id of a message neither reads nor blocks it."""
+    owner, other, id_, words = HttpVisitor(app.url), HttpVisitor(app.url), uuid4().hex, [marker(), marker()]
+    send(owner, f"!text {words[0]}", id_)
+    answer = send(other, f"!text {words[1]}", f"{id_} again")
+    assert '"success":true' in answer
+    assert words[0] not in answer
+    assert chats(owner) != chats(other)
+    assert [count_stored(app, word) for word in words] == [1, 1]
+
+
+@pytest.mark.parametrize("sent", [None, "", "x", "A" * 32, "0" * 33, "0" * 32 + " again ", "0" * 32 + "\nagain"])
+def test_anything_else_is_no_id(sent: str | None) -> None:
+    assert MessageId.of(sent) == NO_MESSAGE_ID

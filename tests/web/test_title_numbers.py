@@ -1,0 +1,21 @@
+"""The numbers that tell the branches of a chat apart."""
+
+import pytest
+
+from agent.web.chat.title_numbers import next_title, without_number
+
+
+@pytest.mark.parametrize(
+    ("title", "others", "following"),
+    [
+        ("Rome", [], "Rome (2)"),
+        ("Rome", ["Rome", "Rome (2)", "Rome (11)", "Rome and Milan (30)"], "Rome (12)"),
+        ("Rome (2)", ["Rome"], "Rome (3)"),
+        ("Sales (2024)", ["Sales (2)"], "Sales (2024) (2)"),
+        ("(3)", [], "(3) (2)"),
+        ("Two\nlines (1)", [], "Two\nlines (1) (2)"),
+    ],
+)
+def test_next_title_has_the_next_number(title: str, others: list[str], following: str) -> None:
+    assert next_title(title, others) == following
+    assert without_number(following) == without_number(title)
