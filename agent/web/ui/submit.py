@@ -84,7 +84,8 @@ async def submit(
     The answer is None if the message answered one of several questions, or if it was sent again and is stored already.
     `report` is called while files are read.
     """
-    if found := await conversations.find_sent(session.owner, session.conversation, message):
+    sent = conversations.find_sent(session.owner, session.conversation, message)
+    if found := await toast_errors(sent, session.translator):
         return replace(session, conversation=found), None
     files = [str(file) for file in (value or {}).get("files") or []]
     if not owns_files(files, request):
