@@ -68,6 +68,21 @@ SCENES = [
 ]
 PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
 REFRESH_ID = 'window.gradio_config.components.find(({ props }) => props.elem_id === "refresh").id'
+LATE_ENDS = """(() => {
+  const send = window.fetch.bind(window);
+  window.fetch = async (where, how) => {
+    const answer = await send(where, how);
+    if (!String(where?.url ?? where).includes("/queue/data")) return answer;
+    const late = new TransformStream({ async transform(chunk, stream) {
+      const [before, ...end] = new TextDecoder().decode(chunk).split(/(?=data: [^\\n]*"close_stream")/);
+      stream.enqueue(new TextEncoder().encode(before));
+      if (end.length) await new Promise((done) => setTimeout(done, 1000));
+      stream.enqueue(new TextEncoder().encode(end.join("")));
+    } });
+    return new Response(answer.body.pipeThrough(late), answer);
+  };
+})()"""
+"""Lets the page read a second late that the server has ended its event stream, as on a busy machine."""
 LOADED = "[...document.images].every((image) => image.complete)"
 
 
@@ -223,6 +238,28 @@ def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
     visitor.ask("!text And on it goes.")
     expect(visitor.chat).to_contain_text("And on it goes.")
     expect(visitor.toast).to_have_count(0)
+
+
+def test_event_of_the_moment_when_the_stream_ends_is_read(app: App, visit: Visit) -> None:
+    """The answer to an event can reach the page before the word that its stream has ended, which came first."""
+    visitor = visit(app.url)
+    visitor.ask("!text One.")
+    page = visitor.page.context.new_page()
+    page.add_init_script(LATE_ENDS)
+    other = Visitor(page)
+    other.open(app.url)
+    expect(other.chat).to_contain_text("One.")
+    page.evaluate(KEEP_LAST)
+    for _ in range(3):
+        page.evaluate("window.seen = undefined")
+        with page.expect_request("**/queue/data*"):
+            page.evaluate("document.querySelector('#refresh').click()")
+        page.wait_for_function("window.seen")
+        page.wait_for_timeout(400)  # the server has ended the stream, and the page will read it in half a second
+        page.evaluate("window.seen = undefined; document.querySelector('#refresh').click()")
+        page.wait_for_function("window.seen", timeout=4_000)
+        page.wait_for_timeout(1500)  # so that the next event gets a stream of its own
+    page.close()
 
 
 def test_stream_of_another_process_hides_no_answer(app: App, visit: Visit) -> None:

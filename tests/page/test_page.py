@@ -83,7 +83,7 @@ def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!think 60 @100 !text Done.")
     group = visitor.bubbles.nth(0)
-    expect(group.locator(".title")).to_contain_text(re.compile(r"\((0\.[6-9]|1\.\d)s\)"))
+    expect(group.locator(".title")).to_contain_text(re.compile(r"Reasoning · (0\.[6-9]|1\.\d) s"))
     expect(group).not_to_contain_text("thought5")
     group.locator(".title").click()
     expect(group).to_contain_text("thought5")

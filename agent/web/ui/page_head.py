@@ -21,6 +21,7 @@ ICONS = {
 }
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
+CLOSED_STREAMS = (Path(__file__).parent / "closed_streams.js").read_text(encoding="utf-8")
 IDLE = (Path(__file__).parent / "idle.js").read_text(encoding="utf-8")
 LOST_PARTS = (Path(__file__).parent / "lost_parts.js").read_text(encoding="utf-8")
 
@@ -92,7 +93,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
-            f"<script>{IDLE}{LOST_PARTS}</script>",
+            f"<script>{IDLE}{LOST_PARTS}{CLOSED_STREAMS}</script>",
         )
     )
 
