@@ -117,7 +117,7 @@ async def test_answer_text_closes_nothing(patience: float) -> None:
 
 async def test_only_streams_that_closed_just_now_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that has left costs nothing here."""
-    monkeypatch.setattr(event_stream, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(event_stream, "ENDED_SECONDS", 0.0)
     gradio = Gradio(CLOSE)
     gradio.joined.set()
     app = EventStreamMiddleware(gradio, Events())

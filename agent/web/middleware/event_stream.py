@@ -27,7 +27,7 @@ NUMBER, ENDED = b"x-stream", b"x-ended-stream"
 """The header of a stream with its number, and that of the answer to a join with the number of the last ended stream."""
 SETTLE_SECONDS = 0.15
 """Seconds until a page is assumed to have read that its stream closes. Only a join within this time waits."""
-REMEMBERED_SECONDS = 60.0
+ENDED_SECONDS = 60.0
 """Seconds for which the number of an ended stream is remembered."""
 IDLE_SECONDS = 1.0
 """Seconds without an event after which a stream ends."""
@@ -94,7 +94,7 @@ class EventStreamMiddleware:
                 now = monotonic()
                 self._closed[session] = now, number
                 self._closed.move_to_end(session)
-                while now - next(iter(self._closed.values()))[0] > REMEMBERED_SECONDS:
+                while now - next(iter(self._closed.values()))[0] > ENDED_SECONDS:
                     self._closed.popitem(last=False)
             await send(message)
 
