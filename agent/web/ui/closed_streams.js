@@ -2,7 +2,7 @@
 // would believe that its stream is open, open none for the event, close the old one, and never learn what the event brings.
 // Each stream has a number, and the answer says which one the server has ended.
 (() => {
-  const MOST_MS = 5000, send = window.fetch.bind(window);
+  const MOST_MS = 2000, send = window.fetch.bind(window);
   let number = 0, closing; // of the stream that was opened last, and the signal with which Gradio closes it
   window.fetch = async (where, how) => {
     const address = String(where?.url ?? where);
