@@ -355,6 +355,21 @@ def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -
     visitor.idle()
 
 
+def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit) -> None:
+    """Gradio loads the page again when its server has restarted. The draft comes back, and is a repeat then."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text One.")
+    visitor.page.route("**/queue/join*", lambda route: (route.fetch(), route.fulfill(status=502, body="")))
+    with visitor.page.expect_request("**/queue/join*"):
+        visitor.say("!text Two.")
+    visitor.page.wait_for_timeout(500)
+    expect(visitor.box).to_have_value("!text Two.")
+    visitor.page.unroute("**/queue/join*")
+    visitor.page.reload()
+    expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
+    expect(visitor.box).to_have_value("")
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["waited", "sent-again"])
 def test_message_whose_answer_was_lost_is_sent_once(app: App, visit: Visit, again: bool) -> None:
     """The server has stored the message, but the page does not learn it, as when a process restarts behind a proxy."""

@@ -2,7 +2,21 @@
 // scripts read and change the composer's value.
 ({ $, box, write }) => {
   let sent = { text: "", paths: [] }, seen, edits = [];
-  let tried; // the id and the content of the last message that was sent, until it is stored
+  let tried; // the id and the content of the last message that was sent, until it is stored, also after a reload
+  try {
+    tried = JSON.parse(sessionStorage.getItem("sent")) ?? undefined;
+  } catch {
+    // a browser that gives no storage to a page in a frame
+  }
+  if (tried) sent = tried.sent;
+  addEventListener("pagehide", () => {
+    try {
+      if (tried) sessionStorage.setItem("sent", JSON.stringify(tried));
+      else sessionStorage.removeItem("sent");
+    } catch {
+      // the same
+    }
+  });
   // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while Gradio
   // sets it.
   const takeAway = (value) => {
@@ -42,7 +56,7 @@
       const content = JSON.stringify([window.live.conversation, sent]);
       if (tried?.content === content) return `${tried.id} again`;
       const bytes = crypto.getRandomValues(new Uint8Array(16));
-      tried = { content, id: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
+      tried = { content, sent, id: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
       return tried.id;
     },
     // Returns true if the server has stored another message since the last call.
