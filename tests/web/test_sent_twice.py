@@ -71,7 +71,7 @@ def test_repeat_of_a_lost_message_is_stored(app: App) -> None:
 
 
 def test_id_of_another_visitor_is_one_of_its_own(app: App) -> None:
-    """Who knows the id of a message neither reads nor blocks it."""
+    """A visitor who knows the id of another one's message can neither read nor block it."""
     owner, other, id_, words = HttpVisitor(app.url), HttpVisitor(app.url), uuid4().hex, [marker(), marker()]
     send(owner, f"!text {words[0]}", id_)
     answer = send(other, f"!text {words[1]}", f"{id_} again")

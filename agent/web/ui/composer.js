@@ -1,14 +1,14 @@
 // Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
 // scripts read and change the composer's value.
 ({ $, box, write }) => {
-  let sent = { text: "", paths: [] }, seen, edits = [];
+  let sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let tried; // the id and the content of the last message that was sent, until it is stored, also after a reload
   try {
     tried = JSON.parse(sessionStorage.getItem("sent")) ?? undefined;
   } catch {
     // a browser that gives no storage to a page in a frame
   }
-  if (tried) sent = tried.sent;
+  sent = tried?.sent;
   addEventListener("pagehide", () => {
     try {
       if (tried) sessionStorage.setItem("sent", JSON.stringify(tried));
@@ -20,10 +20,12 @@
   // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while Gradio
   // sets it.
   const takeAway = (value) => {
-    const text = box().value;
-    if (text.startsWith(sent.text)) write(box(), text.slice(sent.text.length).trimStart());
+    if (!sent) return;
+    const text = box().value, { text: gone, paths } = sent;
+    sent = undefined; // once only, because what is typed next can begin with the same words
+    if (text.startsWith(gone)) write(box(), text.slice(gone.length).trimStart());
     const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");
-    const last = (value?.files ?? []).map(({ path }, n) => (sent.paths.includes(path) ? buttons[n] : undefined)).reverse();
+    const last = (value?.files ?? []).map(({ path }, n) => (paths.includes(path) ? buttons[n] : undefined)).reverse();
     last.forEach((button) => button?.click());
   };
   // The answer to a message can be lost, for example if the server restarts. Then the stored chat shows it.
