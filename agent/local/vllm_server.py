@@ -92,7 +92,8 @@ _STEPS = (  # pattern, name of a sentence, progress; from..to if the pattern has
     (r"Capturing CUDA graphs[^:]{0,200}:\s+(\d+)%", "vllm_graphs", 0.8, 0.98),
     (r"[Gg]raph capturing finished", "vllm_warming", 0.98, 0.98),
     (r"GPU KV cache size|CPU KV cache size|Available KV cache memory", "vllm_cache", 0.75, 0.75),
-    (r"torch\.compile|Dynamo bytecode transform|Compiling a graph", "vllm_compiling", 0.65, 0.65),
+    # Not the warning before the start of the engine that torch.compile is turned off.
+    (r"for vLLM's torch\.compile|Dynamo bytecode transform|Compiling a graph", "vllm_compiling", 0.65, 0.65),
     (r"Model loading took", "vllm_loaded", 0.6, 0.6),
     (r"Loading \w{1,50} checkpoint shards:\s+(\d+)%", "vllm_loading", 0.2, 0.6),
     (r"Starting to load model|Loading weights", "vllm_loading", 0.2, 0.2),

@@ -585,6 +585,8 @@ def test_vllm_log_shows_progress() -> None:
         "INFO Resolved architecture: Qwen3ForCausalLM",
         "Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01]",
         "INFO Model loading took 15.27 GiB memory and 12.0 seconds",
+        "INFO Using cache directory: /root/.cache/vllm/torch_compile_cache/d9/rank_0_0/backbone for vLLM's torch.compile",
+        "INFO Dynamo bytecode transform time: 8.06 s",
         "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  34%|###",
         "INFO: Application startup complete.",
     ]
@@ -593,3 +595,4 @@ def test_vllm_log_shows_progress() -> None:
     assert [done for _, done in steps] == sorted(done for _, done in steps)
     assert {step for step, _ in steps} <= set(VLLM_STEPS)
     assert progress("INFO 127.0.0.1 - GET /metrics 200") is None
+    assert progress("WARNING Enforce eager set, disabling torch.compile and CUDAGraphs.") is None
