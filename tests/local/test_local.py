@@ -585,7 +585,7 @@ def test_vllm_log_shows_progress() -> None:
         "INFO Resolved architecture: Qwen3ForCausalLM",
         "Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01]",
         "INFO Model loading took 15.27 GiB memory and 12.0 seconds",
-        "INFO Using cache directory: /root/.cache/vllm/torch_compile_cache/d9/rank_0_0/backbone for vLLM's torch.compile",
+        "INFO Using cache directory: /root/.cache/vllm/torch_compile_cache/d9 for vLLM's torch.compile",
         "INFO Dynamo bytecode transform time: 8.06 s",
         "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  34%|###",
         "INFO: Application startup complete.",
