@@ -140,6 +140,8 @@ async def _long_in(
     items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
 ) -> list[tuple[File | str, LongDocument]]:
     """Return the long documents of one message. Files without stored text are read here, as `for_model` does."""
+    if not any(isinstance(item, File) or text_file_of(item) for item in items):
+        return []  # Most messages have no file, and each question looks at all messages before it.
     found: list[tuple[File | str, LongDocument]] = []
     for item, after in zip(items, [*items, None][1:], strict=True):
         if not isinstance(item, File) or takes_document(spec, item.media_type):
