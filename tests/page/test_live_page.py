@@ -11,6 +11,7 @@ from PIL import Image, ImageChops
 from playwright.sync_api import APIResponse, Page, Request, Response, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
 
@@ -355,14 +356,14 @@ def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -
     visitor.idle()
 
 
-def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit) -> None:
+def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_server: Running) -> None:
     """Gradio loads the page again when its server has restarted. The draft comes back, and is a repeat then."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
     visitor.page.route("**/queue/join*", lambda route: (route.fetch(), route.fulfill(status=502, body="")))
-    with visitor.page.expect_request("**/queue/join*"):
+    with visitor.page.expect_response("**/queue/join*"):
         visitor.say("!text Two.")
-    visitor.page.wait_for_timeout(500)
+    becomes(True, lambda: "!text Two." in str(model_server.journal()[-1]["body"]))  # so it is stored
     expect(visitor.box).to_have_value("!text Two.")
     visitor.page.unroute("**/queue/join*")
     visitor.page.reload()
