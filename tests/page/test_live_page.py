@@ -365,7 +365,7 @@ def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_s
         visitor.say("!text Two.")
     becomes(True, lambda: "!text Two." in str(model_server.journal()[-1]["body"]))  # so it is stored
     expect(visitor.box).to_have_value("!text Two.")
-    visitor.page.unroute("**/queue/join*")
+    visitor.page.unroute_all(behavior="wait")  # a later event of the page can be on its way
     visitor.page.reload()
     expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
     expect(visitor.box).to_have_value("")
