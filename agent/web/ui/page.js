@@ -5,6 +5,7 @@
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
+  // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
   const text = (bubble) => sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
 
   // Gradio copies everything in the group, with reasoning, tool calls and captions. People want only the answer.
