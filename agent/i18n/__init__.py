@@ -113,7 +113,7 @@ def _rendered(
 ) -> str:
     """Return the text in the catalogue's language. A sentence inside a sentence loses its full stop."""
     if not message:
-        return " ".join(render(part, catalogue, marks) for part in parts)
+        return reduce(_after, (render(part, catalogue, marks) for part in parts), "")
     count = values.get("count")
     sentence = (
         catalogue.ngettext(message, plural, count) if plural and isinstance(count, int) else catalogue.gettext(message)
@@ -123,6 +123,11 @@ def _rendered(
         for name, value in values.items()
     }
     return sentence.format(**filled) if marks is None else _Formatter(marks).vformat(sentence, (), filled)
+
+
+def _after(text: str, then: str) -> str:
+    """Return both texts, with a space between them. A Chinese full stop has the space in itself."""
+    return f"{text}{then}" if not text or text.endswith("。") else f"{text} {then}"
 
 
 class _Formatter(string.Formatter):

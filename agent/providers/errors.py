@@ -27,6 +27,7 @@ from pydantic_ai.exceptions import (
 from agent.errors import MissingKey, ProviderError, ProviderErrorKind
 from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
+from agent.models.names import short_name
 from agent.providers.base_url import missing_route
 from agent.providers.redact import cut, redact
 
@@ -69,14 +70,20 @@ MAX_SEARCHED_CHARACTERS = 20_000
 
 
 def explain(
-    error: Exception, name: str, provider: ProviderSpec, *, key: str | None = None, base_url: str = ""
+    error: Exception,
+    name: str,
+    provider: ProviderSpec,
+    *,
+    key: str | None = None,
+    base_url: str = "",
+    label: str = "",
 ) -> ProviderError:
     """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it.
 
-    `base_url` is the URL of a server that the user named, which can be wrong.
+    `base_url` is the URL of a server that the user named, which can be wrong. `label` is what people call the model.
     """
     body, status = _body(error), getattr(error, "status_code", None)
-    if isinstance(error, ModelAPIError) and (too_long := _too_long(error, name, _fields(body))):
+    if isinstance(error, ModelAPIError) and (too_long := _too_long(error, label or short_name(name), _fields(body))):
         kind: ProviderErrorKind = "context"
         sentences = too_long
     else:
@@ -222,7 +229,7 @@ _OVERFLOW = re.compile(
 )
 
 
-def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> list[str]:
+def _too_long(error: ModelAPIError, label: str, fields: Mapping[str, Any]) -> list[str]:
     """Return the sentences for a prompt that is too long, with the server's numbers if there are any; [] for others.
 
     llama.cpp sends the numbers in fields of their own, the others in their message. vLLM sends this message also if the
@@ -237,23 +244,23 @@ def _too_long(error: ModelAPIError, name: str, fields: Mapping[str, Any]) -> lis
     total = max(prompt, _number(_TOTAL, message))
     if most and (prompt or total) > most:
         size = _(
-            "The conversation has {count:,} tokens and {model!r} reads at most {most:,}.",
+            "The conversation has {count:,} tokens and {model} reads at most {most:,}.",
             count=prompt or total,
-            model=name,
+            model=label,
             most=most,
         )
     elif most and prompt:
         return [
             _(
                 "The conversation has {count:,} tokens, which leaves too little of the {most:,} "
-                "of {model!r} for the answer. Allow a shorter answer, or start a new chat.",
+                "of {model} for the answer. Allow a shorter answer, or start a new chat.",
                 count=prompt,
-                model=name,
+                model=label,
                 most=most,
             )
         ]
     else:
-        size = _("The conversation is longer than {model!r} can read.", model=name)
+        size = _("The conversation is longer than {model} can read.", model=label)
     return [size, _("Start a new chat or shorten the message.")]
 
 

@@ -90,7 +90,8 @@ class ClientConnection(ABC):
     def explain(self, error: Exception) -> ProviderError:
         """Translate a failure into a sentence for people; see `agent.providers.errors`."""
         given = self.endpoint.base_url if self.endpoint.base_url != self.provider.base_url else ""
-        return explain(error, self.spec.name, self.provider, key=self.endpoint.api_key, base_url=given)
+        spec, key = self.spec, self.endpoint.api_key
+        return explain(error, spec.name, self.provider, key=key, base_url=given, label=spec.label)
 
     async def aclose(self) -> None:
         """Close the running loop's client. The next call of `model` opens another."""

@@ -25,6 +25,7 @@ from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
+from agent.transfer.tool_titles import tool_title
 
 RESULT, DELETED = _("Result"), _("An attachment that was deleted.")
 EXTRACTED = {
@@ -121,14 +122,14 @@ def _turn(entries: Sequence[Entry], translator: Translator, mark: Callable[[Mark
         yield Block(type="user", title=translator(_("You")))
         yield from map(_plain, _prompt_blocks(prompt.content, translator))
     sources = Sources()
-    for block in map(_plain, _joined(_answer(entries))):
+    for block in map(_plain, _joined(_answer(entries, translator))):
         yield replace(block, text=sources.mark(block.text, block.citations, mark), citations=())
     if sources:
         yield Block(type="sources", sources=tuple(sources))
     yield from _ending(entries[-1].note, translator)
 
 
-def _answer(entries: Sequence[Entry]) -> Iterator[Block]:
+def _answer(entries: Sequence[Entry], translator: Translator) -> Iterator[Block]:
     stamp, model = BubbleMarker(), ""
     # As on the page, a turn whose run was continued has the times of all its runs.
     ends = {entry.note.run_id: entry.note for entry in entries if entry.note.ended}
@@ -140,7 +141,7 @@ def _answer(entries: Sequence[Entry]) -> Iterator[Block]:
             model = name
         for piece, part in pieces_with_texts(entry.message):
             citations = (part and part.citations) or ()
-            for block in _response_blocks(stamp(piece)):
+            for block in _response_blocks(stamp(piece), translator):
                 thinks = block.type == "reasoning" and not block.joins
                 yield replace(block, citations=tuple(citations), seconds=next(seconds, 0.0) if thinks else 0.0)
         if isinstance(entry.message, ModelResponse):
@@ -170,7 +171,7 @@ def _prompt_blocks(content: Any, translator: Translator) -> Iterator[Block]:
             yield from _linked(part, str((read or {}).get("name", "")))
 
 
-def _response_blocks(response: Response) -> Iterator[Block]:
+def _response_blocks(response: Response, translator: Translator) -> Iterator[Block]:
     content: Any = response.content
     match response.type:
         case "output_text":
@@ -179,10 +180,11 @@ def _response_blocks(response: Response) -> Iterator[Block]:
             yield Block(type="reasoning", text=content, joins=not response.is_type_switched)
         case "tool_call":
             arguments = json.dumps(content["arguments"], ensure_ascii=False, indent=2, default=str)
-            yield Block(type="call", text=arguments, title=str(content["name"]))
+            yield Block(type="call", text=arguments, title=translator(tool_title(str(content["name"]))))
         case "tool_call_result":
             failed = bool(content["is_error"])
-            yield Block(type="result", text=str(content["content"]), title=str(content["name"]), is_failed=failed)
+            title = translator(tool_title(str(content["name"])))
+            yield Block(type="result", text=str(content["content"]), title=title, is_failed=failed)
             for item in content.get("files", ()):
                 yield from _linked(item)
         case "error":

@@ -30,6 +30,7 @@ from agent.i18n import N_, _, alternatives, catalogues, decimal, first_sentence,
 from agent.i18n.stored_text import StoredText
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
 from agent.models.catalog import load_catalog
+from agent.transfer.tool_titles import tool_title
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.ui.components import TOOL_SUPPORT, render_attachments
 from agent.web.ui.examples import TITLES
@@ -121,6 +122,12 @@ def test_plurals_follow_the_language() -> None:
     assert [GERMAN(text) for text in before] == ["1 vor Ihnen", "2 vor Ihnen"]
     none = ngettext("{count} picture", "{count} pictures", 0)
     assert (none, Translator("fr")(none), Translator("zh")(none)) == ("0 pictures", "0 image", "0 张图片")
+
+
+def test_chinese_sentences_have_no_space_between_them() -> None:
+    sentences = [_("The conversation is longer than {model} can read.", model="M"), _("Write an answer first.")]
+    assert Translator("zh")(joined([*sentences, "End."])) == "对话超出了 M 能读取的长度。请先写下回答。End."
+    assert joined(sentences) == "The conversation is longer than M can read. Write an answer first."
 
 
 def test_plain_text_is_left_to_its_author() -> None:
@@ -330,7 +337,12 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "6*7"}')
     titles = visitor.chat.locator(".bot.message > .message > * > .thought-group > .title")
     expect(titles.nth(0)).to_contain_text(words.template(WIDGETS["reasoning"]))
-    expect(titles.nth(1)).to_contain_text("Calculate")
+    expect(titles.nth(1)).to_contain_text(words(tool_title("calculate")))
+    expect(visitor.bubbles).to_have_count(5)  # reasoning, text, a tool, text, and the caption
+    for bubble in visitor.bubbles.all():
+        expect(bubble).to_have_accessible_name(words(_("Answer")))
+    asked = visitor.chat.locator("[data-testid=user]")
+    expect(asked).to_have_accessible_name(words(_("Your message")))
     caption = re.escape(words(_("{seconds} s to first token", seconds="#"))).replace("\\#", r"[\d.]+")
     expect(visitor.caption).to_have_text(re.compile(caption))
     page.locator("#model-button").click()

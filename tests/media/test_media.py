@@ -422,13 +422,14 @@ PLANS = [
     ("audio.wav", sound("wav", tone(2, loud=0), rate=44_100), QWEN, "converted",
      "to 16 kHz, mono, 2 s. It is silent", []),
     ("notes.md", b"# Hello", CLAUDE, "as it is", "sent as text", []),
+    ("empty.txt", b" \n", CLAUDE, "as it is", "sent as text, but it is empty", []),
     ("ID3.txt", b"ID3 is a kind of tag", CLAUDE, "as it is", "sent as text", []),
     ("a picture.txt", PNG, CLAUDE, "as it is", "", []),
-    ("a.png", PNG, BLIND, "refused", "Qwen3 cannot see pictures. Remove a.png, choose a model that can, "
+    ("a.png", PNG, BLIND, "refused", 'Qwen3 cannot see pictures. Remove "a.png", choose a model that can, '
      'or turn on "Extract text from images and audio" in the settings.',
      ["gpt-6-luna", "gemini-3.8-flash"]),
     ("a.wav", WAV, CLAUDE, "refused",
-     f"{CLAUDE.label} cannot hear sound. Remove a.wav, choose a model that can, "
+     f'{CLAUDE.label} cannot hear sound. Remove "a.wav", choose a model that can, '
      'or turn on "Extract text from images and audio" in the settings.', ["gemini-3.8-flash"]),
     ("cut.png", PNG[:50], CLAUDE, "refused", "cut.png is a PNG that is broken or cut off.", []),
     ("a.exe", b"MZ", CLAUDE, "refused", "a.exe can't be opened. It may be damaged, or not supported.", []),

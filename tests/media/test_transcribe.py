@@ -338,7 +338,7 @@ async def test_switch_affects_only_unsupported_media(
     for plan, can in ((picture, image), (voice, audio)):
         assert outcomes[can] == ("sent" if plan.outcome in ("as it is", "converted") else plan.outcome)
     if not image and not switch:
-        assert picture.text.startswith("M cannot see pictures. Remove a.png, choose a model that can, or")
+        assert picture.text.startswith('M cannot see pictures. Remove "a.png", choose a model that can, or')
         assert picture.text.endswith('turn on "Extract text from images and audio" in the settings.')
     if not image and switch:
         assert picture.text == ("the text in it is extracted on this server by PP-OCRv6 (Apache-2.0) and sent instead")

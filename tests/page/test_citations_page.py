@@ -26,8 +26,6 @@ WORDS = (
 )
 RAIN, RIVER = "https://www.weather.example/cologne?day=1&unit=mm", "https://rhine.example/level"
 EVIL = '</q></li><img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:hit) "\' `$'
-CLEAN_LABELS = """() => [...document.querySelectorAll("#chat [data-testid=bot]")]
-  .map((one) => one.getAttribute("aria-label")).filter((label) => /citation/.test(label))"""
 WATCH_MESSAGES = """() => {
   let messages = window.live.messages;
   Object.defineProperty(window.live, "messages", { get: () => messages, set: (value) => {
@@ -119,7 +117,7 @@ def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) ->
         expect(chips(visitor).nth(0)).to_have_attribute("aria-label", "Source 1: Rain in Cologne, weather.example")
         expect(visitor.chat.locator(".citationlist")).to_contain_text(EVIL)
         assert visitor.page.evaluate("window.hit") is None
-        becomes([], lambda: visitor.page.evaluate(CLEAN_LABELS))
+        expect(visitor.bubbles.first).to_have_accessible_name("Answer")
         assert "javascript:alert" not in visitor.chat.inner_html()
         expect(visitor.chat.locator(".katex")).to_have_count(1)
         live = visitor.page.evaluate(ANSWER)

@@ -414,6 +414,35 @@ def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bo
     assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
 
 
+# Names
+
+WATCH_NAMES = """() => {
+  window.named = [];
+  const watch = new MutationObserver((all) => all.forEach(({ target }) => window.named.push(target)));
+  watch.observe(document.querySelector("#chat"), { attributeFilter: ["aria-labelledby"], subtree: true });
+}"""
+
+
+def test_bubbles_have_short_names_and_get_them_once(app: App, visit: Visit) -> None:
+    """Gradio names a bubble by its Markdown and HTML, and does so again at each token."""
+    visitor = visit(app.url)
+    visitor.ask("!text A **first** answer.")
+    visitor.page.evaluate(WATCH_NAMES)
+    visitor.say("!tokens 150 @50")
+    expect(visitor.chat).to_contain_text("word9")
+    expect(visitor.stop).to_be_visible()
+    assert re.findall("- article.*", visitor.chat.aria_snapshot()) == [
+        '- article "Your message":',
+        '- article "Answer":',
+        '- article "Answer":',  # the caption
+        '- article "Your message":',
+        '- article "Answer":',
+    ]
+    visitor.idle()
+    assert len(re.findall('- article "Answer"', visitor.chat.aria_snapshot())) == 4
+    assert visitor.page.evaluate("window.named.length > 0 && window.named.length === new Set(window.named).size")
+
+
 # Announcements
 
 SENTENCES = ["The first sentence is here.", "Then a second one, with a number: 3.5 metres!", "And is this the last?"]

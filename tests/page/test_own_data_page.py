@@ -18,7 +18,7 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     expect(page).to_have_url(re.compile("/c/"))
     visitor.open_settings()
     kept, state = page.locator("#own-data"), page.locator("#own-data").get_by_role("status")
-    expect(state).to_have_text(re.compile(r"Conversations: 1, messages: 2, files: 0, together [\d.]+ kB\."))
+    expect(state).to_have_text(re.compile(r"Chats: 1, messages: 2, files: 0, together [\d.]+ kB\."))
     with page.expect_download() as every:
         kept.get_by_role("button", name="Download everything").click()
     assert "Quizzaciously" in json.dumps(json.loads(every.value.path().read_text()))
@@ -35,10 +35,10 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     visitor.shot("own-data-ask-dark-phone")
     page.keyboard.press("Escape")
     expect(asked).to_be_hidden()
-    expect(state).to_have_text(re.compile("Conversations: 1"))
+    expect(state).to_have_text(re.compile("Chats: 1"))
     drop.click()
     asked.get_by_role("button", name="Delete everything").click()
-    expect(state).to_have_text("Nothing is kept any more: 0 conversations, 0 messages, 0 files.")
+    expect(state).to_have_text("Nothing is kept any more: 0 chats, 0 messages, 0 files.")
     expect(page).not_to_have_url(re.compile("/c/"))
     expect(page.locator("#chats li")).to_have_count(0)
     becomes([], lambda: page.get_by_text("Quizzaciously").evaluate_all("all => all.map((one) => one.outerHTML)"))
@@ -47,7 +47,7 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     visitor.close_settings()
     visitor.ask("!text Yes. Another one")
     visitor.open_settings()
-    expect(state).to_have_text(re.compile("Conversations: 1, messages: 2"))
+    expect(state).to_have_text(re.compile("Chats: 1, messages: 2"))
 
 
 LATE_VIEW = """() => {
@@ -63,19 +63,19 @@ def test_late_news_leave_what_was_done(app: App, visit: Visit) -> None:
     visitor.ask("!text Yes")
     visitor.open_settings()
     kept, state = page.locator("#own-data"), page.locator("#own-data").get_by_role("status")
-    expect(state).to_have_text(re.compile("Conversations: 1, messages: 2"))
+    expect(state).to_have_text(re.compile("Chats: 1, messages: 2"))
     kept.get_by_role("button", name="Delete everything").click()
     page.get_by_role("dialog", name="Delete everything").get_by_role("button", name="Delete everything").click()
-    expect(state).to_have_text("Nothing is kept any more: 0 conversations, 0 messages, 0 files.")
+    expect(state).to_have_text("Nothing is kept any more: 0 chats, 0 messages, 0 files.")
     page.evaluate("document.querySelector('#settings').classList.add('late')")
     with page.expect_response("**/own-data") as read:
         page.evaluate(LATE_VIEW)
     read.value.finished()
     page.evaluate("() => new Promise(requestAnimationFrame)")
-    expect(state).to_have_text("Nothing is kept any more: 0 conversations, 0 messages, 0 files.")
+    expect(state).to_have_text("Nothing is kept any more: 0 chats, 0 messages, 0 files.")
     visitor.close_settings()
     visitor.open_settings()
-    expect(state).to_have_text("Nothing is kept: 0 conversations, 0 messages, 0 files.")
+    expect(state).to_have_text("Nothing is kept: 0 chats, 0 messages, 0 files.")
 
 
 def test_deleted_answer_is_not_spoken(app: App, visit: Visit) -> None:

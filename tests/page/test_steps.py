@@ -187,7 +187,7 @@ def test_question_that_failed_says_why(visitor: Visitor) -> None:
     visitor.ask('!tool ask_user {"choices": ["yes"]} !text Then not.')
     for _ in range(2):
         title = visitor.chat.locator(".title:has(.failed)")
-        expect(title).to_have_text(re.compile("Ask user · failed: The arguments do not fit: question"))
+        expect(title).to_have_text(re.compile("Question · failed: The arguments do not fit: question"))
         expect(visitor.chat.locator(".asked")).to_have_count(0)
         visitor.shot("question-failed")
         visitor.reload()

@@ -67,7 +67,7 @@ TABLE = [
     ("!status 429 7", "rate_limit", 429, "too many requests"),
     ("!status 500", "server", 500, "The model server failed (HTTP 500)."),
     ("!status 503", "overloaded", 503, "overloaded. Try again in a moment."),
-    ("!context", "context", 400, f"The conversation has 40,210 tokens and '{NAME}' reads at most 32,768."),
+    ("!context", "context", 400, "The conversation has 40,210 tokens and Qwen3 reads at most 32,768."),
     ("!cut 3", "interrupted", None, "The answer broke off"),
     ("!reset 3", "connection", None, "the connection broke"),
     ("!error-event 3", "server", 500, "The model server failed"),
@@ -167,21 +167,21 @@ LIMIT = "This model's maximum context length is {most} tokens. However, "
 LONG = [
     (
         {"message": LIMIT.format(most=2048) + "your request has 2130 input tokens."},
-        "has 2,130 tokens and 'm' reads at most 2,048",
+        "has 2,130 tokens and m reads at most 2,048",
     ),
     (
         {
             "message": LIMIT.format(most=2048)
             + "you requested 3154 tokens (2130 in the messages, 1024 in the completion)"
         },
-        "has 2,130 tokens and 'm' reads at most 2,048",
+        "has 2,130 tokens and m reads at most 2,048",
     ),
     (
         {
             "message": LIMIT.format(most=2048)
             + "you requested 3024 tokens (2000 in the messages, 1024 in the completion)"
         },
-        "has 2,000 tokens, which leaves too little of the 2,048 of 'm' for the answer",
+        "has 2,000 tokens, which leaves too little of the 2,048 of m for the answer",
     ),
     (
         {
@@ -200,11 +200,11 @@ LONG = [
                 "n_ctx": 4096,
             }
         },
-        "has 9,876 tokens and 'm' reads at most 4,096",
+        "has 9,876 tokens and m reads at most 4,096",
     ),
-    ({"message": LIMIT.format(most=2048) + "please reduce it"}, "is longer than 'm' can read"),
-    ({"message": "no numbers at all"}, "is longer than 'm' can read"),
-    ("a body that is text", "is longer than 'm' can read"),
+    ({"message": LIMIT.format(most=2048) + "please reduce it"}, "is longer than m can read"),
+    ({"message": "no numbers at all"}, "is longer than m can read"),
+    ("a body that is text", "is longer than m can read"),
 ]
 
 

@@ -273,7 +273,7 @@ FAILURES = [
             "context_length_exceeded",
         ),
         "context",
-        "The conversation has 130,011 tokens and 'gpt-6-luna' reads at most 128,000.",
+        "The conversation has 130,011 tokens and GPT-6 Luna reads at most 128,000.",
     ),
     Failure(
         "context: OpenAI, without",
@@ -281,7 +281,7 @@ FAILURES = [
         400,
         openai("Your input exceeds the context window of this model. Please adjust your input and try again."),
         "context",
-        "The conversation is longer than 'gpt-6-luna' can read.",
+        "The conversation is longer than GPT-6 Luna can read.",
     ),
     Failure(
         "context: Claude",
@@ -289,7 +289,7 @@ FAILURES = [
         400,
         claude("prompt is too long: 208310 tokens > 200000 maximum"),
         "context",
-        "The conversation has 208,310 tokens and 'claude-sonnet-5-5' reads at most 200,000.",
+        "The conversation has 208,310 tokens and Claude Sonnet 5.5 reads at most 200,000.",
     ),
     Failure(
         "context: Claude, with the answer",
@@ -305,7 +305,7 @@ FAILURES = [
         422,
         {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 9 others"},
         "context",
-        "The conversation has 5,000 tokens and 'Qwen/Qwen3-8B' reads at most 4,096.",
+        "The conversation has 5,000 tokens and Qwen3-8B reads at most 4,096.",
     ),
     Failure(
         "context: Gemini",
@@ -317,7 +317,7 @@ FAILURES = [
             "INVALID_ARGUMENT",
         ),
         "context",
-        "The conversation has 1,200,000 tokens and 'gemini-3.8-flash' reads at most 1,048,576.",
+        "The conversation has 1,200,000 tokens and Gemini 3.8 Flash reads at most 1,048,576.",
     ),
     Failure(
         "context: xAI",
@@ -328,7 +328,7 @@ FAILURES = [
             "error": "This model's maximum prompt length is 500000 but the request contains 537812 tokens.",
         },
         "context",
-        "The conversation has 537,812 tokens and 'grok-4.6' reads at most 500,000.",
+        "The conversation has 537,812 tokens and Grok 4.6 reads at most 500,000.",
     ),
     Failure(
         "refusal: OpenAI",

@@ -15,11 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ToolCallPart
 
+from agent.documents.tools import document_tools
 from agent.media.sandbox import SandboxJob, SandboxProgram
+from agent.models.catalog import load_catalog
 from agent.settings import ROOT
-from agent.tools import Tool, arithmetic, builtin, execute
+from agent.tools import Tool, arithmetic, ask_user, builtin, execute
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import calculate, convert_units, current_time
+from agent.transfer.tool_titles import TITLES, tool_title
 from tests.tiers import examples
 
 
@@ -309,3 +312,12 @@ def test_schema_comes_from_signature(tool: object) -> None:
     definition = Tool(tool, require_parameter_descriptions=True).tool_def
     assert definition.description
     assert set(definition.parameters_json_schema["properties"]) == set(inspect.signature(tool).parameters)
+
+
+def test_own_tools_have_titles() -> None:
+    spec = next(iter(load_catalog().models.values()))
+    own = [tool.name for tool in (ask_user, *document_tools((), spec))]
+    own += [one.__name__ for one in (calculate, current_time, convert_units)]
+    assert TITLES.keys() == set(own)
+    titles = {name: tool_title(name) for name in ("set_timer", "mill__grind", "web.run", "__")}
+    assert titles == {"set_timer": "Set timer", "mill__grind": "Mill grind", "web.run": "Web.run", "__": "__"}

@@ -103,9 +103,9 @@ async def test_markdown_has_each_block_in_order(tmp_path: Path) -> None:
         "## small-model",
         "> **Reasoning**",
         TABLE,
-        "**set\\_timer**",
+        "**Set timer**",
         '"minutes": 45',
-        "**Result: set\\_timer**",
+        "**Result: Set timer**",
         "ringing",
         "[the mill](https://mill.example/)",
         "Thanks",
@@ -214,15 +214,15 @@ async def test_steps_are_one_fold_and_failures_are_seen(tmp_path: Path) -> None:
     assert first.count("<summary>") == 6
     assert "<details><summary>Thought · 2 tools · 1 failed</summary><details>" in first
     failed = (
-        '</details>\n</details>\n<details class="problem"><summary>set_timer · failed: &lt;b&gt;no&lt;/b&gt; such time'
+        '</details>\n</details>\n<details class="problem"><summary>Set timer · failed: &lt;b&gt;no&lt;/b&gt; such time'
     )
     assert failed in first, "the failure is beside the fold"
     assert rest.count("<summary>") == 1, "a single step is no series"
 
 
 async def test_steps_say_how_long_was_thought(tmp_path: Path) -> None:
-    """As on the page, and in a read-only link, too, which has no other figures."""
-    call, result = ToolCallPart("set_timer", {}, "1"), ToolReturnPart("set_timer", "ringing", "1")
+    """As on the page, and in a read-only link, too, which has no other figures. Tools have the titles of the page."""
+    call, result = ToolCallPart("current_time", {}, "1"), ToolReturnPart("current_time", "noon", "1")
     first = ModelResponse([ThinkingPart("First."), call], model_name="small-model")
     last = ModelResponse([ThinkingPart("Then."), TextPart("Done."), ThinkingPart("Alone.")], model_name="small-model")
     entries = chain(prompt("Go"), first, ModelRequest([result]), last)
@@ -232,14 +232,17 @@ async def test_steps_say_how_long_was_thought(tmp_path: Path) -> None:
     shared = shared_entries(entries, ENGLISH, with_files=False)
     assert shared[-1].note.timings == Timings(reasoning=timings.reasoning)
     for kept in (entries, shared):
-        for language, row, alone in (
-            (ENGLISH, "Thought 1,252.5 s", "0.5 s"),
-            (german, "1.252,5 s nachgedacht", "0,5 s"),
+        for language, row, alone, tool in (
+            (ENGLISH, "Thought 1,252.5 s", "0.5 s", "Current time"),
+            (german, "1.252,5 s nachgedacht", "0,5 s", "Aktuelle Zeit"),
         ):
             blocks = blocks_of(kept, language, html_mark, lambda name: f"{name} (named)")
             page = "".join([piece async for piece in to_html("T", "", blocks, data_urls(no_file), language)])
             assert f"<summary>{row} · 1 " in page
             assert f" · {alone}</summary>" in page
+            assert f"<summary>{tool}</summary>" in page
+            assert f": {tool}</summary>" in page
+            assert f"**{tool}**" in to_markdown("T", "", blocks, {}, language)
             assert "<h2>small-model (named)</h2>" in page
             assert f" · {alone}**" in to_markdown("T", "", blocks, {}, language)
 

@@ -172,8 +172,9 @@ async def _plan(
         data = await asyncio.to_thread(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES and (not kind or is_text(data)):
-            quoted = quoted_file(name, decode_text(name, data))
-            return AttachmentPlan(name=name, outcome="as it is", text=_("sent as text"), sent=quoted)
+            content = decode_text(name, data)
+            text = _("sent as text") if content.strip() else _("sent as text, but it is empty")
+            return AttachmentPlan(name=name, outcome="as it is", text=text, sent=quoted_file(name, content))
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
             return await _plan_document(name, data, media_type, spec, menu, transcriber)
         if kind not in ("image", "audio"):

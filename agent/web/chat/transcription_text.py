@@ -6,11 +6,11 @@ from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 
 CANNOT_TAKE = {
     "image": N_(
-        "{model} cannot see pictures. Remove {name}, choose a model that can, or turn on "
+        '{model} cannot see pictures. Remove "{name}", choose a model that can, or turn on '
         '"Extract text from images and audio" in the settings.'
     ),
     "audio": N_(
-        "{model} cannot hear sound. Remove {name}, choose a model that can, or turn on "
+        '{model} cannot hear sound. Remove "{name}", choose a model that can, or turn on '
         '"Extract text from images and audio" in the settings.'
     ),
 }

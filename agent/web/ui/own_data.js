@@ -20,7 +20,7 @@
   const told = (kept) => {
     isDeleted &&= isNothing(kept);
     if (isNothing(kept)) return isDeleted ? said.own_gone : said.own_nothing;
-    const values = { conversations: number(kept.conversations), messages: number(kept.messages),
+    const values = { chats: number(kept.conversations), messages: number(kept.messages),
       files: number(kept.files + kept.unsent_files), size: size(kept.text_bytes + kept.file_bytes) };
     const date = kept.expires_at && new Date(kept.expires_at).toLocaleDateString(language, { dateStyle: "long" });
     return said.own_kept.replace(/\{(\w+)\}/g, (_, name) => values[name]) +

@@ -5,6 +5,7 @@
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
+  // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
   const text = (bubble) => sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
 
   // Gradio copies everything in the group, with reasoning, tool calls and captions. People want only the answer.
@@ -214,6 +215,19 @@
     const name = words.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
     tick.setAttribute("aria-label", name || said.task);
   };
+  // Gradio names a bubble by its whole text, with Markdown and HTML, and again at each token. A name by reference comes
+  // before that one, so it is set once. A bubble can become one of the other author when another chat is opened.
+  const NAMES = { bot: said.answer, user: said.your_message };
+  for (const [author, textContent] of Object.entries(NAMES)) {
+    document.body.append(Object.assign(document.createElement("span"), { id: `${author}-bubble`, hidden: true, textContent }));
+  }
+  const UNNAMED = Object.keys(NAMES).map((author) => `[data-testid=${author}]:not([aria-labelledby=${author}-bubble])`).join();
+  const nameBubbles = (root) => {
+    for (const bubble of [...(root.matches?.(UNNAMED) ? [root] : []), ...(root.querySelectorAll?.(UNNAMED) ?? [])]) {
+      bubble.setAttribute("role", "article");
+      bubble.setAttribute("aria-labelledby", `${bubble.dataset.testid}-bubble`);
+    }
+  };
   const copied = new MutationObserver((changes) => changes.forEach(({ target }) => label(target))); // it has another name then
   // Adds ARIA attributes that Gradio's chat lacks: the state of folds, inert arrows, and the role of bubbles.
   const mend = () => {
@@ -221,9 +235,7 @@
     for (const title of document.querySelectorAll("#chat .thought-group .title")) {
       title.setAttribute("aria-expanded", title.classList.contains("expanded"));
     }
-    for (const bubble of document.querySelectorAll("#chat :is([data-testid=bot], [data-testid=user]):not([role])")) {
-      bubble.setAttribute("role", "article");
-    }
+    nameBubbles($("#chat"));
     for (const block of document.querySelectorAll("#chat .prose :is(pre, table, .katex-display):not([aria-label])")) nameWide(block);
     sources.name();
     for (const tick of document.querySelectorAll("#chat .prose input[type=checkbox]:not([aria-label])")) nameTask(tick);
@@ -315,9 +327,13 @@
   // also moves the view up, so a move counts as the reader's only after their input or while the content is still.
   when("#chat #running [role=log]", () => {
     const log = $("#chat");
-    unnamed(log);
+    const added = (node) => {
+      unnamed(node);
+      nameBubbles(node);
+    };
+    added(log);
     new MutationObserver((changes) => {
-      for (const { addedNodes } of changes) addedNodes.forEach(unnamed);
+      for (const { addedNodes } of changes) addedNodes.forEach(added);
     }).observe(log, { childList: true, subtree: true });
     let top = 0, following = true, held = false, settling = false;
     let touched = -Infinity, turnedUp = -Infinity, changed = -Infinity;

@@ -25,11 +25,13 @@ WIDGETS = {
     "key": N_("Key"),
     "forget_keys": N_("Forget my keys"),
     "fleeting": N_("Chats here are deleted when the Space restarts."),
-    "keep_days": N_("Conversations are deleted after this many days without a message:"),
+    "keep_days": N_("Chats are deleted after this many days without a message:"),
 }
 """The texts of widgets that never change, by the name that `layout.static` takes."""
 SCRIPTS = {
     "chat": N_("Conversation"),
+    "answer": N_("Answer"),
+    "your_message": N_("Your message"),
     "shortcuts": N_("Keyboard shortcuts"),
     "edited": N_("Edit your message"),
     "branched": N_("This is a new chat, with the messages up to here."),
@@ -102,15 +104,15 @@ SCRIPTS = {
     "importing": N_("Importing…"),
     "import_failed": N_("The import failed. Check the connection and try again."),
     "own_title": N_("What is kept about you"),
-    "own_kept": N_("Conversations: {conversations}, messages: {messages}, files: {files}, together {size}."),
-    "own_expires": N_("The first conversation is deleted on {date}."),
-    "own_nothing": N_("Nothing is kept: 0 conversations, 0 messages, 0 files."),
-    "own_gone": N_("Nothing is kept any more: 0 conversations, 0 messages, 0 files."),
+    "own_kept": N_("Chats: {chats}, messages: {messages}, files: {files}, together {size}."),
+    "own_expires": N_("The first chat is deleted on {date}."),
+    "own_nothing": N_("Nothing is kept: 0 chats, 0 messages, 0 files."),
+    "own_gone": N_("Nothing is kept any more: 0 chats, 0 messages, 0 files."),
     "own_remains": N_("Not everything is deleted. You can delete again what is still here."),
     "own_download": N_("Download everything"),
     "own_delete": N_("Delete everything"),
     "own_ask": N_(
-        "This deletes all your conversations, files, drafts and saved prompts, and the keys and settings that the "
+        "This deletes all your chats, files, drafts and saved prompts, and the keys and settings that the "
         "server remembers. Answers that are being written stop. It cannot be undone."
     ),
     "link_ask": N_("Fetch the picture from {host} and attach it?"),

@@ -18,16 +18,11 @@
   const titleOf = (item) => $("bdi", item).textContent, placeOf = (item) => $("span", item)?.textContent ?? "";
   const nameOf = ({ number, item }) =>
     said.source.replace("{number}", number).replace("{title}", () => [titleOf(item), placeOf(item)].filter(Boolean).join(", "));
-  // Names the numbers, and the bubbles with numbers or lists: Gradio's names for these have the HTML in them.
+  // Names the numbers.
   const name = () => {
     for (const chip of document.querySelectorAll("#chat .citationchip:not([aria-label])")) {
       const found = itemOf(chip);
       if (found.item) chip.setAttribute("aria-label", nameOf(found));
-    }
-    for (const bubble of document.querySelectorAll('#chat [data-testid="bot"]:is([aria-label*="citationchip"], [aria-label*="citationlist"])')) {
-      const list = $(".citationlist summary", bubble), label = bubble.getAttribute("aria-label");
-      const clean = list?.textContent ?? unmarked(label);
-      if (clean !== label) bubble.setAttribute("aria-label", clean);
     }
   };
 

@@ -4,11 +4,12 @@ import re
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
+from agent.transfer.tool_titles import tool_title
 
 
 def call_title(name: str, failure: str | None, translator: Translator) -> str:
-    """Return a title with the tool's name. `failure` is the reason of a failed call, or "" if it has no result."""
-    name = _literal(readable_name(name))
+    """Return the title of a call. `failure` is the reason of a failed call, or "" if it has no result."""
+    name = _title(name, translator)
     if failure is None:
         return name
     failed = (
@@ -21,19 +22,17 @@ def call_title(name: str, failure: str | None, translator: Translator) -> str:
 
 def waiting_title(name: str, translator: Translator) -> str:
     """Return the title of a call that waits for the visitor. `steps.js` never hides it."""
-    title = translator(_("{name} · waiting for you", name=_literal(readable_name(name))))
+    title = translator(_("{name} · waiting for you", name=_title(name, translator)))
     return f'<span class="waits">{title}</span>'
-
-
-def readable_name(name: str) -> str:
-    """Return the name of a tool as words, for example "Convert units" for `convert_units`."""
-    words = " ".join(name.replace("_", " ").split())
-    return words[:1].upper() + words[1:]
 
 
 def failed_title(title: str) -> str:
     """Mark a title as a failure. `page.css` shows it with an icon."""
     return f'<span class="failed">{title}</span>'
+
+
+def _title(name: str, translator: Translator) -> str:
+    return _literal(translator(tool_title(name)))
 
 
 def _literal(text: str) -> str:
