@@ -388,13 +388,33 @@ def test_foot_of_the_list_fits_in_each_language(app: App, visit: Visit, locale: 
     assert page.locator("#chats-foot").evaluate(fits)
 
 
+COVERED_AT = """(heading) => {
+  const content = heading.closest(".sidebar-content"), most = content.scrollHeight - content.clientHeight, covered = [];
+  const isOnTop = (one, x) => {
+    const { left, top, height } = one.getBoundingClientRect();
+    return one.contains(document.elementFromPoint(left + x, top + height / 2));
+  };
+  for (let at = 0; at <= most; at += 4) {
+    content.scrollTo(0, at);
+    const words = [4, 24, 44].every((x) => isOnTop(heading, x));
+    if (!words || !isOnTop(document.querySelector("#settings .toggle-button"), 18)) covered.push(at);
+  }
+  content.scrollTo(0, 60);
+  return [covered, most / 4];
+}"""
+"""The offsets at which something lies on the heading of the settings or on their button, and how many were tried."""
+
+
 def test_heading_of_settings_stays_in_view(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page = visitor.page
-    page.set_viewport_size({"width": 1100, "height": 500})
+    page.set_viewport_size({"width": 1280, "height": 500})
     visitor.open_settings()
     page.locator("#settings .sidebar-content").evaluate("(content) => content.scrollTo(0, 150)")
     heading = page.get_by_role("heading", name="Settings")
+    covered, offsets = heading.evaluate(COVERED_AT)
+    assert offsets > 40, "the settings are long enough to be scrolled"
+    assert covered == [], "something is printed over the heading, or over the button that closes"
     expect(heading).to_be_in_viewport()
     at_heading = """(heading) => {
       const { x, y } = heading.getBoundingClientRect();
