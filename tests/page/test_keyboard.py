@@ -165,6 +165,9 @@ def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     expect(listed).to_be_visible()
     expect(listed).to_contain_text("New line")
     visitor.shot("shortcuts")
+    sides = "(one) => [one.getBoundingClientRect().right, one.closest('dialog').getBoundingClientRect().right]"
+    button, dialog = listed.get_by_role("button", name="Close").evaluate(sides)
+    assert 0 < dialog - button < 30, "on the side where other dialogs have it"
     listed.get_by_role("button", name="Close").click()
     expect(listed).to_be_hidden()
     visitor.say("!tokens 4000 @100")

@@ -388,24 +388,45 @@ def test_foot_of_the_list_fits_in_each_language(app: App, visit: Visit, locale: 
     assert page.locator("#chats-foot").evaluate(fits)
 
 
+COVERED_AT = """(heading) => {
+  const content = heading.closest(".sidebar-content"), most = content.scrollHeight - content.clientHeight, covered = [];
+  const isOnTop = (one, x) => {
+    const { left, top, height } = one.getBoundingClientRect();
+    return one.contains(document.elementFromPoint(left + x, top + height / 2));
+  };
+  for (let at = 0; at <= most; at += 4) {
+    content.scrollTo(0, at);
+    const words = [4, 24, 44].every((x) => isOnTop(heading, x));
+    if (!words || !isOnTop(document.querySelector("#settings .toggle-button"), 18)) covered.push(at);
+  }
+  content.scrollTo(0, 60);
+  return [covered, most / 4];
+}"""
+"""The offsets at which something lies on the heading of the settings or on their button, and how many were tried."""
+
+
 def test_heading_of_settings_stays_in_view(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page = visitor.page
-    page.set_viewport_size({"width": 1100, "height": 500})
+    page.set_viewport_size({"width": 1280, "height": 500})
     visitor.open_settings()
-    page.locator("#settings .sidebar-content").evaluate("(content) => content.scrollTo(0, 150)")
     heading = page.get_by_role("heading", name="Settings")
+    covered, offsets = heading.evaluate(COVERED_AT)
+    assert offsets > 40, "the settings are long enough to be scrolled"
+    assert covered == [], "something is printed over the heading, or over the button that closes"
     expect(heading).to_be_in_viewport()
-    at_heading = """(heading) => {
-      const { x, y } = heading.getBoundingClientRect();
-      return document.elementFromPoint(x + 9, y + 9) === heading;
-    }"""
-    assert heading.evaluate(at_heading)
     expect(page.get_by_role("slider", name="Temperature", exact=True)).to_be_visible()
     visitor.shot("settings-scrolled")
     visitor.close_settings()
 
 
+LEFT = "(element) => Math.round(element.getBoundingClientRect().left)"
+LINES = """(element) => {
+  const range = document.createRange();
+  range.selectNodeContents(element.firstChild);
+  return [...range.getClientRects()].map(({ top }) => Math.round(top));
+}"""
+"""The places of the lines of the text that an element begins with."""
 SMALL = {"narrow": (320, 640), "low": (740, 360), "low with keyboard": (740, 170), "narrow with keyboard": (320, 330)}
 CUT = """() => [...document.querySelectorAll("#page *, dialog[open], dialog[open] *, #chats *")]
   .filter((one) => one.matches("button, input, select, textarea, p, h1, h2, dialog"))
@@ -438,7 +459,17 @@ def test_nothing_is_cut_in_narrow_window(sized: Callable[..., Visitor]) -> None:
     visitor = sized(SMALL["narrow"])
     page = visitor.page
     assert page.locator("#dock").evaluate("(dock) => dock.getBoundingClientRect().x") >= 8
-    visitor.ask("!text An answer.")
+    visitor.say("!tokens 4000 @100")
+    words = visitor.chat.locator("h2").filter(has_text="word0").locator("visible=true")
+    expect(visitor.chat).to_contain_text("word9")
+    place = words.evaluate(LEFT)
+    visitor.stop.click()
+    visitor.idle()
+    assert words.evaluate(LEFT) == place, "the text moves to the side at its end"
+    tops = visitor.caption.evaluate(LINES)
+    assert len(tops) == 2
+    assert tops[1] - tops[0] < 28, "the buttons move the lines of the caption apart"
+    visitor.shot("small-320-stopped")
     visitor.open_models()
     assert page.evaluate(CUT) == []
     visitor.shot("small-320-models")

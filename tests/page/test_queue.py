@@ -99,6 +99,29 @@ def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Runn
     assert requests(model_server, "my second thought") == 0
 
 
+OVERLAP = """(hint) => {
+  const button = document.querySelector("#chat .option"), { bottom } = button.getBoundingClientRect();
+  return [hint.textContent !== "", hint.getBoundingClientRect().top - bottom];
+}"""
+"""Whether a hint is shown, and how far it is below the first button of the chat."""
+
+
+def test_hint_leaves_continue_free(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True, dark=True)
+    visitor.ask(f"!text {'Line.<br>' * 60}")
+    answering(visitor)
+    visitor.say("A question that can wait")
+    expect(queued(visitor)).to_be_visible()
+    visitor.stop.click()
+    visitor.idle()
+    expect(visitor.box).to_have_value("A question that can wait")
+    expect(visitor.chat.get_by_role("button", name="Continue")).to_be_in_viewport(ratio=1)
+    is_shown, below = visitor.page.locator("#hint").evaluate(OVERLAP)
+    visitor.shot("hint-below-continue")
+    assert is_shown
+    assert below >= 8
+
+
 def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     hold_back_answer(visitor)

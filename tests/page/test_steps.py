@@ -95,6 +95,30 @@ def test_rows_have_32_pixels(visitor: Visitor) -> None:
     assert heights == [32, 32, 32]
 
 
+HEIGHTS = """(title) => {
+  const range = document.createRange(), message = title.closest(".message");
+  const middle = ({ top, height }) => top + height / 2;
+  range.selectNodeContents(title.querySelector(".failed").firstChild);
+  const lines = [...range.getClientRects()], dot = getComputedStyle(message, "::before");
+  const arrow = title.querySelector(".arrow").getBoundingClientRect();
+  const place = message.getBoundingClientRect().top + parseFloat(dot.top) + parseFloat(dot.height) / 2;
+  return { lines: lines.length, line: middle(lines[0]), arrow: middle(arrow), dot: place };
+}"""
+"""How many lines a failed step has, and how high its first one, its arrow and its dot are."""
+
+
+def test_signs_of_a_step_are_at_its_first_line(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, phone=True)
+    visitor.allow_tools()
+    long = "17+ and much more than fits into a line of a phone"
+    visitor.ask(STEPS.replace('"17+"', f'"{long}"') + " !text Done.")
+    expect(steps(visitor)).to_have_count(1)
+    found = steps(visitor).evaluate(HEIGHTS)
+    assert found.pop("lines") > 1
+    assert max(found.values()) - min(found.values()) < 2, found
+    visitor.shot("steps-phone")
+
+
 def test_text_makes_two_timelines(visitor: Visitor) -> None:
     visitor.ask(f"{STEPS} !text Between. {STEPS} !text Done.")
     expect(rows(visitor)).to_have_count(2)
@@ -145,6 +169,10 @@ def test_two_clicks_show_what_a_tool_returned(visitor: Visitor) -> None:
     is_open(fold.locator(".children .title"), True)
     fold.evaluate("fold => Promise.all(fold.getAnimations({ subtree: true }).map((sliding) => sliding.finished))")
     visitor.shot("tool-open")
+    lefts = fold.locator("pre").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().left)")
+    assert lefts[0] == lefts[1], "the result begins where the arguments do"
+    arrows = fold.locator(".arrow").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().left)")
+    assert arrows[0] == arrows[1]
 
 
 def test_opened_step_stays_open_at_the_end(visitor: Visitor) -> None:

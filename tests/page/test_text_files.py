@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, expect
+from pypdfium2 import PdfDocument
 
 from tests.conftest import App, Visitor
 from tests.peers.axe import grave
@@ -14,7 +15,8 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 SHORT = "s" * 4000
-LONG = "\n".join(f"line {number} of the log" for number in range(400))
+LONG = "\n".join([*(f"line {number} of the log" for number in range(400)), "a long line " * 40])
+SIZES = "(pre) => [pre.clientHeight, pre.scrollHeight, pre.clientWidth, pre.scrollWidth]"
 SHOWN = "!text Read."
 
 
@@ -57,6 +59,17 @@ def test_long_pasted_text_becomes_a_file(app: App, visit: Visit, model_server: R
         assert f"{name}:\n" in sent(model_server)
         assert text in sent(model_server)
     expect(chips(visitor)).to_have_count(0)
+    quoted = visitor.mine.locator("pre").first
+    height, whole, width, widest = quoted.evaluate(SIZES)
+    assert 240 < height < 300, "about 12 lines"
+    assert whole > 5000
+    assert widest == width, "long lines are broken"
+    expect(quoted).to_have_attribute("tabindex", "0")  # the keyboard can scroll it
+    visitor.page.emulate_media(media="print")
+    assert quoted.evaluate("(pre) => pre.clientHeight") > 4000, "all of it is printed"
+    with PdfDocument(visitor.page.pdf(format="A4")) as printed:
+        assert "line 9 of the log" in printed[0].get_textpage().get_text_range(), "it begins below its question"
+    visitor.page.emulate_media(media="screen")
     paste(visitor, LONG)
     expect(chips(visitor)).to_have_text(["Pasted text 1.txt"])
 

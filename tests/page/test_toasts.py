@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 from tests.support import media_files
 
 pytestmark = pytest.mark.browser
@@ -15,6 +15,15 @@ Visit = Callable[..., Visitor]
 UNKNOWN = "No model named 'no-such-model' is known here."
 NOT_SENT = "Your message was not sent. The reason is above the box."
 CONTROLS = "[role=button], button, [tabindex]"
+COVERED = """() => {
+  const toast = document.querySelector(".toast-body").getBoundingClientRect();
+  const free = document.querySelectorAll("#bar, #settings .toggle-button, #settings.open, #dock");
+  return [...free].filter((one) => {
+    const { left, right, top, bottom } = one.getBoundingClientRect();
+    return left < toast.right && toast.left < right && top < toast.bottom && toast.top < bottom;
+  }).map(({ id, className }) => id || className);
+}"""
+"""What a toast covers of the header, the open settings and the composer."""
 
 
 @pytest.mark.parametrize(("locale", "close"), [("en-US", "Close"), ("de-DE", "Schließen")], ids=["en", "de"])
@@ -31,6 +40,14 @@ def test_toast_is_a_message_with_one_button(app: App, visit: Visit, locale: str,
     visitor.toast.locator(".toast-icon").click(force=True)
     expect(text).to_be_visible()
     visitor.shot(f"toast-{locale}")
+    assert visitor.page.evaluate(COVERED) == []
+    if locale == "en-US":
+        visitor.open_settings()
+        becomes([], lambda: visitor.page.evaluate(COVERED))
+        visitor.shot("toast-beside-settings")
+        visitor.close_settings()
+        visitor.page.set_viewport_size({"width": 390, "height": 844})
+        becomes([], lambda: visitor.page.evaluate(COVERED))
     button.click()
     expect(visitor.toast).to_have_count(0)
 

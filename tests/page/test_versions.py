@@ -5,15 +5,48 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 
 Visit = Callable[..., Visitor]
+
+
+FIRST = "!text One of the words of a title that is long."
+NUMBER = """(title) => {
+  const [words, number] = title.children, { right } = title.getBoundingClientRect();
+  const isWhole = number.getBoundingClientRect().right <= right + 0.5;
+  return [words.scrollWidth > words.clientWidth, number.textContent, isWhole];
+}"""
+"""Whether the words of a title are cut, its number, and whether all of that is seen."""
+
+
+def numbers_are_whole(visitor: Visitor) -> None:
+    """Check the branch in the list, under the pointer, as a hit of the search, and in the header of a phone."""
+    page = visitor.page
+    title, search = page.locator("#chats .title").first, page.get_by_role("searchbox", name="Search chats")
+    link = page.get_by_role("link", name=f"{FIRST} (2)", exact=True)
+    expect(link).to_have_attribute("title", f"{FIRST} (2)")
+    assert title.evaluate(NUMBER) == [True, " (2)", True]
+    title.hover()
+    assert title.evaluate(NUMBER) == [True, " (2)", True]
+    search.fill("(2)")
+    expect(title.locator(".number mark")).to_have_text("(2)")
+    assert title.evaluate(NUMBER) == [True, " (2)", True]
+    visitor.shot("branch-found")
+    search.fill("")
+    expect(title.locator("mark")).to_have_count(0)
+    page.set_viewport_size({"width": 390, "height": 844})
+    becomes([True, " (2)", True], lambda: page.locator("#name h1").evaluate(NUMBER))
+    page.locator("#chats-toggle button").click()
+    assert title.evaluate(NUMBER) == [True, " (2)", True]
+    visitor.shot("branch-phone")
+    page.keyboard.press("Escape")
+    page.set_viewport_size({"width": 1100, "height": 900})
 
 
 @pytest.mark.gate("Retry and edit keep the old versions, and a branch can go on in a new chat.")
 def test_versions_and_branches(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    visitor.ask("!text One.")
+    visitor.ask(FIRST)
     visitor.ask("!text Two.")
     expect(visitor.chat.locator(".version")).to_have_count(0)
     visitor.chat.get_by_role("button", name="Edit").last.click()
@@ -48,8 +81,14 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     expect(begun).to_be_visible()
     expect(visitor.box).to_be_focused()
     titles = visitor.page.locator("#chats .title")
-    expect(titles).to_have_text(["!text One. (2)", "!text One."])
+    expect(titles).to_have_text([f"{FIRST} (2)", FIRST])
     visitor.shot("branched")
+    numbers_are_whole(visitor)
+    titles.last.click()
+    expect(begun).to_have_count(0, timeout=3000)  # else it goes after 6 s
+    expect(visitor.chat).to_contain_text("Other.")
+    titles.first.click()
+    expect(visitor.mine).to_have_count(1)
     expect(question).to_have_count(0)
     visitor.ask("!text Four.")
     visitor.page.reload()

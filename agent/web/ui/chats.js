@@ -205,6 +205,20 @@
     children.forEach((child, n) => parent.children[n] === child || parent.insertBefore(child, parent.children[n] ?? null));
     while (parent.children.length > children.length) parent.lastChild.remove();
   };
+  // Shows a title, with what was searched for in it. The number at its end has an element of its own, which is never cut.
+  const NUMBER = / \((?:[2-9]|[1-9]\d)\)$/;
+  const entitled = (element, before, hit = "", after = "") => {
+    const text = before + hit + after, end = NUMBER.exec(text)?.index ?? text.length;
+    const piece = (start, stop) => {
+      const [from, to] = [before.length, before.length + hit.length].map((at) => Math.min(Math.max(at, start), stop));
+      return [text.slice(start, from), ...(from < to ? [make("mark", {}, text.slice(from, to))] : []), text.slice(to, stop)];
+    };
+    const isNumbered = end < text.length;
+    element.classList.toggle("numbered", isNumbered);
+    element.replaceChildren(...(isNumbered
+      ? [make("span", { class: "words" }, ...piece(0, end)), make("span", { class: "number" }, ...piece(end, text.length))]
+      : piece(0, end)));
+  };
   const item = (row, searched) => {
     const one = keep(`${searched ? "hit" : "row"} ${row.id}`, () => {
       const link = make("a", { href: `${root}/c/${row.id}` },
@@ -216,7 +230,7 @@
     const link = $("a", one);
     if (!link) return one; // it is being renamed
     const title = $(".title", one), mark = $(".mark", one), options = $(".more", one);
-    if (title.textContent !== titleOf(row)) title.textContent = link.title = titleOf(row);
+    if (title.textContent !== titleOf(row)) entitled(title, (link.title = titleOf(row)));
     if (row.id === shown) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
     mark.hidden = !row.state || (row.state === "answering" && row.id === shown); // there one sees it
@@ -230,9 +244,9 @@
       found.textContent = hit;
       $(".excerpt", one).replaceChildren(...(hit || before ? [before, found, after] : []));
       if (row.in_title && row.excerpt[1]) { // the hit is in the title itself
-        const [first, word, rest] = row.excerpt;
-        found.textContent = word;
-        title.replaceChildren(first, found, rest);
+        const [first, word, rest] = row.excerpt, number = NUMBER.exec(titleOf(row))?.[0] ?? "";
+        const isCut = !(first + word + rest).endsWith(number);
+        entitled(title, first, word, rest + (isCut ? number : ""));
       }
     }
     return one;
@@ -275,7 +289,7 @@
     }
     const title = row ? titleOf(row) : "";
     const head = $("#name h1");
-    if (head && head.textContent !== (title || app)) head.textContent = title || app;
+    if (head && head.textContent !== (title || app)) entitled(head, title || app);
     if (head) head.dir = "auto";
     window.live?.entitle(title ? `${title} · ${app}` : app);
   };
@@ -334,6 +348,7 @@
     others.add(left);
     fetched = fetched?.asked === id ? fetched : undefined;
     miss("");
+    if ($("#hint")?.textContent === said.branched) hint(""); // of the chat that is left
     tell();
     if (left !== id) $("#swap")?.click();
     $("#open").click();

@@ -19,11 +19,14 @@
     else if (messages || missing) turn("empty");
   });
 
-  // A hint lies above the composer. The greeting makes room for it.
+  // A hint lies above the composer. The greeting makes room for it, and so does a chat whose last buttons it would cover.
   when("#hint", (note) => new ResizeObserver(() => {
-    const { style } = $("#chat"), height = dataset.chat === "empty" ? note.offsetHeight : 0;
-    if (height) style.setProperty("--hint-room", `${height + 8}px`);
-    else style.removeProperty("--hint-room");
+    const { style } = $("#chat"), room = note.offsetHeight && `${note.offsetHeight + 8}px`;
+    const rooms = { "--hint-room": room, "--greeting-room": dataset.chat === "empty" && room };
+    for (const [name, value] of Object.entries(rooms)) {
+      if (value) style.setProperty(name, value);
+      else style.removeProperty(name);
+    }
   }).observe(note));
 
   const copies = make("div", { id: "examples", role: "group" });
