@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError, NotFound
-from agent.history import HistoryStore, Note, Record, now, replicas_of
+from agent.history import HistoryStore, Note, Record, SearchHit, now, replicas_of
 from agent.media.store import ROUTE, MediaStore
 from agent.messages.parts import quoted_file
 from agent.models.catalog import ModelSpec
@@ -99,8 +99,29 @@ async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationLis
     record, _ = await started(store, "Whales 🐋 sleep with half of the brain")
     [(row, hit)] = await listed.search(ALICE, "HALF")
     assert row.id == record.id
-    assert [*excerpt_parts(hit)] == ["Whales 🐋 sleep with ", "half", " of the brain"]
+    assert [*excerpt_parts(hit, "HALF")] == ["Whales 🐋 sleep with ", "half", " of the brain"]
     assert await listed.search(MALLORY, "half") == []
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "query", "parts"),
+    [
+        ("two coloured and two", "COLOURED two", ["", "two", " ", "coloured", " and ", "two", ""]),
+        ("a halfway house", "half alfway fw", ["a ", "halfway", " house"]),
+        (
+            "…the STRASSE, ﬁne Cafe\u0301 ｶﾞ…",
+            "straße fi café ガ",
+            ["…the ", "STRASSE", ", ", "ﬁ", "ne ", "Cafe\u0301", " ", "ｶﾞ", "…"],
+        ),
+        ("…dots. and more…", ".", ["…dots", ".", " and more…"]),
+        ("東京タワー", "タワー 東京", ["", "東京", "", "タワー", ""]),
+        ("nothing here", "zebra", ["nothing here"]),
+    ],
+    ids=["words", "overlap", "folded", "dots", "no-spaces", "none"],
+)
+def test_each_word_in_an_excerpt_is_marked(excerpt: str, query: str, parts: list[str]) -> None:
+    hit = SearchHit(record=Record(owner=ALICE), entry_id=None, excerpt=excerpt)
+    assert [*excerpt_parts(hit, query)] == parts
 
 
 async def test_hit_is_on_the_branch_that_is_shown(store: HistoryStore, listed: ConversationList) -> None:
