@@ -4,9 +4,11 @@ All stores compare text that `fold` has made, so that they find the same. A text
 the query, in any order and also within words, because many languages put no space between words.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
@@ -73,6 +75,22 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     )
 
 
+def places_of(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where any of these words begin and end in a short text, in order and without overlaps."""
+    groups = list(_folded_together(text))
+    at = [0, *accumulate(map(len, groups))]
+    folded = [fold(group) for group in groups]
+    group_of = [number for number, part in enumerate(folded) for _ in part]
+    whole, out = "".join(folded), list[tuple[int, int]]()
+    found = [(hit.start(), hit.start() + len(word)) for word in words for hit in re.finditer(re.escape(word), whole)]
+    for first, last in sorted((at[group_of[begin]], at[group_of[end - 1] + 1]) for begin, end in found):
+        if out and first < out[-1][1]:
+            out[-1] = out[-1][0], max(last, out[-1][1])
+        else:
+            out.append((first, last))
+    return out
+
+
 def hits_with_branches(hits: Iterable[SearchHit]) -> list[str]:
     """Return the ids of the conversations with branches of which a message was found. It can be on another branch."""
     return [hit.record.id for hit in hits if hit.entry_id is not None and hit.record.branches]
@@ -94,6 +112,19 @@ def _texts(entry: Entry) -> Iterator[str]:
                     yield from (item for item in items if isinstance(item, str))
         case ModelResponse(parts=parts):
             yield from (part.content for part in parts if isinstance(part, TextPart))
+
+
+def _folded_together(text: str) -> Iterator[str]:
+    """Yield the characters of a text, those together that `fold` joins, such as a letter and its accent."""
+    group = ""
+    for character in text:
+        is_apart = not unicodedata.combining(character) and fold(group + character) == fold(group) + fold(character)
+        if group and is_apart:
+            yield group
+            group = ""
+        group += character
+    if group:
+        yield group
 
 
 def _first_place(text: str, words: Sequence[str]) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from agent.history import Entry, Note
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
-from agent.messages.parts import extracted_text_of
+from agent.messages.parts import extracted_text_of, text_file_of
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
 from agent.transfer.tool_titles import tool_title
@@ -74,11 +74,12 @@ def beginning(text: str, most: int = 60) -> str:
 
 
 def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> str:
-    """Return the title of a conversation, or the beginning of its first message if it is empty."""
+    """Return the title of a conversation, or if it is empty the beginning of its first text, or the name of a file."""
     if title.strip():
         return " ".join(title.split())
-    texts = (block.text for block in blocks_of(entries, translator) if block.type == "text")
-    return beginning(next(texts, "")) or translator(_("Conversation"))
+    text = next((block.text for block in blocks_of(entries, translator) if block.type == "text"), "")
+    file = text_file_of(text)
+    return beginning(file[0] if file else text) or translator(_("Conversation"))
 
 
 def named_as_stored(model: str) -> str:

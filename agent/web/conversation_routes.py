@@ -118,8 +118,9 @@ class ConversationRoutes:
         query = request.query_params.get("q", "").strip()
         if query:
             self._count(request, owner)
-            hits = await self._list.search(owner, query[:MAX_QUERY])
-            return {"hits": [_row(row) | _hit(hit) for row, hit in hits]}
+            query = query[:MAX_QUERY]
+            hits = await self._list.search(owner, query)
+            return {"hits": [_row(row) | _hit(hit, query) for row, hit in hits]}
         offset = _number(request.query_params.get("offset"), 0)
         page = await self._list.page(owner, offset=offset, limit=_number(request.query_params.get("limit"), PAGE))
         return {
@@ -184,8 +185,8 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def _hit(hit: SearchHit) -> dict[str, Any]:
-    return {"excerpt": [*excerpt_parts(hit)], "in_title": hit.entry_id is None, "entry": hit.entry_id}
+def _hit(hit: SearchHit, query: str) -> dict[str, Any]:
+    return {"excerpt": [*excerpt_parts(hit, query)], "in_title": hit.entry_id is None, "entry": hit.entry_id}
 
 
 def _number(text: str | None, default: int) -> int:

@@ -6,7 +6,7 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, Tool
 
 from agent.history import Entry, HistoryStore, Note, Record
 from agent.history.run_events import RunEvent, join_events, split_events
-from agent.history.search import EXCERPT_CHARACTERS, fold, hit_in, words_of
+from agent.history.search import EXCERPT_CHARACTERS, fold, hit_in, places_of, words_of
 from tests.support.history_stores import ALICE, chain, grown, prompt
 from tests.support.strategies import TEXT, conversations
 from tests.tiers import examples
@@ -68,3 +68,16 @@ def test_excerpt_shows_a_word_of_the_query(texts: list[str], data: st.DataObject
     assert 0 <= hit.start <= hit.end <= len(hit.excerpt) <= EXCERPT_CHARACTERS + 10
     if len(fold(text)) == len(text) and words:
         assert fold(hit.excerpt[hit.start : hit.end]) in words
+
+
+@given(st.text(), st.lists(WORD))
+def test_words_are_found_as_they_are_folded(text: str, query: list[str]) -> None:
+    words = words_of(" ".join(query) + text[:5])
+    places = places_of(text, words)
+    flat = [at for place in places for at in place]
+    assert flat == sorted(flat)
+    assert all(0 <= begin < end <= len(text) for begin, end in places)
+    assert bool(places) == any(word in fold(text) for word in words)
+    ends = [0, *flat, len(text)]
+    left = "\n".join(text[end:begin] for end, begin in zip(ends[::2], ends[1::2], strict=True))
+    assert not any(word in fold(left) for word in words)

@@ -72,7 +72,7 @@ def assert_edited(visitor: Visitor, server: Running, before: list[str], number: 
 def test_edit_in_live_chat(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("the live one")
-    for count in (10, 11, 12):
+    for count in (8, 9, 10):
         seed(app.folder, "the live one", count - 2)
         visitor.page.reload()
         expect(visitor.mine.last).to_have_text(f"question {count - 2}")
@@ -89,18 +89,18 @@ def test_edit_in_live_chat(app: App, visit: Visit, model_server: Running) -> Non
 def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first of many")
-    seed(app.folder, "first of many", 25)
+    seed(app.folder, "first of many", 20)
     visitor.page.reload()
-    expect(visitor.mine.last).to_have_text("question 25")
+    expect(visitor.mine.last).to_have_text("question 20")
     before = shown(visitor)
-    assert 2 < len(before) < 25
+    assert 2 < len(before) < 20
     open_edit(visitor, 2)
     submit_edit(visitor, model_server, "changed after a reload")
     assert_edited(visitor, model_server, before, 2, "changed after a reload")
 
-    seed(app.folder, "first of many", 25)
+    seed(app.folder, "first of many", 20)
     visitor.page.reload()
-    expect(visitor.mine.last).to_have_text("question 25")
+    expect(visitor.mine.last).to_have_text("question 20")
     before = shown(visitor)
     visitor.shot("edit-before-earlier")
     open_edit(visitor, 1)
@@ -109,12 +109,12 @@ def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> N
     visitor.page.get_by_role("button", name="Show earlier messages").click()
     expect(visitor.mine.first).to_have_text("first of many")
     # The edit box moves with its message and keeps its text.
-    expect(visitor.chat.locator(".user-row").nth(25 - len(before) + 1).locator(box)).to_be_visible()
+    expect(visitor.chat.locator(".user-row").nth(20 - len(before) + 1).locator(box)).to_be_visible()
     expect(box).to_have_value("changed before and after the list moved")
     visitor.shot("edit-moved")
     visitor.chat.get_by_role("button", name="Cancel").click()
     before = shown(visitor)
-    assert len(before) == 25
+    assert len(before) == 20
     open_edit(visitor, 2)
     submit_edit(visitor, model_server, "changed with all in view")
     assert_edited(visitor, model_server, before, 2, "changed with all in view")

@@ -93,6 +93,13 @@ def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:
     reader.page.get_by_role("button", name="Continue this chat").click()
     expect(reader.page).to_have_url(re.compile(r"/c/[0-9a-f]{32}$"))
     expect(reader.mine).to_have_count(1)
+    reader.idle()
+    copy = reader.page.url
+    reader.shot("link-copy-dark-phone")
+    reader.chat.get_by_role("button", name="Branch from here into a new chat").click()
+    expect(reader.page).not_to_have_url(copy)
+    expect(reader.page.locator("#chats li")).to_have_count(2)
+    expect(reader.mine).to_have_count(1)
     reader.ask("!text And on")
     expect(reader.mine).to_have_count(2)
     expect(owner.mine).to_have_count(2)

@@ -58,6 +58,8 @@ def test_long_pasted_text_becomes_a_file(app: App, visit: Visit, model_server: R
     for name, text in (("Pasted text 1.txt", LONG), ("Pasted text 2.txt", LONG.upper())):
         assert f"{name}:\n" in sent(model_server)
         assert text in sent(model_server)
+    expect(visitor.page.locator("#chats .title")).to_have_text(SHOWN)
+    visitor.shot("pasted-title")
     expect(chips(visitor)).to_have_count(0)
     quoted = visitor.mine.locator("pre").first
     height, whole, width, widest = quoted.evaluate(SIZES)

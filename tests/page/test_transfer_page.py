@@ -13,6 +13,16 @@ from tests.conftest import App, Visitor
 
 Visit = Callable[..., Visitor]
 
+ASKED = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["Ships?"]}}
+TOLD = {"author": {"role": "assistant"}, "content": {"content_type": "text", "parts": ["They float."]}}
+CHATGPT = [
+    {
+        "title": "About ships",
+        "mapping": {"a": {"parent": None, "message": ASKED}, "b": {"parent": "a", "message": TOLD}},
+        "current_node": "b",
+    }
+]
+
 
 def exported(visitor: Visitor, form: str) -> Download:
     """Export the only chat in this format from its menu."""
@@ -50,6 +60,17 @@ def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_p
     expect(foot.get_by_role("progressbar")).to_be_hidden()
     page.locator("#chats li a").first.click()
     expect(visitor.mine).to_have_text(re.compile("Bread"))
+    choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": json.dumps(CHATGPT).encode()})
+    expect(page.locator("#chats li")).to_have_count(4)
+    page.locator("#chats li a").first.click()
+    expect(visitor.mine).to_have_text("Ships?")
+    visitor.bubbles.first.hover()
+    visitor.shot("imported")
+    visitor.chat.get_by_role("button", name="Branch from here into a new chat").click()
+    expect(page.locator("#chats li .title")).to_have_text(
+        ["About ships (2)", "About ships", *[re.compile("Bread")] * 3]
+    )
+    expect(visitor.chat).to_contain_text("They float.")
     choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[{"})
     expect(foot.get_by_role("status")).to_have_text("The file is damaged or incomplete, so nothing was imported.")
-    expect(page.locator("#chats li")).to_have_count(3)
+    expect(page.locator("#chats li")).to_have_count(5)

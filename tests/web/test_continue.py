@@ -271,9 +271,10 @@ async def test_answer_is_continued_after_each_kill(
         await page.aclose()
         page = page_of(server, tmp_path, store)
         shown = (await view_of(page, "ann", conversation)).messages
-        assert [one["role"] for one in shown] == ["user", "assistant", "assistant", "assistant"]
+        assert [one["role"] for one in shown] == ["user", "assistant", "assistant", "assistant", "assistant"]
         assert content(shown[2]).startswith(words(number, word))
         assert "Interrupted" in content(shown[3])
+        assert "copy-branch" in content(shown[4])
         assert not await page.continue_answer(ANN, conversation, shown[0]["metadata"]["id"], PLEASE, Choices())
     await settle(page)
     [_, thought, text, caption] = (await view_of(page, "ann", conversation)).messages

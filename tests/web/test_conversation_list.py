@@ -7,11 +7,20 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    DocumentUrl,
+    ImageUrl,
+    ModelRequest,
+    TextContent,
+    UserContent,
+    UserPromptPart,
+)
 
 from agent.errors import InputError, NotFound
-from agent.history import HistoryStore, Note, Record, now, replicas_of
-from agent.media.store import MediaStore
+from agent.history import HistoryStore, Note, Record, SearchHit, now, replicas_of
+from agent.media.store import ROUTE, MediaStore
+from agent.messages.parts import quoted_file
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
@@ -21,8 +30,8 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList, excerpt_parts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations
+from agent.web.chat.first_words import first_words
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.transcript import first_words
 from agent.web.chat.visitor import Visitor
 from tests.support.history_stores import ALICE, MALLORY, STORE_PARAMS, STORES, Clock, chain, prompt, started
 from tests.support.media_files import random_png
@@ -90,8 +99,29 @@ async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationLis
     record, _ = await started(store, "Whales 🐋 sleep with half of the brain")
     [(row, hit)] = await listed.search(ALICE, "HALF")
     assert row.id == record.id
-    assert [*excerpt_parts(hit)] == ["Whales 🐋 sleep with ", "half", " of the brain"]
+    assert [*excerpt_parts(hit, "HALF")] == ["Whales 🐋 sleep with ", "half", " of the brain"]
     assert await listed.search(MALLORY, "half") == []
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "query", "parts"),
+    [
+        ("two coloured and two", "COLOURED two", ["", "two", " ", "coloured", " and ", "two", ""]),
+        ("a halfway house", "half alfway fw", ["a ", "halfway", " house"]),
+        (
+            "…the STRASSE, ﬁne Cafe\u0301 ｶﾞ…",
+            "straße fi café ガ",
+            ["…the ", "STRASSE", ", ", "ﬁ", "ne ", "Cafe\u0301", " ", "ｶﾞ", "…"],
+        ),
+        ("…dots. and more…", ".", ["…dots", ".", " and more…"]),
+        ("東京タワー", "タワー 東京", ["", "東京", "", "タワー", ""]),
+        ("nothing here", "zebra", ["nothing here"]),
+    ],
+    ids=["words", "overlap", "folded", "dots", "no-spaces", "none"],
+)
+def test_each_word_in_an_excerpt_is_marked(excerpt: str, query: str, parts: list[str]) -> None:
+    hit = SearchHit(record=Record(owner=ALICE), entry_id=None, excerpt=excerpt)
+    assert [*excerpt_parts(hit, query)] == parts
 
 
 async def test_hit_is_on_the_branch_that_is_shown(store: HistoryStore, listed: ConversationList) -> None:
@@ -135,6 +165,29 @@ def test_first_words_that_nobody_sees_are_no_title(text: str) -> None:
 )
 def test_first_words_are_cut_between_words(text: str, title: str | None) -> None:
     assert first_words(chain(prompt(text))[0]) == (text if title is None else title)
+
+
+NOTES, LETTER = quoted_file("notes.txt", "Lorem ipsum"), quoted_file("letter", "Dear landlord")
+PHOTO = ImageUrl(f"{ROUTE}{'0' * 64}.png", identifier="holiday.png")
+REPORT = DocumentUrl(f"{ROUTE}{'1' * 64}.pdf", identifier="report.pdf")
+READ = TextContent("Text of the document", metadata={"read": "Rent", "name": "Report 1.pdf", "kind": "document"})
+
+
+@pytest.mark.parametrize(
+    ("parts", "title"),
+    [
+        (["Summarise", NOTES, LETTER], "Summarise"),
+        (["Mend this:\n```\nx = 1\n```", NOTES], "Mend this: ``` x = 1 ```"),
+        ([NOTES], "notes.txt"),
+        (["\u200b", quoted_file("empty.txt", ""), LETTER], "empty.txt, letter"),
+        ([PHOTO, REPORT, READ, NOTES], "holiday.png, Report 1.pdf, notes.txt"),
+        ([ImageUrl(PHOTO.url, identifier=f"{'0' * 64}.png")], ""),
+        ([PHOTO, "What is", "this?"], "What is this?"),
+    ],
+    ids=["words", "code", "file", "unseen-words", "names", "no-name", "words-after"],
+)
+def test_title_has_the_words_and_not_the_files(parts: list[UserContent], title: str) -> None:
+    assert first_words(chain(ModelRequest([UserPromptPart(parts)]))[0]) == title
 
 
 async def test_title_is_one_line_and_never_empty(store: HistoryStore, listed: ConversationList) -> None:

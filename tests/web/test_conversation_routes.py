@@ -41,7 +41,7 @@ def test_owner_lists_changes_and_deletes(app: App) -> None:
     assert visitor.ask("GET", path).json == changed.json
     assert [row["id"] for row in listed(visitor)["pinned"]] == [second]
     [hit] = listed(visitor, "?q=second+THING")["hits"]
-    assert (hit["id"], hit["excerpt"], hit["in_title"]) == (second, ["Yes. ", "Second", " thing"], False)
+    assert (hit["id"], hit["excerpt"], hit["in_title"]) == (second, ["Yes. ", "Second", " ", "thing", ""], False)
     place = visitor.ask("GET", f"{path}/messages/{hit['entry']}").json
     assert (place["is_answer"], place["is_shown"], place["message"] != hit["entry"]) == (True, True, True)
     asked = visitor.ask("GET", f"{path}/messages/{place['message']}").json

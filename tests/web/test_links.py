@@ -14,7 +14,9 @@ from starlette.requests import Request
 
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
+from agent.messages.parts import quoted_file
 from agent.settings import LocalSettings, Settings
+from agent.transfer.document import beginning
 from agent.web.chat.links import MAX_LINKS, ChatLinks, LinkChoices
 from agent.web.link_page_routes import PAGES, LinkPageRoutes
 from tests.conftest import CONFIG, App, becomes
@@ -162,19 +164,24 @@ def test_title_tells_of_no_hidden_version(own: App) -> None:
 
 
 def test_title_of_branch_tells_of_no_file(own: App) -> None:
-    """The first words of an attached file, with the number of a branch, are in no link without files."""
+    """The name of an attached file, and its first words in old titles, with the number of a branch, are in no link."""
     owner, word = HttpVisitor(own.url), marker()
-    owner.say("", owner.upload("notes.txt", f"{word} and more".encode()))
+    owner.say("", owner.upload(f"{word}.txt", f"{word} and more".encode()))
     [row] = owner.ask("GET", "/conversations").json["conversations"]
-    assert word in row["title"]
-    copied = {"addressed": last_message(owner, row["id"], word)}
-    assert '"success":true' in send_event(owner, "copy-branch click", copied, row["id"]).text
-    branch, _ = owner.ask("GET", "/conversations").json["conversations"]
-    assert branch["title"] == f"{row['title']} (2)"
-    page = read(own, link(owner, branch["id"])).text
-    titles = re.findall(r"<title>.*?</title>|<h1.*?</h1>|og:title[^>]*", page)
-    assert len(titles) == 3
-    assert word not in "".join(titles)
+    old = beginning(quoted_file(f"{word}.txt", f"{word} and more"))
+    assert row["title"] == f"{word}.txt"
+    for title in (row["title"], old):
+        assert owner.ask("PATCH", f"/conversations/{row['id']}", json={"title": title}).status == 200
+        copied = {"addressed": last_message(owner, row["id"], word)}
+        assert '"success":true' in send_event(owner, "copy-branch click", copied, row["id"]).text
+        branch = owner.ask("GET", "/conversations").json["conversations"][0]
+        assert branch["title"] == f"{title} (2)"
+        for conversation in (row["id"], branch["id"]):
+            page = read(own, link(owner, conversation)).text
+            titles = re.findall(r"<title>.*?</title>|<h1.*?</h1>|og:title[^>]*", page)
+            assert len(titles) == 3
+            assert word not in "".join(titles)
+    assert f"<title>{word}.txt</title>" in read(own, link(owner, row["id"], attachments=True)).text
 
 
 HOSTILE = '''"><script>alert(1)</script></title><img src=x onerror=alert(1)>'"'''

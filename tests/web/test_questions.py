@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from agent.errors import Conflict, InputError, Limited, NotFound
 from agent.history import Entry, Note, Record
@@ -98,6 +106,22 @@ def test_questions_come_in_turn() -> None:
     assert asked(render_turn(turn_of(said, both, ended="stop"))) == ""
     rest = ModelRequest(parts=[ToolReturnPart("send", "Sent.", tool_call_id="2")])
     assert "Which?" in asked(render_turn(turn_of(said, both, rest, ended="suspended")))
+
+
+def test_answer_without_figures_can_be_branched() -> None:
+    said = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
+    answer = ModelResponse(parts=[TextPart("Done.")])
+
+    def captions(*messages: ModelMessage, ended: str) -> list[str]:
+        texts = [one["content"][0]["text"] for one in render_turn(turn_of(*messages, ended=ended))]
+        return [text for text in texts if text.startswith('<div class="caption">')]
+
+    for ended in ("stop", "error"):
+        (caption,) = captions(said, answer, ended=ended)
+        assert caption.startswith('<div class="caption"><span class="branches alone"><button')
+        assert "copy-branch" in caption
+    assert captions(answer, ended="stop") == [], "its question is in an earlier part of the history"
+    assert captions(said, ended="error") == []
 
 
 def test_failed_call_shows_in_title() -> None:

@@ -18,6 +18,7 @@ from agent.media.store import MediaStore
 from agent.messages.repair import count_bytes
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import IsBusy, RetentionPeriods
+from agent.web.chat.first_words import first_words
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.questions import MESSAGE_GONE
@@ -25,7 +26,7 @@ from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.title_numbers import next_title, without_number
-from agent.web.chat.transcript import first_words, has_first_words, is_prompt, message_content
+from agent.web.chat.transcript import has_first_words, is_prompt, message_content
 from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 

@@ -15,10 +15,10 @@ from agent.messages.repair import open_calls
 from agent.run import Run
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
+from agent.web.chat.first_words import first_words
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.run_request import RunRequest
-from agent.web.chat.transcript import first_words
 
 log = logging.getLogger(__name__)
 

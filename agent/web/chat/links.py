@@ -12,8 +12,9 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.settings import Settings
 from agent.transfer.shared import shared_entries
+from agent.web.chat.first_words import first_words, words_with_files
 from agent.web.chat.title_numbers import without_number
-from agent.web.chat.transcript import first_words, has_first_words
+from agent.web.chat.transcript import has_first_words, is_prompt
 
 MAX_LINKS = 10
 """The most links to one chat."""
@@ -115,9 +116,10 @@ class ChatLinks:
         stored = _branch(entries, link.head_id or record.head_id)
         if not stored:
             raise NotFound(NO_LINK)
-        # First words can be those of an attached file, also with the number of a branch. Any title can be about another
-        # version of the first message.
+        # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
+        # title can be about another version of the first message.
         words = {first_words(entry) for entry in entries if entry.parent_id is None}
+        words |= {words_with_files(entry) for entry in entries if is_prompt(entry)}
         is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(entries, stored)
         return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
 

@@ -29,7 +29,6 @@ from agent.i18n import _
 from agent.limits import FAILURE_POLICIES
 from agent.media.store import display_name, id_of
 from agent.responses import BubbleMarker, Piece, Response, pieces_with_texts
-from agent.transfer.document import beginning
 from agent.web.chat.questions import Call
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
@@ -263,12 +262,6 @@ def message_text(entry: Entry) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "\n\n".join(part for part in content if isinstance(part, str))
-
-
-def first_words(entry: Entry) -> str:
-    """Return the title of a conversation that begins with this message, until it gets another one."""
-    words = beginning(message_text(entry))
-    return words if has_visible(words) else ""
 
 
 def has_visible(text: str) -> bool:

@@ -186,7 +186,8 @@
     return [...named];
   };
   const titleOf = (row) => row.title || said.new_chat;
-  // The parts of an excerpt without the signs of Markdown that the chat does not show. What was searched for stays whole.
+  // The parts of an excerpt without the signs of Markdown that the chat does not show. Each second part is a word that was
+  // searched for, and stays whole.
   const SIGNS = /`{3,}\w*|`+|(?<![\w)])(?:\*{2,3}|~~)(?=\S)|(?<=\S)(?:\*{2,3}|~~)(?![\w(])|(?<=^…?|\s)#{1,6}(?=\s)/g;
   const withoutSigns = (parts) => {
     const text = parts.join(""), signs = [...text.matchAll(SIGNS)].map(({ 0: sign, index }) => [index, index + sign.length]);
@@ -194,10 +195,11 @@
     return parts.map((part, n) => {
       const begin = end;
       end += part.length;
-      if (n === 1) return part;
+      if (n % 2) return part;
       return part.split("").filter((_, at) => !signs.some(([from, to]) => from <= begin + at && begin + at < to)).join("");
     });
   };
+  const marked = (parts) => parts.map((part, n) => (n % 2 ? make("mark", {}, part) : part));
   // Elements are kept by group and id, so that the focus and the place stay when the list changes.
   const kept = new Map();
   const keep = (key, make) => kept.get(key) ?? (kept.set(key, make()), kept.get(key));
@@ -205,13 +207,19 @@
     children.forEach((child, n) => parent.children[n] === child || parent.insertBefore(child, parent.children[n] ?? null));
     while (parent.children.length > children.length) parent.lastChild.remove();
   };
-  // Shows a title, with what was searched for in it. The number at its end has an element of its own, which is never cut.
+  // Shows a title in parts, of which every second one was searched for. The number at its end has an element of its own,
+  // which is never cut.
   const NUMBER = / \((?:[2-9]|[1-9]\d)\)$/;
-  const entitled = (element, before, hit = "", after = "") => {
-    const text = before + hit + after, end = NUMBER.exec(text)?.index ?? text.length;
+  const entitled = (element, ...parts) => {
+    const text = parts.join(""), end = NUMBER.exec(text)?.index ?? text.length;
     const piece = (start, stop) => {
-      const [from, to] = [before.length, before.length + hit.length].map((at) => Math.min(Math.max(at, start), stop));
-      return [text.slice(start, from), ...(from < to ? [make("mark", {}, text.slice(from, to))] : []), text.slice(to, stop)];
+      let at = 0;
+      const cut = parts.map((part) => {
+        const from = at;
+        at += part.length;
+        return part.slice(Math.max(start - from, 0), Math.max(stop - from, 0));
+      });
+      return marked(cut).filter((one, n) => cut[n]);
     };
     const isNumbered = end < text.length;
     element.classList.toggle("numbered", isNumbered);
@@ -239,14 +247,10 @@
     mark.title = mark.getAttribute("aria-label");
     options.setAttribute("aria-label", said.chats_options.replace("{title}", () => titleOf(row)));
     if (searched) {
-      const [before, hit, after] = row.in_title ? ["", "", ""] : withoutSigns(row.excerpt);
-      const found = make("mark");
-      found.textContent = hit;
-      $(".excerpt", one).replaceChildren(...(hit || before ? [before, found, after] : []));
-      if (row.in_title && row.excerpt[1]) { // the hit is in the title itself
-        const [first, word, rest] = row.excerpt, number = NUMBER.exec(titleOf(row))?.[0] ?? "";
-        const isCut = !(first + word + rest).endsWith(number);
-        entitled(title, first, word, rest + (isCut ? number : ""));
+      $(".excerpt", one).replaceChildren(...(row.in_title ? [] : marked(withoutSigns(row.excerpt))));
+      if (row.in_title && row.excerpt.length > 1) { // the hits are in the title itself
+        const number = NUMBER.exec(titleOf(row))?.[0] ?? "", isCut = !row.excerpt.join("").endsWith(number);
+        entitled(title, ...row.excerpt, ...(isCut ? ["", number] : []));
       }
     }
     return one;
@@ -386,10 +390,14 @@
     if (hit?.entry && shown === id) seek(hit);
   });
   // Finds out where the hit is. seek.js scrolls to it.
-  const seek = ({ id, entry, excerpt }) => ask(`/${id}/messages/${entry}`).then((place) => {
-    const detail = { ...place, conversation: id, word: excerpt[1] };
-    document.dispatchEvent(new CustomEvent("message-sought", { detail }));
-  }, () => {}); // the chat is open, without a mark
+  const seek = ({ id, entry, excerpt }) => {
+    // As they are in the excerpt, and as they were typed, because some can be in the message after its excerpt.
+    const words = [...excerpt.filter((_, n) => n % 2), ...query.split(/\s+/)];
+    ask(`/${id}/messages/${entry}`).then((place) => {
+      const detail = { ...place, conversation: id, words };
+      document.dispatchEvent(new CustomEvent("message-sought", { detail }));
+    }, () => {}); // the chat is open, without a mark
+  };
 
   // A sentence instead of a chat that is not there
   const missing = make("p", { id: "missing", role: "status" });

@@ -1,7 +1,7 @@
-// Goes to the message that a search has found: shows its branch, lets older turns come, scrolls to the word, and marks it
-// for a moment. What the visitor does meanwhile ends it.
+// Goes to the message that a search has found: shows its branch, lets older turns come, scrolls to the first of the words,
+// and marks them for a moment. What the visitor does meanwhile ends it.
 ({ $, frame }) => {
-  const WAIT_MS = 15000, MARK_MS = 3000, FRAMES = 30;
+  const WAIT_MS = 15000, MARK_MS = 3000, FRAMES = 30, MOST = 500;
   let wish = 0;
   for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
     addEventListener(kind, () => wish++, { passive: true, capture: true });
@@ -14,22 +14,26 @@
     const after = rows.slice(rows.indexOf(asked) + 1), end = after.findIndex((row) => row.dataset.message);
     return after.slice(0, end < 0 ? undefined : end).findLast((row) => row.matches(".bot-row"));
   };
-  // The place of the word in a row. There is none if the word is divided by formatting.
-  const rangeOf = (row, word) => {
-    const texts = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
-    for (let text = texts.nextNode(); word && text; text = texts.nextNode()) {
-      const at = text.data.toLowerCase().indexOf(word.toLowerCase());
-      if (at < 0 || at + word.length > text.length || text.parentElement.closest(".thought-group, .caption")) continue;
-      const range = document.createRange();
-      range.setStart(text, at);
-      range.setEnd(text, at + word.length);
-      return range;
+  // The places of the words in a row. Those that are divided by formatting have none.
+  const rangesOf = (row, words, most) => {
+    const forms = [...new Set(words)].sort((one, other) => other.length - one.length);
+    const pattern = new RegExp(forms.map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("|"), "giu");
+    const texts = document.createTreeWalker(row, NodeFilter.SHOW_TEXT), ranges = [];
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      if (text.parentElement.closest(".thought-group, .caption")) continue;
+      for (const { 0: word, index } of text.data.matchAll(pattern)) {
+        if (ranges.length === most) return ranges;
+        const range = document.createRange();
+        range.setStart(text, index);
+        range.setEnd(text, index + word.length);
+        ranges.push(range);
+      }
     }
-    return undefined;
+    return ranges;
   };
 
   let leaving;
-  const mark = (row, range) => {
+  const mark = (row, words) => {
     clearTimeout(leaving);
     const clear = () => {
       $("#chat [data-found]")?.removeAttribute("data-found");
@@ -37,7 +41,7 @@
     };
     clear();
     row.dataset.found = "";
-    if (range && CSS.highlights) CSS.highlights.set("found", new Highlight(range));
+    CSS.highlights?.set("found", new Highlight(...rangesOf(row, words, MOST)));
     leaving = setTimeout(clear, MARK_MS);
   };
 
@@ -61,16 +65,15 @@
     if (!(await bring(place, () => mine !== wish || performance.now() > end))) return;
     document.dispatchEvent(new Event("message-found"));
     const log = $("#chat");
-    let row, range;
+    let row;
     for (let frames = 0; frames < FRAMES && mine === wish; frames++) { // rows that come into view get their true height
       row = rowOf(place);
       if (!row) return;
-      range = rangeOf(row, place.word);
-      const { top, height } = (range ?? row).getBoundingClientRect();
+      const { top, height } = (rangesOf(row, place.words, 1)[0] ?? row).getBoundingClientRect();
       log.scrollTop += top + Math.min(height, log.clientHeight) / 2 - log.getBoundingClientRect().top - log.clientHeight / 2;
-      if (frames === 0) mark(row, range);
+      if (frames === 0) mark(row, place.words);
       await frame();
     }
-    if (row?.isConnected && mine === wish) mark(row, range);
+    if (row?.isConnected && mine === wish) mark(row, place.words);
   });
 }
