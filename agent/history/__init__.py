@@ -23,7 +23,7 @@ from agent.history.records import (
 )
 from agent.history.replicas import BEAT_SECONDS, OwnRun, Replicas, replicas_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
-from agent.history.search import SearchHit
+from agent.history.search import SearchHit, excerpt_parts
 
 __all__ = [
     "BEAT_SECONDS",
@@ -51,6 +51,7 @@ __all__ = [
     "Timings",
     "UnfinishedRun",
     "digest_of",
+    "excerpt_parts",
     "needing_driver",
     "new_id",
     "new_token",

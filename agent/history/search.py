@@ -19,6 +19,8 @@ MAX_WORDS = 8
 EXCERPT_CHARACTERS = 160
 BEFORE_HIT = 40
 """Characters of an excerpt before the first hit."""
+ELLIPSIS = "…"
+"""Where an excerpt leaves something out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +66,26 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     piece = " ".join(text[begin:start].split()) if begin < start else ""
     before = piece + (" " if piece and text[start - 1].isspace() else "")
     rest = " ".join(text[start : begin + EXCERPT_CHARACTERS].split())
-    shown = ("…" if begin else "") + before
+    shown = (ELLIPSIS if begin else "") + before
     length = len(" ".join(text[start:end].split()))
     return SearchHit(
         record=record,
         entry_id=entry.id if entry else None,
-        excerpt=shown + rest + ("…" if begin + EXCERPT_CHARACTERS < len(text) else ""),
+        excerpt=shown + rest + (ELLIPSIS if begin + EXCERPT_CHARACTERS < len(text) else ""),
         start=len(shown),
         end=len(shown) + length,
     )
+
+
+def excerpt_parts(hit: SearchHit, query: str) -> Iterator[str]:
+    """Yield the pieces of an excerpt. Each second one is a word of the query, which a list of hits can mark."""
+    begin = len(hit.excerpt) - len(hit.excerpt.removeprefix(ELLIPSIS))  # `fold` makes dots of it
+    text, end = hit.excerpt[begin:].removesuffix(ELLIPSIS), 0
+    for first, last in places_of(text, words_of(query)):
+        yield hit.excerpt[end : begin + first]
+        yield text[first:last]
+        end = begin + last
+    yield hit.excerpt[end:]
 
 
 def places_of(text: str, words: Sequence[str]) -> list[tuple[int, int]]:

@@ -15,11 +15,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, StoreUnavailable
-from agent.history import SearchHit
+from agent.history import SearchHit, excerpt_parts
 from agent.i18n import _
 from agent.i18n.translator import negotiate
 from agent.web.chat.cited_passages import CitedPassages
-from agent.web.chat.conversation_list import PAGE, ConversationList, Row, excerpt_parts
+from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.client_address import client_address
 
 MAX_BODY = 4096

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError, NotFound
-from agent.history import HistoryStore, Note, Record, SearchHit, now, replicas_of
+from agent.history import HistoryStore, Note, Record, SearchHit, excerpt_parts, now, replicas_of
 from agent.media.store import ROUTE, MediaStore
 from agent.messages.parts import quoted_file
 from agent.models.catalog import ModelSpec
@@ -27,7 +27,7 @@ from agent.settings import LocalSettings, Settings
 from agent.tools import ask_user
 from agent.web.chat import conversation_list
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversation_list import ConversationList, excerpt_parts
+from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations
 from agent.web.chat.first_words import first_words

@@ -27,7 +27,6 @@ from agent.history import (
     now,
     replicas_of,
 )
-from agent.history.search import places_of, words_of
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
@@ -42,8 +41,6 @@ PAGE = 50
 MOST = 200
 """The most conversations of a page, and of the pinned ones."""
 TITLE_CHARACTERS = 120
-ELLIPSIS = "…"
-"""Where an excerpt leaves something out."""
 ATTEMPTS = 5
 """Attempts to delete a conversation that is being saved at the same time."""
 
@@ -284,14 +281,3 @@ def _ancestors(entries: Mapping[str, Entry], entry_id: str | None) -> Iterator[E
     while entry_id is not None and (entry := entries.get(entry_id)) is not None:
         yield entry
         entry_id = entry.parent_id
-
-
-def excerpt_parts(hit: SearchHit, query: str) -> Iterator[str]:
-    """Yield the pieces of an excerpt, each second of which is a word of the query. JavaScript counts in another way."""
-    begin = len(hit.excerpt) - len(hit.excerpt.removeprefix(ELLIPSIS))  # `fold` makes dots of it
-    text, end = hit.excerpt[begin:].removesuffix(ELLIPSIS), 0
-    for first, last in places_of(text, words_of(query)):
-        yield hit.excerpt[end : begin + first]
-        yield text[first:last]
-        end = begin + last
-    yield hit.excerpt[end:]
