@@ -70,7 +70,8 @@ def test_long_pasted_text_becomes_a_file(app: App, visit: Visit, model_server: R
     visitor.page.emulate_media(media="print")
     assert quoted.evaluate("(pre) => pre.clientHeight") > 4000, "all of it is printed"
     with PdfDocument(visitor.page.pdf(format="A4")) as printed:
-        assert "line 9 of the log" in printed[0].get_textpage().get_text_range(), "it begins below its question"
+        letters = "".join(printed[0].get_textpage().get_text_range().split())  # some have a line of their own
+        assert "line9ofthelog" in letters, "it begins below its question"
     visitor.page.emulate_media(media="screen")
     paste(visitor, LONG)
     expect(chips(visitor)).to_have_text(["Pasted text 1.txt"])

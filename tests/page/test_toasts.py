@@ -84,7 +84,7 @@ def test_toast_repeats_no_note_of_a_file(app: App, visit: Visit, tmp_path: Path)
     assert visitor.toast.inner_text().endswith(NOT_SENT)
     expect(visitor.toast.get_by_test_id("toast-text")).to_be_hidden()
     for name, note in zip(names, notes.all(), strict=True):
-        expect(note).to_contain_text(f"Qwen3-8B cannot see pictures. Remove {name}")
+        expect(note).to_contain_text(f'Qwen3-8B cannot see pictures. Remove "{name}"')
     visitor.shot("toast-not-sent")
     visitor.choose("no-such-model")
     expect(visitor.toast.filter(has_text=UNKNOWN)).to_be_visible()
