@@ -4,7 +4,6 @@ All stores compare text that `fold` has made, so that they find the same. A text
 the query, in any order and also within words, because many languages put no space between words.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ def places_of(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
     folded = [fold(group) for group in groups]
     group_of = [number for number, part in enumerate(folded) for _ in part]
     whole, out = "".join(folded), list[tuple[int, int]]()
-    found = [(hit.start(), hit.start() + len(word)) for word in words for hit in re.finditer(re.escape(word), whole)]
+    found = [(begin, begin + len(word)) for word in words for begin in _all_places(whole, word)]
     for first, last in sorted((at[group_of[begin]], at[group_of[end - 1] + 1]) for begin, end in found):
         if out and first < out[-1][1]:
             out[-1] = out[-1][0], max(last, out[-1][1])
@@ -125,6 +124,13 @@ def _texts(entry: Entry) -> Iterator[str]:
                     yield from (item for item in items if isinstance(item, str))
         case ModelResponse(parts=parts):
             yield from (part.content for part in parts if isinstance(part, TextPart))
+
+
+def _all_places(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
 
 
 def _folded_together(text: str) -> Iterator[str]:
