@@ -245,7 +245,7 @@ PANEL = {
     (
         False,
         "a.png",
-    ): "M kann keine Bilder sehen. Entfernen Sie a.png, wählen Sie ein Modell, das es kann, oder schalten Sie",
+    ): "M kann keine Bilder sehen. Entfernen Sie „a.png“, wählen Sie ein Modell, das es kann, oder schalten Sie",
 }
 
 

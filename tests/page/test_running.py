@@ -144,7 +144,8 @@ def test_older_turns_come_when_the_reader_scrolls_up(app: App, visit: Visit) -> 
     page.mouse.wheel(0, -100_000)
     expect(rows).to_have_count(14)
     expect(button).to_be_hidden()
-    page.wait_for_timeout(500)  # nothing moves later
+    watched = page.evaluate("window.seen.length")
+    becomes(True, lambda: page.evaluate("window.seen.length") > watched + 40)  # nothing moves later
     seen: list[tuple[str, int]] = page.evaluate("window.seen")
     assert page.evaluate("document.querySelector('#chat').scrollTop") > 200
     at_top = seen.index(seen[-1])

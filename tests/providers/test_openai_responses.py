@@ -250,7 +250,7 @@ CASES = [
     Case(
         "an error at the start",
         [reply([event("error", code="context_length_exceeded", message=LIMIT, param="input")])],
-        **failing("The conversation is longer than 'gpt-6-luna' can read. Start a new chat or shorten the message."),
+        **failing("The conversation is longer than GPT-6 Luna can read. Start a new chat or shorten the message."),
     ),
     Case(
         "an error in the middle, in an envelope",

@@ -95,7 +95,7 @@ def test_files_travel_with_message(connect: Connect, server: Running, tmp_path: 
 
 def test_unsupported_file_is_refused(connect: Connect, tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "red.png")
-    with pytest.raises(AppError, match=r"cannot see pictures\. Remove red\.png"):
+    with pytest.raises(AppError, match=r'cannot see pictures\. Remove "red\.png"'):
         chat(connect(), "!text Seen.", handle_file(tmp_path / "red.png"), model=f"vllm:{TEXT}")
 
 

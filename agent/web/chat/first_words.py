@@ -49,7 +49,7 @@ def _file_name(text: str, number: int) -> str | None:
 
 def _names(parts: Sequence[Any]) -> Iterator[str]:
     """Yield the names of the files. What was read from a file stands after it, and knows its name."""
-    for number, (part, after) in enumerate(zip(parts, [*parts[1:], None], strict=True)):
+    for number, (part, after) in enumerate(zip(parts, [*parts, None][1:], strict=True)):
         if isinstance(part, str):
             yield _file_name(part, number) or ""
         elif (read := extracted_text_of(part)) is not None:
