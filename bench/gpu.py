@@ -26,7 +26,6 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-from urllib.request import urlopen
 
 import httpx
 import psutil
@@ -37,15 +36,16 @@ from agent.models.catalog import load_catalog
 from agent.providers import Reasoning
 from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.discovery import discover
-from bench.gpu_model import SHAPES, write_model
+from bench.gpu_model import LETTERS, SHAPES, write_model
 from bench.load import percentile
 from bench.page_client import OurPage, PageConfig
 from bench.process import bounded, started
 from tests.support.ports import free_port
+from tests.support.vllm_server import VllmServer
 
 ANSWER_TOKENS = 256
 START_S, LIMIT_S = 300.0, 570
-WORDS = re.compile(r"(?: [aeioubdfgklmnprstv]{5}){2}")
+WORDS = re.compile(rf"(?: [{LETTERS}]{{5}}){{2}}")
 """Text of the model: see `gpu_model.words`. Other frames of the page say what it waits for."""
 
 
@@ -66,43 +66,39 @@ class Timed:
         self.ended = time.time()
 
 
-class Server:
-    """The vLLM that the app has started. Its address and key are those of its process."""
+def found_server(app: psutil.Popen, log: Path) -> VllmServer:
+    """Return the vLLM that the app has started. Its address and key are those of its process."""
+    supervisor = next(one for one in app.children(recursive=True) if "serve" in one.cmdline())
+    argv, key = supervisor.cmdline(), supervisor.environ()["VLLM_API_KEY"]
+    root, model = f"http://127.0.0.1:{argv[argv.index('--port') + 1]}", argv[argv.index("serve") + 1]
+    return VllmServer(root=root, key=key, log=log, pid=supervisor.pid, model=model)
 
-    def __init__(self, app: psutil.Popen) -> None:
-        supervisor = next(one for one in app.children(recursive=True) if "serve" in one.cmdline())
-        argv = supervisor.cmdline()
-        self.model = argv[argv.index("serve") + 1]
-        self.root = f"http://127.0.0.1:{argv[argv.index('--port') + 1]}"
-        self.key = supervisor.environ()["VLLM_API_KEY"]
 
-    def metric(self, name: str) -> float:
-        """Return the sum of a metric over its labels, or 0 before its first count."""
-        with urlopen(f"{self.root}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{re.escape(name)}[{{ ]", line))
+async def idle(server: VllmServer, seconds: float) -> float:
+    """Return the seconds until the engine works on nothing. Raises TimeoutError."""
+    began = time.monotonic()
 
-    async def idle(self, seconds: float) -> float:
-        """Return the seconds until the engine works on nothing. Raises TimeoutError."""
-        began = time.monotonic()
-        while self.metric("vllm:num_requests_running") or self.metric("vllm:num_requests_waiting"):
-            if time.monotonic() - began > seconds:
-                raise TimeoutError(f"the engine still works after {seconds:.0f} s")
-            await asyncio.sleep(0.02)
-        return time.monotonic() - began
+    def works() -> bool:
+        return bool(server.running_requests() or server.metric("vllm:num_requests_waiting"))
+
+    while await asyncio.to_thread(works):  # a stop that is measured goes on meanwhile
+        if time.monotonic() - began > seconds:
+            raise TimeoutError(f"the engine still works after {seconds:.0f} s")
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began
 
 
 Way = Callable[[str], AsyncGenerator[object]]
 """Asks a question and yields the texts of its answer."""
 
 
-def straight(server: Server, http: httpx.AsyncClient) -> Way:
+def straight(server: VllmServer, http: httpx.AsyncClient) -> Way:
     """Ask vLLM itself. Its chunks are not parsed."""
 
     async def ask(prompt: str) -> AsyncGenerator[object]:
         body = {"model": server.model, "stream": True, "messages": [{"role": "user", "content": prompt}]}
         headers = {"Authorization": f"Bearer {server.key}"}
-        async with http.stream("POST", f"{server.root}/v1/chat/completions", json=body, headers=headers) as answer:
+        async with http.stream("POST", f"{server.url}/chat/completions", json=body, headers=headers) as answer:
             answer.raise_for_status()
             async for line in answer.aiter_lines():
                 if line.startswith("data: {"):
@@ -166,9 +162,9 @@ def cpu_seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-async def measure(name: str, ask: Way, chats: int, server: Server, process: psutil.Process) -> Row:
+async def measure(name: str, ask: Way, chats: int, server: VllmServer, process: psutil.Process) -> Row:
     """Ask on so many chats at once, and return the figures."""
-    await server.idle(60)
+    await idle(server, 60)
     tokens, answers = server.metric("vllm:generation_tokens_total"), [Timed() for _ in range(chats)]
     cpu = cpu_seconds(process)
     await asyncio.gather(*(one.read(ask(f"Question {time.time():.3f} {at}")) for at, one in enumerate(answers)))
@@ -197,13 +193,13 @@ async def open_pages(url: str, config: PageConfig, count: int) -> list[OurPage]:
     return pages
 
 
-async def compare(server: Server, url: str, app: psutil.Process, counts: Sequence[int], rounds: int) -> None:
+async def compare(server: VllmServer, url: str, app: psutil.Process, counts: Sequence[int], rounds: int) -> None:
     """Print the table. Each way is measured `rounds` times in turn, and the round with the highest rate counts."""
     (spec,) = await server_models(server)
     config, limits = await PageConfig.read(url), httpx.Limits(max_connections=max(counts))
     async with (
         httpx.AsyncClient(timeout=120, limits=limits, trust_env=False) as http,
-        Agent(connect(spec, Endpoint(f"{server.root}/v1", server.key))) as agent,
+        Agent(connect(spec, Endpoint(server.url, server.key))) as agent,
     ):
         ways = {"vLLM": straight(server, http), "package": through_package(agent)}
 
@@ -231,7 +227,7 @@ async def compare(server: Server, url: str, app: psutil.Process, counts: Sequenc
                 print(one.line(best["vLLM"]), flush=True)
 
 
-async def stop(server: Server, url: str) -> None:
+async def stop(server: VllmServer, url: str) -> None:
     """Stop an answer on a page. Print when the engine is free."""
     page = OurPage(url, await PageConfig.read(url))
     await page.open()
@@ -242,7 +238,7 @@ async def stop(server: Server, url: str) -> None:
             if seen == 4:
                 break
         stopping = asyncio.create_task(page.run(page.config.on("composer", "stop")))
-        print(f"stopped on the page: the engine is free after {1000 * await server.idle(10):.0f} ms", flush=True)
+        print(f"stopped on the page: the engine is free after {1000 * await idle(server, 10):.0f} ms", flush=True)
         await stopping
     await page.close()
 
@@ -261,9 +257,9 @@ def weather(city: Literal["Paris", "Rome"]) -> str:
     return f"Rain in {city}."
 
 
-async def check(server: Server) -> None:
+async def check(server: VllmServer) -> None:
     """Print what runs of the package get: reasoning on and off, a call of a tool, and a prompt that is too long."""
-    endpoint, spec = Endpoint(f"{server.root}/v1", server.key), (await server_models(server))[0]
+    endpoint, spec = Endpoint(server.url, server.key), (await server_models(server))[0]
     async with Agent(connect(spec, endpoint)) as agent:
         for reasoning in (True, False):
             run = agent.run("Hello", reasoning=reasoning, max_tokens=32)
@@ -282,9 +278,9 @@ async def check(server: Server) -> None:
                 run.cancel()
 
 
-async def server_models(server: Server) -> tuple[ModelSpec, ...]:
+async def server_models(server: VllmServer) -> tuple[ModelSpec, ...]:
     """Return the models that the server lists, as the app reads them."""
-    return await discover(Endpoint(f"{server.root}/v1", server.key))
+    return await discover(Endpoint(server.url, server.key))
 
 
 def used_mb() -> int:
@@ -330,7 +326,7 @@ def main() -> None:
         with started([sys.executable, "app.py"], log, env | {"SWITCHBOARD_OFFLINE": "1"}) as app:
             began = time.monotonic()
             asyncio.run(wait_until_ready(app, url, lambda: log.read_text(errors="replace")))
-            server = Server(app)
+            server = found_server(app, log)
             print(f"vLLM is ready {time.monotonic() - began:.1f} s after the start of the app", flush=True)
             asyncio.run(compare(server, url, app, counts, options.rounds))
             asyncio.run(stop(server, url))

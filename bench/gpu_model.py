@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 VOCABULARY = 151_936
+LETTERS = "aeioubdfgklmnprstv"
+"""The letters of the made-up words."""
 SPECIAL = {
     "<|endoftext|>": 151_643,
     "<|im_start|>": 151_644,
@@ -50,12 +52,12 @@ def words() -> dict[str, int]:
     others = [byte for byte in range(256) if byte not in visible]
     # The signs by which byte-level tokenizers write the bytes.
     tokens = [chr(byte) for byte in visible] + [chr(256 + number) for number in range(len(others))]
-    letters, number = "aeioubdfgklmnprstv", 0
+    number = 0
     while len(tokens) < SPECIAL["<|endoftext|>"]:
         word, rest = "", number
         for _ in range(5):
-            rest, at = divmod(rest, len(letters))
-            word += letters[at]
+            rest, at = divmod(rest, len(LETTERS))
+            word += LETTERS[at]
         tokens.append("\u0120" + word)
         number += 1
     return {token: at for at, token in enumerate(tokens)}

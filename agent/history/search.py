@@ -19,7 +19,7 @@ EXCERPT_CHARACTERS = 160
 BEFORE_HIT = 40
 """Characters of an excerpt before the first hit."""
 ELLIPSIS = "…"
-"""Where an excerpt leaves something out."""
+"""The sign for what an excerpt leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,7 @@ OVERLAP = """(hint) => {
   const button = document.querySelector("#chat .option"), { bottom } = button.getBoundingClientRect();
   return [hint.textContent !== "", hint.getBoundingClientRect().top - bottom];
 }"""
-"""Whether a hint is shown, and how far it is below the first button of the chat."""
+"""A hint: true if it is shown, and its distance below the first button of the chat."""
 
 
 def test_hint_leaves_continue_free(app: App, visit: Visit) -> None:

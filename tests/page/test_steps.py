@@ -104,7 +104,7 @@ HEIGHTS = """(title) => {
   const place = message.getBoundingClientRect().top + parseFloat(dot.top) + parseFloat(dot.height) / 2;
   return { lines: lines.length, line: middle(lines[0]), arrow: middle(arrow), dot: place };
 }"""
-"""How many lines a failed step has, and how high its first one, its arrow and its dot are."""
+"""The number of lines of a failed step, and the heights of its first one, its arrow and its dot."""
 
 
 def test_signs_of_a_step_are_at_its_first_line(own: App, visit: Visit) -> None:

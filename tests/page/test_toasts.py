@@ -23,7 +23,7 @@ COVERED = """() => {
     return left < toast.right && toast.left < right && top < toast.bottom && toast.top < bottom;
   }).map(({ id, className }) => id || className);
 }"""
-"""What a toast covers of the header, the open settings and the composer."""
+"""The parts of the header, the open settings and the composer that a toast covers."""
 
 
 @pytest.mark.parametrize(("locale", "close"), [("en-US", "Close"), ("de-DE", "Schließen")], ids=["en", "de"])

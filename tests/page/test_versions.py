@@ -16,7 +16,7 @@ NUMBER = """(title) => {
   const isWhole = number.getBoundingClientRect().right <= right + 0.5;
   return [words.scrollWidth > words.clientWidth, number.textContent, isWhole];
 }"""
-"""Whether the words of a title are cut, its number, and whether all of that is seen."""
+"""A title: true if its words are cut, its number, and true if all of that is seen."""
 
 
 def numbers_are_whole(visitor: Visitor) -> None:

@@ -187,7 +187,7 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
         caption = _caption(turn.note, translator)
         # An answer that was imported or copied has no figures, and can be branched like any other one.
         if caption or turn.versions.answer or (turn.user is not None and _has_answer(turn)):
-            branches = _branches(turn, translator, "" if caption else " alone")
+            branches = _branches(turn, translator, alone=not caption)
             out.append(_assistant(f'<div class="caption">{caption}{branches}</div>', None))
     elif turn.note is None and (waiting or turn.is_waiting):
         out.append(_assistant(_waiting(turn, waiting, translator), None))
@@ -209,10 +209,10 @@ def _button(turn: Turn) -> tuple[str, str] | None:
     return (_("Continue"), "continue") if ended in CUT else None
 
 
-def _branches(turn: Turn, translator: Translator, kind: str) -> str:
+def _branches(turn: Turn, translator: Translator, *, alone: bool) -> str:
     """Return the buttons that show the other versions of the turn's answer, and the one that copies the branch.
 
-    `kind` is a further class for the style, after a space.
+    They are `alone` if no figures stand before them.
     """
     if turn.user is None:
         return ""
@@ -224,7 +224,7 @@ def _branches(turn: Turn, translator: Translator, kind: str) -> str:
         out += _version(ids[number + 1], translator(_("Next version of the answer")), "newer")
     name = html.escape(translator(_("Branch from here into a new chat")))
     copy = f'<button type="button" class="copy-branch" value="{turn.user.id}" title="{name}">'
-    return f'<span class="branches{kind}">{out}{copy}</button></span>'
+    return f'<span class="branches{" alone" if alone else ""}">{out}{copy}</button></span>'
 
 
 def _version(entry_id: str, name: str, kind: str) -> str:
