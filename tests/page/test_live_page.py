@@ -403,6 +403,34 @@ def test_message_whose_answer_was_lost_is_sent_once(app: App, visit: Visit, agai
     expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
 
 
+ENTER_ONCE_MORE = """() => {
+  const key = { key: "Enter", code: "Enter", bubbles: true, cancelable: true };
+  const box = document.querySelector("#composer textarea");
+  const again = () => {
+    if (!document.querySelector("#composer .stop-button") || box.readOnly) return;
+    changes.disconnect();
+    window.held = box.value;
+    box.dispatchEvent(new KeyboardEvent("keydown", key));
+  };
+  const changes = new MutationObserver(again);
+  changes.observe(document.querySelector("#composer"), { childList: true, subtree: true, attributes: true });
+}"""
+
+
+def test_second_enter_sends_a_message_once(app: App, visit: Visit) -> None:
+    """The second one comes when the answer has begun, and the composer still has the message."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text One.")
+    visitor.page.evaluate(ENTER_ONCE_MORE)
+    visitor.say("!tokens 20 @20")
+    expect(visitor.chat).to_contain_text("word19")
+    assert visitor.page.evaluate("window.held") == "!tokens 20 @20"
+    visitor.idle()
+    visitor.ask("!text Two.")
+    visitor.reload()
+    expect(visitor.mine).to_have_text(["!text One.", "!tokens 20 @20", "!text Two."])
+
+
 def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     hide = """(hidden) => {

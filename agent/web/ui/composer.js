@@ -3,6 +3,7 @@
 ({ $, box, write }) => {
   let sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let tried; // the id and the content of the last message that was sent, until it is stored, also after a reload
+  let isSending = false; // until the server has stored or refused the message
   try {
     tried = JSON.parse(sessionStorage.getItem("sent")) ?? undefined;
   } catch {
@@ -17,13 +18,19 @@
       // the same
     }
   });
+  const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
+  const takeTextAway = () => {
+    const text = box().value, { text: gone } = sent;
+    if (text.startsWith(gone)) write(box(), text.slice(gone.length).trimStart());
+    sent = { ...sent, text: "" };
+  };
   // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while Gradio
   // sets it.
   const takeAway = (value) => {
     if (!sent) return;
-    const text = box().value, { text: gone, paths } = sent;
+    const { paths } = sent;
+    takeTextAway();
     sent = undefined; // once only, because what is typed next can begin with the same words
-    if (text.startsWith(gone)) write(box(), text.slice(gone.length).trimStart());
     const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");
     const last = (value?.files ?? []).map(({ path }, n) => (paths.includes(path) ? buttons[n] : undefined)).reverse();
     last.forEach((button) => button?.click());
@@ -32,6 +39,8 @@
   document.addEventListener("chat-view", ({ detail: { messages } }) => {
     if (!tried || !messages?.some(({ metadata }) => metadata?.id === tried.id)) return;
     tried = undefined;
+    isSending = false;
+    if (sent) takeTextAway(); // at once, so that it cannot be sent with another id
     window.composer.change((value) => void takeAway(value));
   });
   window.composer = {
@@ -50,11 +59,16 @@
     // Gets the values that an event sends, and returns them after the id of the message. That of the composer has files.
     sending: (values) => {
       document.dispatchEvent(new Event("message-sent"));
-      return [window.composer.idOf(values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] }), ...values];
+      const value = values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] };
+      isSending = true;
+      return [window.composer.idOf(value), ...values];
     },
+    // Returns true while the composer still has a message that is on its way, for example at a second Enter.
+    isSending: () => isSending && (sent.text ? box().value.startsWith(sent.text) : !box().value),
+    refused: () => (isSending = false),
     // Returns the id of a message. The same message that is sent again keeps it, so that the server stores it once.
-    idOf: ({ text, files }) => {
-      sent = { text, paths: files.map(({ path }) => path) };
+    idOf: (value) => {
+      sent = messageOf(value);
       const content = JSON.stringify([window.live.conversation, sent]);
       if (tried?.content === content) return `${tried.id} again`;
       const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -68,6 +82,9 @@
       return isNew;
     },
     // `stored` has another id for each stored message.
-    empty: (stored, value) => window.composer.saw(stored) && takeAway(value),
+    empty: (stored, value) => {
+      isSending = false;
+      if (window.composer.saw(stored)) takeAway(value);
+    },
   };
 }

@@ -100,6 +100,7 @@ class Events:
         stored = widgets.composer.stored
         submitted = box.submit(handlers.submit, composed, [box, sending, view, stored], js=SENT_CHAT, **QUIET)
         submitted.success(None, [stored, box], None, js=EMPTY, **QUIET)
+        submitted.failure(None, None, None, js="() => window.composer.refused()", **QUIET)
         follow(submitted, has_view=True)
         queued = widgets.composer.send_queued.click(
             handlers.submit, composed, [box, sending, view, stored], js=QUEUED_CHAT, **QUIET

@@ -32,6 +32,7 @@
 
   const joined = (one, other) => [one, other].filter((part) => part.trim()).join("\n\n");
   const add = () => {
+    if (window.composer.isSending()) return;
     if (queued) return hint(said.queue_full);
     if ($(pending)) return hint(said.still_writing);
     const mine = (queued = { text: box().value, chat: window.live.conversation });
