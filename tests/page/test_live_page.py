@@ -290,6 +290,32 @@ def test_stream_of_another_process_hides_no_answer(app: App, visit: Visit) -> No
     expect(visitor.toast).to_have_count(0)
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["told-all", "told-nothing"])
+def test_event_stream_that_breaks_off_hides_no_answer(app: App, visit: Visit, told: bool) -> None:
+    """A process that stops ends the stream of a page without the word that Gradio waits for, and can have told all."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text One.")
+    visitor.page.wait_for_load_state("networkidle")
+    broken = list[Route]()
+
+    def break_off(route: Route) -> None:
+        if broken:
+            return route.continue_()
+        broken.append(route)
+        lines = route.fetch().text().split("\n\n") if told else []
+        body = "".join(f"{line}\n\n" for line in lines if "close_stream" not in line)
+        assert ("process_completed" in body) is told
+        return route.fulfill(content_type="text/event-stream", body=body or ":\n\n")
+
+    visitor.page.route("**/queue/data*", break_off)
+    visitor.say("!text Two.")
+    expect(visitor.bubbles.get_by_text("Two.", exact=True)).to_be_visible()
+    assert broken
+    visitor.ask("!text Three.")
+    visitor.reload()
+    expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
+
+
 @pytest.mark.parametrize("answer", [{"status": 503, "json": {"detail": "full"}}, {"json": {"event_id": "lost"}}])
 def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, Any]) -> None:
     """The page gets the stored conversation after an answer even if the first event for it is refused or forgotten.
