@@ -473,6 +473,31 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 
 
+def test_text_is_drawn_without_a_lost_part(app: App, visit: Visit) -> None:
+    """Gradio loads what draws formulas and the colours of code with the first text that has them."""
+    visitor, lost = visit(app.url, fresh=True), list[str]()
+    clipped = (
+        "node => getComputedStyle(node).position === 'absolute'"  # what a screen reader reads in place of the formula
+    )
+
+    def lose(route: Route) -> None:
+        if route.request.url in lost:
+            return route.continue_()
+        lost.append(route.request.url)
+        return route.abort()
+
+    for part in ("katex-*.css", "auto-render-*.js", "prism-python-*.js"):
+        visitor.page.route(f"**/assets/{part}", lose)
+    visitor.ask("!text The code:\\n\\n```python\\nreturn 1\\n```\\n\\nand the end.")
+    expect(visitor.bubbles.first).to_contain_text("and the end.")
+    visitor.ask("!text It is $$E = mc^2$$ and no more.")
+    expect(visitor.chat).to_contain_text("and no more.")
+    visitor.ask("!text Once more: $$a + b$$ it is.")
+    becomes(True, lambda: visitor.chat.locator(".katex-mathml").last.evaluate(clipped))
+    assert len(lost) == 3
+    visitor.shot("lost-parts")
+
+
 @pytest.mark.parametrize(("lost", "loads"), [(1, 2), (20, 4)], ids=["once", "always"])
 def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, lost: int, loads: int) -> None:
     context = browser.new_context()

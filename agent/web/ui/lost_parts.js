@@ -1,12 +1,25 @@
-// Loads the page again if a part of it was lost on the way, because Gradio would leave it empty. It does so at most three
-// times in a minute, and never once there is a composer, in which something may be typed.
+// Goes on if a part of the page was lost on the way, for example without a network.
+//
+// Without a composer, the page is loaded again, because Gradio would leave it empty: at most three times in a minute. Once
+// there is a composer, something may be typed in it. Then Gradio is told to do without the part, which draws formulas or
+// the colours of code. Otherwise it would not draw the text around them, and could show an older text in its place. The
+// next visit gets the part. Styles are loaded again until they come.
 (() => {
-  const MOST = 3, WITHIN_MS = 60_000;
+  const MOST = 3, WITHIN_MS = 60_000, RETRY_MS = 2000;
+  const hasComposer = () => Boolean(document.querySelector("#composer textarea"));
   let again = false;
-  const reload = () => {
-    if (!document.querySelector("#composer textarea")) location.reload();
-  };
-  addEventListener("vite:preloadError", () => {
+  const reload = () => hasComposer() || location.reload();
+  const style = (href) => setTimeout(() => {
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", crossOrigin: "", href });
+    link.addEventListener("error", () => (link.remove(), style(href)));
+    document.head.append(link);
+  }, RETRY_MS);
+  addEventListener("vite:preloadError", (event) => {
+    if (hasComposer()) {
+      event.preventDefault();
+      const [, lost] = /CSS for (\S+)$/.exec(event.payload?.message) ?? [];
+      return lost && style(lost);
+    }
     if (again) return;
     again = true;
     try {
