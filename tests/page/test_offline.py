@@ -32,6 +32,26 @@ def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit, dark: b
     expect(visitor.box).to_have_value("!text Sent later.")
 
 
+def test_stop_while_offline_waits_for_the_network(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    visitor.ask("!text First.")  # the page has loaded everything
+    for number, press in enumerate((visitor.stop.click, lambda: page.keyboard.press("Escape")), 1):
+        visitor.say("!tokens 4000 @100")
+        expect(visitor.bubbles.last).to_contain_text("word9")
+        page.context.set_offline(True)
+        expect(page.locator("#offline")).to_be_visible()
+        press()
+        page.wait_for_timeout(1000)  # Gradio says at once that the connection was lost
+        expect(visitor.toast).to_have_count(0)
+        expect(visitor.stop).to_have_attribute("aria-disabled", "true")
+        visitor.shot(f"stop-while-offline-{number}")
+        page.context.set_offline(False)
+        visitor.idle()
+        expect(visitor.chat.locator(".caption").filter(has_text="Stopped")).to_have_count(number)
+    expect(visitor.toast).to_have_count(0)
+
+
 def test_server_on_the_same_computer_needs_no_network(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     with visitor.page.expect_response("**/healthz"):

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 LONG = "!tokens 4000 @100"
+UNSENT = "The queued message was not sent. It is in the box again."
 ASKING = CONFIG.replace('"tests.support.slow_tools:nap"', '"tests.support.asking_tools:send"')
 
 
@@ -168,11 +169,16 @@ def test_reload_keeps_the_queued_text(app: App, visit: Visit) -> None:
     visitor.box.press_sequentially("and a third")
     visitor.page.reload()
     expect(visitor.box).to_have_value("my second thought\n\nand a third")
+    expect(visitor.page.locator("#hint")).to_have_text(UNSENT)
+    visitor.shot("queued-before-reload")
     expect(visitor.stop).to_be_visible()
     expect(queued(visitor)).to_be_hidden()
     visitor.stop.click()
     visitor.idle()
     expect(visitor.mine).to_have_count(1)
+    visitor.reload()
+    expect(visitor.box).to_have_value("my second thought\n\nand a third")
+    expect(visitor.page.locator("#hint")).to_be_empty()  # once is enough
 
 
 def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server: Running) -> None:
@@ -190,12 +196,14 @@ def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server
     expect(visitor.examples).to_have_count(4)
     expect(queued(visitor)).to_be_hidden()
     expect(visitor.box).to_have_value("")
+    expect(page.locator("#hint")).to_be_empty()  # the text is in the box of the first chat
     expect(page.locator("#composer .thumbnail-item")).to_have_count(0)
     visitor.idle()
     visitor.ask("!text Elsewhere.")
     expect(visitor.mine).to_have_count(1)
     page.locator(f"#chats a[href='{first.removeprefix(app.url)}']").click()
     expect(visitor.box).to_have_value("only for the first chat")
+    expect(page.locator("#hint")).to_have_text(UNSENT)
     expect(page.locator("#composer .open-text")).to_have_text(["notes.txt"])
     expect(visitor.stop).to_be_visible()
     visitor.stop.click()

@@ -74,3 +74,10 @@ def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_p
     choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[{"})
     expect(foot.get_by_role("status")).to_have_text("The file is damaged or incomplete, so nothing was imported.")
     expect(page.locator("#chats li")).to_have_count(5)
+    page.locator("#chats li a").last.click()
+    expect(foot.get_by_text("nothing was imported")).to_have_count(0)
+    page.locator("#new").click()
+    choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[{"})
+    expect(foot.get_by_role("status")).to_contain_text("nothing was imported")
+    page.locator("#new").click()  # once more, though the chat is new already
+    expect(foot.get_by_text("nothing was imported")).to_have_count(0)

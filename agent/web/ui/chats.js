@@ -352,6 +352,7 @@
     others.add(left);
     fetched = fetched?.asked === id ? fetched : undefined;
     miss("");
+    document.dispatchEvent(new Event("chat-opening"));
     if ($("#hint")?.textContent === said.branched) hint(""); // of the chat that is left
     tell();
     if (left !== id) $("#swap")?.click();

@@ -1,16 +1,30 @@
-// Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. It comes
-// before all scripts that send the message.
-({ said, box, when, root }) => {
+// Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. A Stop
+// is held back, too, until the server can be reached again. It comes before all scripts that send the message.
+({ said, $, box, when, root }) => {
+  const RETRY_MS = 1000, STOP = "#composer .input-row > .stop-button";
   const note = document.createElement("p");
   note.id = "offline";
   note.setAttribute("role", "status");
   let away = false;
+  let running, unwanted; // the answer that is being written, and the one that the visitor stopped meanwhile
   // A server on the same computer can be reached without a network, so the page asks it.
   const look = async () => {
-    const isReached = navigator.onLine || (await fetch(`${root}/healthz`, { cache: "no-store" }).then(() => true, () => false));
+    const isReached = navigator.onLine || (await reaches());
     away = !isReached && !navigator.onLine;
     note.textContent = away ? said.offline : "";
+    if (!away) stopLate();
   };
+  const reaches = () => fetch(`${root}/healthz`, { cache: "no-store" }).then(() => true, () => false);
+  // A browser can be online a moment before the server can be reached, and Gradio would lose a Stop that fails.
+  const stopLate = async () => {
+    if (!unwanted || away) return;
+    if (!(await reaches())) return void setTimeout(stopLate, RETRY_MS);
+    const button = $(STOP), answer = unwanted;
+    unwanted = undefined;
+    button?.removeAttribute("aria-disabled");
+    if (answer && answer === running) button?.click();
+  };
+  document.addEventListener("chat-view", ({ detail }) => (running = detail.live));
   when("#dock", (dock) => {
     dock.before(note);
     look();
@@ -28,4 +42,13 @@
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target === box()) holdBack(event);
   }, true);
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
+  // Escape clicks the button, too.
+  document.addEventListener("click", (event) => {
+    const button = away && event.target.closest?.(STOP);
+    if (!button) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    unwanted = running; // none while a message is being sent
+    if (unwanted) button.setAttribute("aria-disabled", "true");
+  }, true);
 }

@@ -6,6 +6,14 @@
   let queued; // { text, files, chat }; its files are undefined until the composer has given them
   let isSending = false;
   let running = false, complete = false; // of the answer in the chat that is shown
+  // The chats that were left with a queued message, which is in their drafts now. Each says so when it is shown again, also
+  // after a reload.
+  const unsent = new Set();
+  try {
+    JSON.parse(sessionStorage.getItem("unsent") ?? "[]").forEach((id) => unsent.add(id));
+  } catch {
+    // a browser that gives no storage to a page in a frame
+  }
 
   const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
   const files = make("p", { class: "files", dir: "auto" });
@@ -83,7 +91,22 @@
   when("#composer .input-row", (row) => new MutationObserver(settle).observe(row, { childList: true }));
   when("#sending", (panel) => new MutationObserver(settle).observe(panel, { childList: true, subtree: true }));
   when("#chat", (chat) => new MutationObserver(settle).observe(chat, { attributeFilter: ["data-running"] }));
-  addEventListener("pagehide", takeBack); // before chats.js keeps the draft
+  document.addEventListener("chat-shown", ({ detail }) => {
+    if (unsent.delete(detail.id)) when("#composer textarea", () => hint(said.queue_unsent));
+  });
+  addEventListener("pagehide", () => { // before chats.js keeps the draft, which has no files
+    const marked = [...unsent];
+    if (queued?.text.trim() && !isSending) {
+      marked.push(queued.chat);
+      hint(said.queue_unsent); // for a browser that keeps the page and shows it again
+    }
+    takeBack();
+    try {
+      sessionStorage.setItem("unsent", JSON.stringify(marked));
+    } catch {
+      // the same
+    }
+  });
 
   window.queue = {
     add,
@@ -105,8 +128,9 @@
     // Gets the composer's value when another chat is opened, and returns the draft of the chat that is left.
     keep: (value) => {
       if (!queued || isSending) return value;
-      const { text, files } = queued;
+      const { text, files, chat } = queued;
       queued = undefined;
+      unsent.add(chat);
       draw();
       return { ...value, text: joined(text, value?.text ?? ""), files: [...(files ?? []), ...(value?.files ?? [])] };
     },

@@ -33,6 +33,7 @@
       if (file) send(file);
     });
 
+    document.addEventListener("chat-opening", () => bar.hidden && (state.textContent = ""));
     const show = (percent) => {
       bar.hidden = percent === undefined;
       bring.disabled = !bar.hidden;
