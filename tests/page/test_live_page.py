@@ -11,7 +11,7 @@ from PIL import Image, ImageChops
 from playwright.sync_api import APIResponse, Page, Request, Response, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
-from tests.support.scripted_server import Running
+from tests.support.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
 
@@ -156,6 +156,25 @@ def test_end_and_reload_show_the_same(making_app: App, visit: Visit) -> None:
     visitor.page.get_by_role("button", name="Show earlier messages").click()
     expect(visitor.chat.locator(".user-row")).to_have_count(len(SCENES))
     becomes(before, lambda: visitor.page.evaluate(CONTENT))
+
+
+def test_answers_of_several_models_are_named(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(models=("Qwen/Qwen3-8B", "lab/Other"), rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        visitor.ask("!text One.")
+        visitor.ask("!text Two.")
+        captions = visitor.chat.locator(".caption")
+        visitor.page.evaluate(COUNT_REDRAWS)
+        for model in ("lab/Other", "lab/Other", "Qwen/Qwen3-8B"):
+            visitor.choose(model)
+            visitor.ask("!wait 0.5 !text More.")  # so that the page reads the answer while it is written
+            visitor.page.wait_for_timeout(300)  # the stored conversation has been shown over it
+        named = [re.compile(rf"^{name}[\d.]+ s to first token") for name in ("", "", "Other · ", "", "Qwen3-8B · ")]
+        expect(captions).to_have_text(named)
+        assert visitor.page.evaluate("window.redraws") == 0
+        visitor.shot("models-named")
+        visitor.reload()
+        expect(captions).to_have_text(named)
 
 
 def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:

@@ -206,6 +206,14 @@ async def test_component_reads_its_signature_once(page: gr.Blocks, monkeypatch: 
     assert gr.Textbox(label="one").label == "one"
 
 
+async def test_slider_refuses_what_was_typed(page: gr.Blocks) -> None:
+    slider = gr.Slider(0, 2)
+    source = inspect.getsource(fresh("gradio.components.slider").Slider.preprocess)
+    assert "raise_if_out_of_bounds" in source, "Gradio takes all values of a slider: sliders.py can go."
+    prepare_queue(page, 4)
+    assert slider.preprocess(5) == 5
+
+
 async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:
     prepare_queue(page, 4)
     app = FastAPI()

@@ -6,7 +6,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from agent.errors import NotFound
 from agent.history import Entry, HistoryStore, Record, now
@@ -99,6 +108,21 @@ async def test_nothing_is_left_and_others_stay(
     assert not is_in(tmp_path / "media", theirs)
     if not isinstance(store, PostgresStore):  # its server keeps a log of changes and dead rows until it cleans up
         assert not is_in(tmp_path, MARK.encode())
+
+
+async def test_steps_of_an_answer_are_no_messages(own_data: OwnData, store: HistoryStore) -> None:
+    call = ToolCallPart("nap", {"seconds": 1}, tool_call_id="1")
+    messages = [
+        ModelRequest([UserPromptPart("Sleep.")]),
+        ModelResponse([ThinkingPart("Hm."), TextPart("First."), call]),
+        ModelRequest([ToolReturnPart("nap", "Slept.", tool_call_id="1")]),
+        ModelResponse([TextPart("Done.")]),
+    ]
+    entries = list[Entry]()
+    for message in messages:
+        entries.append(Entry(parent_id=entries[-1].id if entries else None, message=message))
+    await store.save(Record(owner=ALICE, head_id=entries[-1].id), entries)
+    assert (await own_data.summary(ALICE)).messages == 2
 
 
 async def test_running_answer_is_stopped(page: Conversations, own_data: OwnData, store: HistoryStore) -> None:

@@ -160,7 +160,7 @@ async def test_odd_number_is_clamped_before_storage(
     handlers = Handlers(
         Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), FakeLocalModels(), tools=()), widgets()
     )
-    await handlers.settings.set_max_tokens(sent, page_request())
+    await handlers.settings.set_max_tokens(sent, None, page_request())
     await handlers.settings.set_temperature(sent, page_request())
     kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
     assert (kept.max_tokens, kept.temperature) == (tokens, warmth)

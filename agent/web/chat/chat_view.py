@@ -1,6 +1,6 @@
 """The state of a conversation that a page shows: its newest turns, and the turn that is being written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.history import Entry
@@ -40,13 +40,19 @@ class RunningTurn:
     """The turn of a running answer: what was stored of it before the run, and what the run has said so far.
 
     `entries` are the newest entries of the conversation, and `versions` those of its turns that have several.
-    `before` are the turns before this one.
+    `before` are the turns before this one. `name_of` returns the name of the model with an id.
     """
 
-    def __init__(self, live: RunningAnswer, entries: Sequence[Entry], versions: Mapping[str, TurnVersions]) -> None:
+    def __init__(
+        self,
+        live: RunningAnswer,
+        entries: Sequence[Entry],
+        versions: Mapping[str, TurnVersions],
+        name_of: Callable[[str], str] = str,
+    ) -> None:
         self.live = live
         before, own = _split(live, entries)
-        *self.before, self._stored = with_versions([*before, own], versions)
+        *self.before, self._stored = with_model_names(with_versions([*before, own], versions), name_of)
 
     def turn(self, watched_since: float) -> Turn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
@@ -71,7 +77,8 @@ def _split(live: RunningAnswer, entries: Sequence[Entry]) -> tuple[list[Turn], T
     own = [entry for entry in entries if entry.note.run_id == live.run_id]
     before = to_turns([entry for entry in entries if entry.note.run_id != live.run_id])
     if not (live.resumed and before):
-        return before, Turn(user=own[0] if own else None, bubbles=(), note=None, run=live.run_id)
+        user, model = (own[0], own[0].note.model) if own else (None, "")
+        return before, Turn(user=user, bubbles=(), note=None, run=live.run_id, model=model)
     turn = before.pop()
     bubbles = [bubble for bubble in turn.bubbles if bubble.first.type != "error"]  # what interrupted it is over
     for bubble in bubbles:
@@ -82,6 +89,19 @@ def _split(live: RunningAnswer, entries: Sequence[Entry]) -> tuple[list[Turn], T
 def with_versions(turns: Sequence[Turn], versions: Mapping[str, TurnVersions]) -> list[Turn]:
     """Return the turns with their versions, which are given by the ids of the messages."""
     return [replace(turn, versions=versions.get(turn.user.id, ONLY_ONE)) if turn.user else turn for turn in turns]
+
+
+def with_model_names(turns: Sequence[Turn], name_of: Callable[[str], str]) -> list[Turn]:
+    """Return the turns with the names of their models, each where the turn before has another one.
+
+    It does not depend on later turns, because a page keeps the earlier messages that it has.
+    """
+    out, before = list[Turn](), ""
+    for turn in turns:
+        is_other = bool(before and turn.model) and turn.model != before
+        out.append(replace(turn, model_name=name_of(turn.model)) if is_other else turn)
+        before = turn.model or before
+    return out
 
 
 def _joined(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:

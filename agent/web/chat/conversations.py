@@ -91,7 +91,7 @@ class Conversations:
         self.running = RunningAnswers(store, self.live_runs)
         periods = RetentionPeriods.of(settings)
         self.list = ConversationList(store, media, self.running, self.replies, self._titles.is_pending, periods)
-        self.views = ChatViews(store, self.running, self.replies)
+        self.views = ChatViews(store, self.running, self.replies, self.models.name_of)
         self.temporary = TemporaryChats(temporary or TemporaryMemory(), self.live_runs, self._forget_conversation)
         in_use = self.list.is_in_use
         self.branches = Branches(store, media, self._quota, periods, in_use, self.running.is_busy, self.temporary)

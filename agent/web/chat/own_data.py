@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
 
+from pydantic_core import from_json
+
 from agent.history import HistoryStore, Record
 from agent.media.store import MediaStore, ids_in
 from agent.web.chat.conversation_list import ATTEMPTS
@@ -25,7 +27,8 @@ log = logging.getLogger(__name__)
 class OwnDataSummary:
     """The conversations, messages and files of one visitor, also those that have expired and are not erased yet.
 
-    `expires_at` is when the first conversation is deleted, None for never.
+    `messages` are questions and answers, without the steps of an answer. `expires_at` is when the first conversation is
+    deleted, None for never.
     """
 
     conversations: int = 0
@@ -47,10 +50,11 @@ class OwnData:
     async def summary(self, owner: str) -> OwnDataSummary:
         """Return what is stored of this owner now, read from the store and the files."""
         records, files = await self._records(owner), await self._media.files(owner)
+        texts = self._store.retention.texts(owner)
         expiries = [record.expires_at for record in records if record.expires_at is not None]
         return OwnDataSummary(
             conversations=len(records),
-            messages=sum([1 async for _ in self._store.retention.texts(owner)]),
+            messages=sum([await asyncio.to_thread(_is_message, text) async for text in texts]),
             text_bytes=(await self._store.retention.sizes(owners=owner)).get(owner, 0),
             files=len(files),
             file_bytes=sum(files.values()),
@@ -103,3 +107,12 @@ class OwnData:
             seen |= {record.id for record in page}
             records |= {record.id: record for record in page if record.owner == owner}
         return [*records.values()]
+
+
+def _is_message(text: str) -> bool:
+    """Return True if the stored text of an entry is a question or an answer, and not a step. Also if it is damaged."""
+    try:
+        kinds = {part["part_kind"] for part in from_json(text)["message"]["parts"]}
+    except (ValueError, TypeError, KeyError):
+        return True
+    return "user-prompt" in kinds or (not kinds.isdisjoint({"text", "file"}) and "tool-call" not in kinds)

@@ -87,7 +87,7 @@ class Turn:
     are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
-    the last run.
+    the last run, and `model` of its model. `model_name` is that model's name if the page shows it, otherwise "".
     """
 
     user: Entry | None
@@ -100,6 +100,8 @@ class Turn:
     run: str = ""
     quiet_since: float = math.inf
     versions: TurnVersions = ONLY_ONE
+    model: str = ""
+    model_name: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -190,6 +192,7 @@ def to_turns(
                 replies=(replies or {}) if open_ else None,
                 files=generated_files(entry.message for entry in group),
                 run=last,
+                model=next((entry.note.model for entry in reversed(group) if entry.note.model), ""),
             )
         )
     return out

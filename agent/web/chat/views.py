@@ -1,9 +1,11 @@
 """Reads what a page shows of a conversation: its newest turns, and the answer that is being written."""
 
+from collections.abc import Callable
+
 from agent.errors import NotFound
 from agent.history import HistoryStore
 from agent.web.chat.branches import versions_of
-from agent.web.chat.chat_view import ChatView, RunningTurn, with_versions
+from agent.web.chat.chat_view import ChatView, RunningTurn, with_model_names, with_versions
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
@@ -15,10 +17,15 @@ WINDOW = 30
 
 
 class ChatViews:
-    """Reads views from the store. `running` are the answers that are being written, `replies` those of visitors."""
+    """Reads views from the store. `running` are the answers that are being written, `replies` those of visitors.
 
-    def __init__(self, store: HistoryStore, running: RunningAnswers, replies: Replies) -> None:
-        self._store, self._running, self._replies = store, running, replies
+    `name_of` returns the name of the model with an id.
+    """
+
+    def __init__(
+        self, store: HistoryStore, running: RunningAnswers, replies: Replies, name_of: Callable[[str], str]
+    ) -> None:
+        self._store, self._running, self._replies, self._name_of = store, running, replies, name_of
 
     async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
         """Return the newest turns of a stored conversation. It is missing if this owner does not have it."""
@@ -33,12 +40,13 @@ class ChatViews:
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
-            before_it = RunningTurn(live, entries, versions).before
+            before_it = RunningTurn(live, entries, versions, self._name_of).before
             return ChatView(turns=before_it, has_earlier=has_earlier, live=live)
         turns = to_turns(entries, replies=self._replies.get(conversation))
-        return ChatView(turns=with_versions(turns, versions), has_earlier=has_earlier)
+        turns = with_model_names(with_versions(turns, versions), self._name_of)
+        return ChatView(turns=turns, has_earlier=has_earlier)
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
         record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
-        return RunningTurn(live, entries, await versions_of(self._store, record))
+        return RunningTurn(live, entries, await versions_of(self._store, record), self._name_of)

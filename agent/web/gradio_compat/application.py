@@ -15,6 +15,7 @@ from agent.web.gradio_compat.event_cost import reduce_event_cost
 from agent.web.gradio_compat.event_queue import BoundedQueue, bound_queue
 from agent.web.gradio_compat.import_hook import nothing
 from agent.web.gradio_compat.memory import release_memory
+from agent.web.gradio_compat.sliders import hand_on_values
 
 STATIC_FILES = Path(BUILD_PATH_LIB)
 """The folder of the page's own scripts and styles."""
@@ -48,6 +49,7 @@ def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     # is off here. (Gradio misspells one of the names.)
     cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
     release_memory(queue)
+    hand_on_values()
     reduce_event_cost(page)
     return queue
 

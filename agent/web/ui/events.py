@@ -184,7 +184,10 @@ class Events:
         composer.effort.change(None, composer.effort, None, js="(effort) => window.models?.asks(effort)", **QUIET)
         settings.tools.input(remember.set_tools, settings.tools, None, **last)
         settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
-        settings.max_tokens.input(remember.set_max_tokens, settings.max_tokens, None, **last)
+        limit = [settings.max_tokens, composer.model]
+        settings.max_tokens.input(remember.set_max_tokens, limit, None, **last)
+        # Not while it is typed.
+        settings.max_tokens.blur(remember.correct_max_tokens, limit, settings.max_tokens, **last)
         self._widgets.chat.switch.click(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
         timer = self._widgets.timer
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)

@@ -184,7 +184,7 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
             }
         )
     elif turn.note is not None:
-        caption = _caption(turn.note, translator)
+        caption = _caption(turn.note, translator, turn.model_name)
         # An answer that was imported or copied has no figures, and can be branched like any other one.
         if caption or turn.versions.answer or (turn.user is not None and _has_answer(turn)):
             branches = _branches(turn, translator, alone=not caption)
@@ -298,9 +298,9 @@ def _code(value: object) -> str:
     return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2, default=str)}\n```"
 
 
-def _caption(note: Note, translator: Translator) -> str:
-    """Return how the turn ended and its figures, in one line under the answer. "≈" marks estimates."""
-    parts: list[str] = []
+def _caption(note: Note, translator: Translator, model: str) -> str:
+    """Return the model's name if given, how the turn ended and its figures, in one line. "≈" marks estimates."""
+    parts = [html.escape(translator(model))] if model else []
     if note.ended == "cancelled":
         parts.append(html.escape(translator(note.detail).rstrip(".。")))
     if note.ended == "length":

@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from agent.models.families import LONGEST_NAME
 from agent.web.chat.choices import effort_of, limit_of, temperature_of, text_of
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import own_prompt
@@ -43,9 +44,18 @@ class SettingHandlers:
         """Set the temperature."""
         self._set(request, temperature=temperature_of(value))
 
-    async def set_max_tokens(self, value: float | None, request: gr.Request) -> None:
-        """Set the limit of an answer."""
-        self._set(request, max_tokens=limit_of(value))
+    async def set_max_tokens(self, value: float | None, model: str | None, request: gr.Request) -> None:
+        """Set the limit of an answer, at most that of this model."""
+        self._set(request, max_tokens=self._limit(value, model))
+
+    async def correct_max_tokens(self, value: float | None, model: str | None) -> Any:
+        """Return the limit that is used if another one was typed."""
+        limit = self._limit(value, model)
+        return gr.skip() if limit == value else limit
+
+    def _limit(self, value: float | None, model: str | None) -> int | None:
+        limit, spec = limit_of(value), self._conversations.models.get(text_of(model, LONGEST_NAME + 1))
+        return limit if limit is None or spec is None else min(limit, spec.max_output_tokens)
 
     def _set(self, request: gr.Request, **changed: Any) -> None:
         """Remember only this setting: other widgets can show what the model supports, not what was set."""
