@@ -11,5 +11,5 @@ def hand_on_values() -> None:
     gr.Slider.preprocess = _as_it_is
 
 
-def _as_it_is(_slider: gr.Slider, value: float) -> float:
-    return value
+def _as_it_is(self: gr.Slider, payload: float) -> float:
+    return payload
