@@ -1,23 +1,10 @@
 // Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
 // scripts read and change the composer's value.
-({ $, box, write }) => {
-  let sent, seen, edits = []; // `sent` is what is taken away once it is stored
-  let tried; // the id and the content of the last message that was sent, until it is stored, also after a reload
+({ $, box, write, kept }) => {
+  let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
+  let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let isSending = false; // until the server has stored or refused the message
-  try {
-    tried = JSON.parse(sessionStorage.getItem("sent")) ?? undefined;
-  } catch {
-    // a browser that gives no storage to a page in a frame
-  }
-  sent = tried?.sent;
-  addEventListener("pagehide", () => {
-    try {
-      if (tried) sessionStorage.setItem("sent", JSON.stringify(tried));
-      else sessionStorage.removeItem("sent");
-    } catch {
-      // the same
-    }
-  });
+  addEventListener("pagehide", () => kept.set("sent", tried));
   const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
   const takeTextAway = () => {
     const text = box().value, { text: gone } = sent;
@@ -64,7 +51,7 @@
       return [window.composer.idOf(value), ...values];
     },
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
-    isSending: () => isSending && (sent.text ? box().value.startsWith(sent.text) : !box().value),
+    isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),
     refused: () => (isSending = false),
     // Returns the id of a message. The same message that is sent again keeps it, so that the server stores it once.
     idOf: (value) => {

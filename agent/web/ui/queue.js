@@ -1,6 +1,6 @@
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
-({ said, $, box, when, hint, write, make }) => {
+({ said, $, box, when, hint, write, make, kept }) => {
   const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
   const stop = () => $("#composer .input-row > .stop-button");
   let queued; // { text, files, chat }; its files are undefined until the composer has given them
@@ -8,12 +8,7 @@
   let running = false, complete = false; // of the answer in the chat that is shown
   // The chats that were left with a queued message, which is in their drafts now. Each says so when it is shown again, also
   // after a reload.
-  const unsent = new Set();
-  try {
-    JSON.parse(sessionStorage.getItem("unsent") ?? "[]").forEach((id) => unsent.add(id));
-  } catch {
-    // a browser that gives no storage to a page in a frame
-  }
+  const unsent = new Set(kept.get("unsent"));
 
   const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
   const files = make("p", { class: "files", dir: "auto" });
@@ -101,11 +96,7 @@
       hint(said.queue_unsent); // for a browser that keeps the page and shows it again
     }
     takeBack();
-    try {
-      sessionStorage.setItem("unsent", JSON.stringify(marked));
-    } catch {
-      // the same
-    }
+    kept.set("unsent", marked);
   });
 
   window.queue = {

@@ -35,6 +35,24 @@
     area.value = text;
     area.dispatchEvent(new Event("input", { bubbles: true }));
   };
+  // Keeps values over a reload of this tab. A browser may give no storage to a page in a frame.
+  const kept = {
+    get: (name) => {
+      try {
+        return JSON.parse(sessionStorage.getItem(name)) ?? undefined;
+      } catch {
+        return undefined;
+      }
+    },
+    set: (name, value) => {
+      try {
+        if (value === undefined) sessionStorage.removeItem(name);
+        else sessionStorage.setItem(name, JSON.stringify(value));
+      } catch {
+        // nothing is kept
+      }
+    },
+  };
   // Loads a script that few visits need, once, and returns what it makes.
   const made = {};
   const fetched = (name) => new Promise((done, fail) => {
@@ -62,6 +80,6 @@
     if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
     return value;
   };
-  const shared = { said, language, $, box, when, hint, frame, make, button, write, root, load, conversation, ask };
+  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask };
   return shared;
 }
