@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Protocol
 
 from fastapi import FastAPI, Request, Response
@@ -120,8 +121,11 @@ class RunEventRoutes:
         if request.query_params.get("wait") == "0":
             with live.watched():  # a page that asks again and again watches, too
                 await live.publish()
+            if for_page and live.is_ended:
+                self._running.note_end_sent(live.run_id)
             return _answer(_rest(frames, last_id, is_ended=live.is_ended))
-        return _counted(self._live, owner, client_address(request.scope), stream(live, frames, last_id))
+        on_end = partial(self._running.note_end_sent, live.run_id) if for_page else None
+        return _counted(self._live, owner, client_address(request.scope), stream(live, frames, last_id, on_end))
 
     async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
         """Answer with the events of an answer that has ended, as long as the store keeps them.
@@ -170,11 +174,13 @@ async def _count(streams: Counter[str], keys: Sequence[str], texts: AsyncGenerat
         streams += Counter()  # drops those at zero
 
 
-async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGenerator[str]:
+async def stream(
+    live: RunningAnswer, frames: Frames, last_id: str, on_end: Callable[[], None] | None = None
+) -> AsyncGenerator[str]:
     """Yield the text of a stream: a comment at once, then each frame, and the end.
 
     A reader that is slow gets several frames at once: nothing is kept for it but the id of its last frame, and the
-    frames and the piece of text that it gets now.
+    frames and the piece of text that it gets now. `on_end` is called before the end is sent.
     """
     yield f": connected\nretry: {RETRY_MS}\n\n"
     spoke_at = _now()
@@ -191,6 +197,8 @@ async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGene
                 yield ": ping\n\n"
                 spoke_at = _now()
     if live.is_ended:  # otherwise another replica writes the rest: the reader connects again, and gets it there
+        if on_end is not None:
+            on_end()
         yield END
 
 

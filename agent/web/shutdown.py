@@ -17,6 +17,7 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
+from agent.web.chat.running_answers import RunningAnswers
 from agent.web.gradio_compat.application import end_heartbeats
 from agent.web.gradio_compat.event_queue import BoundedQueue
 
@@ -26,6 +27,8 @@ HURRIED_SAVE_SECONDS = 1.0
 """The time for saving after a second signal."""
 REPEAT_SECONDS = 1.0
 """The time in which another SIGTERM counts as the first. `make` forwards one that its process group already got."""
+LAST_UPDATE_SECONDS = 10.0
+"""The longest wait for the pages' last update, if the answers ended early enough to leave it."""
 QUIET_SECONDS = 0.4
 """The time without any page event after which all pages count as up to date."""
 FORCED_EXIT_SECONDS = 2.5
@@ -90,17 +93,22 @@ class GracefulServer(uvicorn.Server):
         patience = HURRIED_SAVE_SECONDS if seconds is None else seconds + self._seconds
         await asyncio.wait({asyncio.create_task(live.close(seconds or 0.0))}, timeout=patience)
         if running and not self.force_exit:
-            await _wait_until_pages_are_current(state.queue, RESERVED_SECONDS)
+            left = self._seconds - (monotonic() - cast(float, self._first))
+            longest = min(LAST_UPDATE_SECONDS, max(RESERVED_SECONDS, left))
+            await _wait_until_pages_are_current(state.queue, state.conversations.running, longest)
         end_heartbeats(state.page)
         state.queue.close()
         self.should_exit = True
 
 
-async def _wait_until_pages_are_current(queue: BoundedQueue, seconds: float) -> None:
-    """Wait at most `seconds` until the pages have read their last update and what they requested after it."""
+async def _wait_until_pages_are_current(queue: BoundedQueue, running: RunningAnswers, seconds: float) -> None:
+    """Wait at most `seconds` until the pages have read their last update and what they requested after it.
+
+    A page moves its answer to the stored turns before it asks for them, which takes seconds on a slow machine.
+    """
     end = monotonic() + seconds
     quiet = monotonic() + QUIET_SECONDS
     while monotonic() < min(end, quiet):
-        if queue.has_unsent:
+        if queue.has_unsent or running.has_outdated_pages:
             quiet = monotonic() + QUIET_SECONDS
         await asyncio.sleep(POLL_SECONDS)

@@ -38,6 +38,7 @@ GONE = "The server is going down."
 # A shell ignores SIGINT in background jobs, and these tests can run in one. A terminal does not do that.
 MAKE = ["env", "--default-signal=INT", "make", "--no-print-directory", "-o", ".venv/.app", "run"]
 """The usual command, without the check of the installation."""
+SLOWDOWN = 6
 Start = Callable[..., App]
 
 
@@ -433,11 +434,18 @@ def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App], how: str) -> 
 # The page
 
 
+def slow_down(visitor: Visitor) -> None:
+    """Give the page a slow processor, which takes seconds to move an answer to the stored turns."""
+    session = visitor.page.context.new_cdp_session(visitor.page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
+
+
 @pytest.mark.gate("A shutdown is announced and keeps typed text.")
 @pytest.mark.browser
 def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Callable[..., Visitor]) -> None:
     own = start(drain=20)
     watching, typing = visit(own.url), visit(own.url)
+    slow_down(watching)
     watching.say("!tokens 900 @200")
     expect(watching.chat).to_contain_text("word20")
     own.process.send_signal(signal.SIGTERM)

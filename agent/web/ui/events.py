@@ -23,6 +23,7 @@ QUEUED_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.queue.sendin
 """The same with the queued message in place of the composer's."""
 EMPTY = "(stored, value) => window.composer.empty(stored, value)"
 SWAP = "(value) => window.chats.swap(window.queue ? window.queue.keep(value) : value)"
+ENDED_RUN = "() => [window.live.ended()]"
 SHOW = "(view) => window.live.show(view)"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
@@ -84,7 +85,8 @@ class Events:
     def _show(self, begin: Any) -> None:
         """Show the conversation when this event occurs."""
         chat, box = self._widgets.chat, self._widgets.composer.box
-        shown = begin(self._handlers.chats.show, None, [chat.view, chat.earlier, box], trigger_mode="multiple", **QUIET)
+        asked: dict[str, Any] = {"js": ENDED_RUN, "trigger_mode": "multiple", **QUIET}
+        shown = begin(self._handlers.chats.show, self._widgets.addressed, [chat.view, chat.earlier, box], **asked)
         shown.success(None, chat.view, None, js=SHOW, **QUIET)
 
     def _connect_messages(self) -> None:

@@ -6,12 +6,12 @@
 ({ said, $, frame, division, stream, handover, unchanged }) => {
   const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000;
 
-  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle };
+  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle, ended: endedRun };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
   let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last
   let drawn = -Infinity, drawing, refreshing;
-  let over; // the answer whose end was read last
+  let over = ""; // the URL of the answer whose end was read last
   let confirmed; // the answer after whose beginning the server was asked for a view
   let { props } = unchanged; // what the chatbots get with their first messages
 
@@ -99,6 +99,9 @@
   function refresh() {
     refreshLater();
     $("#refresh")?.click();
+  }
+  function endedRun() {
+    return over.split("/")[1] ?? "";
   }
   function refreshLater() {
     clearTimeout(refreshing);
