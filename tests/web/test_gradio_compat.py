@@ -19,7 +19,7 @@ import gradio as gr
 import orjson
 import pytest
 from fastapi import FastAPI
-from gradio import component_meta, utils
+from gradio import blocks, component_meta, utils
 from gradio.queueing import Event, Queue
 from gradio.routes import App
 from gradio.server_messages import CloseStreamMessage
@@ -38,7 +38,7 @@ from agent.web.gradio_compat.application import (
     prepare_queue,
     without_applications,
 )
-from agent.web.gradio_compat.event_cost import INSPECT
+from agent.web.gradio_compat.event_cost import CONVERSIONS, INSPECT
 from agent.web.gradio_compat.login import log_in_visitors, take_load_event
 from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.middleware.event_stream import CLOSING
@@ -204,6 +204,21 @@ async def test_component_reads_its_signature_once(page: gr.Blocks, monkeypatch: 
     prepare_queue(page, 4)
     monkeypatch.setattr("inspect.getfullargspec", lambda fn: pytest.fail("it was read again"))
     assert gr.Textbox(label="one").label == "one"
+
+
+async def test_quick_conversions_run_in_the_event_loop(page: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = inspect.getsource(blocks)
+    in_threads = set(
+        re.findall(r"\banyio\.to_thread\.run_sync\(\s*(?:# .*\s*)?([\w.]+)", re.sub("# type: ignore", "", source))
+    )
+    expected = {"fn", *(f"block.{name}" for name in CONVERSIONS)}
+    assert in_threads == expected, "Gradio converts values elsewhere: adapt `CONVERSIONS` in event_cost.py"
+    prepare_queue(page, 4)
+    with page:
+        box = gr.Textbox()
+    monkeypatch.setattr("anyio.to_thread.run_sync", lambda *_, **__: pytest.fail("it ran in a thread"))
+    run: Any = vars(blocks)["anyio"].to_thread.run_sync
+    assert await run(box.preprocess, "one") == "one"
 
 
 async def test_slider_refuses_what_was_typed(page: gr.Blocks) -> None:
