@@ -14,7 +14,14 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeGuard
 
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from agent.documents.for_model import takes_document, with_document_texts
 from agent.errors import InputError
@@ -103,28 +110,37 @@ async def convert_messages(messages: Sequence[ModelMessage], spec: ModelSpec) ->
     `InputError` instead. Messages that need no change are returned as the same objects. The identifiers of files do not
     change.
     """
-    prompts = [number for number, message in enumerate(messages) if _is_prompt(message)]
+    last = max((number for number, message in enumerate(messages) if _is_prompt(message)), default=-1)
     left = dict(media_limits(spec))
     out = list(messages)
     for number in range(len(out) - 1, -1, -1):
         message = out[number]
-        if not isinstance(message, ModelRequest):
+        if not isinstance(message, ModelRequest) or not any([_has_file(part) for part in message.parts]):
             continue
-        last = bool(prompts) and number == prompts[-1]
-        parts = [await _part(part, spec, left, last=last) for part in reversed(message.parts)][::-1]
+        parts = [await _part(part, spec, left, last=number == last) for part in reversed(message.parts)][::-1]
         if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
             out[number] = replace(message, parts=parts)
     return out
 
 
+def _has_file(part: ModelRequestPart) -> bool:
+    """Return True if a part of a request has a file. Most have none, and each request looks at all messages."""
+    is_prompt = isinstance(part, UserPromptPart)
+    if not is_prompt and not isinstance(part, ToolReturnPart):
+        return False
+    content: Any = part.content
+    if isinstance(content, str):
+        return is_prompt and text_file_of(content) is not None
+    items = content if _is_list(content) else (content,)
+    return any(isinstance(item, BinaryContent) or (is_prompt and text_file_of(item) is not None) for item in items)
+
+
 async def _part(part: Any, spec: ModelSpec, left: dict[str, int], *, last: bool) -> Any:
-    if part.part_kind not in ("user-prompt", "tool-return"):
+    if not _has_file(part):
         return part
     content: Any = part.content
     items = list(content) if _is_list(content) else [content]
-    is_prompt = part.part_kind == "user-prompt"
-    if not any(isinstance(item, BinaryContent) or (is_prompt and text_file_of(item)) for item in items):
-        return part
+    is_prompt = isinstance(part, UserPromptPart)
     refuse = last and is_prompt
     read = await with_document_texts(items, spec, refuse=refuse, texts=is_prompt)
     new = [await _item(item, spec, left, refuse=refuse) for item in reversed(read)][::-1]

@@ -53,7 +53,7 @@ async def with_urls(media: MediaStore, owner: str, response: Response, reference
 
 async def with_data(media: MediaStore, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages with bytes instead of references. A sentence replaces each deleted file."""
-    return [await _with_data(media, owner, message) for message in messages]
+    return [await _with_data(media, owner, one) if _has_reference(one) else one for one in messages]
 
 
 def reference_of(conversation: str, entry: str = "") -> str:
@@ -97,6 +97,13 @@ def new_files(owner: str, message: ModelMessage) -> set[str]:
     else:
         contents = [item for part in message.parts for item in _items(part) if isinstance(item, BinaryContent)]
     return {id_of(owner, content) for content in contents}
+
+
+def _has_reference(message: ModelMessage) -> bool:
+    """Return True if the message can have a reference. Most have none, and each request looks at all of them."""
+    if isinstance(message, ModelResponse):
+        return any([isinstance(part, FilePart) for part in message.parts])
+    return any([isinstance(item, Url) for part in message.parts for item in _items(part)])
 
 
 async def _with_data(media: MediaStore, owner: str, message: ModelMessage) -> ModelMessage:

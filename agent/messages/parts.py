@@ -185,7 +185,7 @@ def text_file_of(item: object) -> tuple[str, str] | None:
     if isinstance(item, BinaryContent) and is_text_type(item.media_type):
         name = item.identifier if has_suffix(item.identifier) else ""
         return name, item.data.decode("utf-8", "replace")
-    if isinstance(item, str) and (name := quoted_file_name(item)) and has_suffix(name):
+    if isinstance(item, str) and item.endswith("```") and (name := quoted_file_name(item)) and has_suffix(name):
         return name, item.split("\n", 2)[2].rpartition("\n")[0]
     return None
 

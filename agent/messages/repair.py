@@ -32,6 +32,7 @@ CUT_THOUGHTS = "(No answer was given: the length limit was reached after these t
 
 INTERRUPTED = "The call was interrupted and has no result."
 
+_TOOL_PARTS = (ToolCallPart, ToolReturnPart)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 """The timestamp of inserted messages. It is fixed, so that repairing a history always gives the same value."""
 
@@ -47,6 +48,9 @@ def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     waiting: dict[str, str] = {}
     held: ModelRequest | None = None  # the last message, if it has only results and can get more
     for message in messages:
+        if held is None and not waiting and message.parts and not _has_tools(message):  # as most messages
+            out.append(message)
+            continue
         if isinstance(message, ModelResponse):
             _close(out, held, waiting)
             held, parts = None, list[ModelResponsePart]()
@@ -169,7 +173,7 @@ def count_bytes(message: ModelMessage) -> int:
     for part in message.parts:
         content: Any = getattr(part, "content", None) or getattr(part, "args", None)
         if isinstance(content, str):
-            total += len(content.encode("utf-8", "replace"))
+            total += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         elif isinstance(content, list):
             items = cast(list[Any], content)
             texts = [item.content if isinstance(item, TextContent) else item for item in items]
@@ -177,6 +181,10 @@ def count_bytes(message: ModelMessage) -> int:
         elif content is not None:
             total += len(str(content))
     return total
+
+
+def _has_tools(message: ModelMessage) -> bool:
+    return any([isinstance(part, _TOOL_PARTS) for part in message.parts])
 
 
 def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:

@@ -8,9 +8,22 @@ from typing import Any, cast
 
 import httpx2
 from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletionChunk, chat_completion_chunk
+from openai.types.chat import (
+    ChatCompletionAssistantMessageParam,
+    ChatCompletionChunk,
+    ChatCompletionMessageParam,
+    ChatCompletionUserMessageParam,
+    chat_completion_chunk,
+)
 from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
-from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    TextPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from pydantic_ai.profiles import ModelProfile
@@ -97,11 +110,33 @@ def _profile(provider: str) -> ModelProfile:
 
 
 class _Chat(OpenAIChatModel):
-    """The library's model, with a stream that keeps parallel calls apart."""
+    """The library's model, with a stream that keeps parallel calls apart.
+
+    It maps messages of one text itself, as the library does, but sooner: most messages of a long conversation are one.
+    """
+
+    async def _map_user_message(self, message: ModelRequest) -> AsyncGenerator[ChatCompletionMessageParam]:
+        if (text := _only_text_of(message.parts, UserPromptPart)) is not None:
+            yield ChatCompletionUserMessageParam(role="user", content=text)
+            return
+        async for mapped in super()._map_user_message(message):
+            yield mapped
+
+    def _map_model_response(self, message: ModelResponse) -> ChatCompletionMessageParam | None:
+        if text := _only_text_of(message.parts, TextPart):
+            return ChatCompletionAssistantMessageParam(role="assistant", content=text)
+        return super()._map_model_response(message)
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
         return _Stream
+
+
+def _only_text_of(parts: Sequence[object], kind: type[UserPromptPart | TextPart]) -> str | None:
+    """Return the text of parts that are one part of this kind with nothing but a text, or None for others."""
+    if len(parts) != 1 or not isinstance(only := parts[0], kind):
+        return None
+    return only.content if isinstance(only.content, str) else None
 
 
 class _ContinuingChat(_Chat):

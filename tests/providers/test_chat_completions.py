@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, cast
 
 import httpx2
@@ -13,7 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
-from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
+from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError, UserError
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIChatModel
 
 from agent import Agent, Endpoint, InputError, Limits, ModelSpec, ProviderError, connect
 from agent.models.catalog import load_catalog
@@ -24,6 +27,7 @@ from agent.providers.openai_client import PlainClient
 from tests.support import dialects
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running, running
+from tests.support.strategies import conversations
 from tests.tiers import examples
 
 NAME = "Qwen/Qwen3-8B"
@@ -53,6 +57,25 @@ class Heard:
     def explain(self, error: Exception) -> ProviderError:
         self.said.append(self._inner.explain(error))
         return self.said[-1]
+
+
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(conversations(6))
+async def test_messages_are_mapped_as_the_library_does(
+    connection: ChatCompletionsConnection, messages: list[ModelMessage]
+) -> None:
+    ours = cast(Any, connection.model())
+    plain = copy(ours)
+    plain.__class__ = OpenAIChatModel
+    assert await mapped(ours, messages) == await mapped(plain, messages)
+
+
+async def mapped(model: Any, messages: list[ModelMessage]) -> object:
+    """Return what is sent, or why these messages cannot be sent."""
+    try:
+        return await model._map_messages(messages, ModelRequestParameters())
+    except UserError as refusal:
+        return str(refusal)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

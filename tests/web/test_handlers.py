@@ -28,7 +28,6 @@ from tests.support.models import LARGE, SMALL, FakeLocalModels
 from tests.support.scripted_server import Config, running
 from tests.support.views import page_request, properties_of, widgets
 
-
 QUICK = {"Button", "Checkbox", "Dropdown", "HTML", "JSON", "MultimodalTextbox", "Number", "Slider", "Textbox", "Timer"}
 """The kinds of widgets whose values are quickly read and written. A chatbot is, too: it gets no messages here."""
 
