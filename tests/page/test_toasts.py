@@ -52,25 +52,6 @@ def test_toast_is_a_message_with_one_button(app: App, visit: Visit, locale: str,
     expect(visitor.toast).to_have_count(0)
 
 
-@pytest.mark.parametrize(
-    ("locale", "says"),
-    [
-        ("en-US", "Not attached: setup.exe, all.zip. Files of this type can't be read."),
-        ("de-DE", "Nicht angehängt: setup.exe, all.zip. Dateien dieses Typs können nicht gelesen werden."),
-    ],
-    ids=["en", "de"],
-)
-def test_toast_names_files_and_not_all_types(app: App, visit: Visit, tmp_path: Path, locale: str, says: str) -> None:
-    visitor = visit(app.url, locale=locale)
-    for name in ("setup.exe", "all.zip"):
-        (tmp_path / name).write_bytes(b"MZ")
-    files = [tmp_path / "setup.exe", tmp_path / "all.zip"]
-    visitor.page.locator("#composer input[type=file]").set_input_files(files)
-    expect(visitor.toast.get_by_text(says)).to_be_visible()
-    assert "Invalid" not in visitor.toast.inner_text()
-    visitor.shot(f"toast-file-type-{locale}")
-
-
 def test_toast_repeats_no_note_of_a_file(app: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(app.url)
     names = ("one.png", "two.png")

@@ -231,7 +231,7 @@
   }, "camera-button");
   opener.setAttribute("aria-label", said.camera);
   const offer = () => {
-    const sees = $("#about [data-takes]")?.dataset.takes.includes("image/");
+    const sees = $("#about [data-takes]")?.dataset.takes.includes("image");
     if (!sees || !navigator.mediaDevices?.getUserMedia) return opener.remove();
     if (!opener.isConnected) $("#composer .input-row > .textarea-wrapper")?.before(opener);
   };

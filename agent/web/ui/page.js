@@ -117,16 +117,10 @@
       setTimeout(() => $("#look")?.click()); // the composer's value has it by then
     };
     new MutationObserver(look).observe(composer, { childList: true, subtree: true });
-    const offer = () => {
-      const takes = $("#about [data-takes]")?.dataset.takes;
-      for (const input of composer.querySelectorAll("input[type=file]")) if (takes) input.accept = takes;
-    };
     // While a message is being sent, its text must not change.
     when("#sending", (panel) => new MutationObserver(() => {
       if (box()) box().readOnly = Boolean($("p", panel));
     }).observe(panel, { childList: true, subtree: true }));
-    when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
-    offer();
   });
   // Shows the progress of uploads. Gradio uploads with fetch, which reports no progress.
   const fetched = window.fetch;

@@ -201,7 +201,6 @@ SCRIPTS = {
     "effort": N_("Reasoning effort"),
     "offline": N_("You are offline. What you type stays here."),
     "offline_kept": N_("Not sent, because you are offline. Your message stays here."),
-    "not_read": N_("Not attached: {names}. Files of this type can't be read."),
     "not_sent": N_("Your message was not sent. The reason is above the box."),
     "print_earlier": N_("Earlier messages are not printed here. Export the chat as a page to print all of it."),
     "drop": N_("Drop files here"),
