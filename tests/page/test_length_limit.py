@@ -234,10 +234,11 @@ def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visi
         expect(limit).to_have_value("")
         expect(limit).to_have_attribute("placeholder", "The model's own limit")
         visitor.shot("length-setting")
-        for typed, used in (("-3", ""), ("0", ""), ("50000", "8192"), ("64", "64")):
-            limit.fill(typed)
-            limit.blur()
-            expect(limit).to_have_value(used)
+        for leave in (lambda: limit.press("Enter"), limit.blur):
+            for typed, used in (("-3", ""), ("0", ""), ("50000", "8192"), ("64", "64")):
+                limit.fill(typed)
+                leave()
+                expect(limit).to_have_value(used)
         visitor.close_settings()
         visitor.ask("!text Short.")
         body = server.journal()[-1]["body"]
