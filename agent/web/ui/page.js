@@ -28,9 +28,10 @@
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
-  const rows = [["enter", "send"], ["shift_enter", "newline"], ["escape", "stop"], ["up", "edit"], ["new", "new"], ["help", "help"]];
-  shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([key, does]) =>
-    `<dt><kbd>${said["key_" + key]}</kbd></dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
+  const rows = [["send", "enter"], ["newline", "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
+    ["new", "new"], ["help", "question", "help"]];
+  shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([does, ...keys]) =>
+    `<dt>${keys.map((key) => `<kbd>${said["key_" + key]}</kbd>`).join(" ")}</dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
     `<form method="dialog"><button>${said.close}</button></form>`;
   document.body.append(shortcuts);
   const help = () => (shortcuts.open ? shortcuts.close() : shortcuts.showModal());
