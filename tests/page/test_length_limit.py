@@ -194,7 +194,7 @@ def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], vis
         expect(stale).to_be_visible()
 
         go_on.dblclick()
-        expect(visitor.toast).to_contain_text("cannot be continued here, so Qwen3-8B was asked for the rest.")
+        expect(visitor.toast).to_contain_text("Qwen3-8B cannot go on in the middle of this answer, so it was asked")
         expect(visitor.mine.last).to_have_text(GO_ON)
         expect(visitor.stop).to_be_visible()
         expect(go_on).to_have_count(0)
