@@ -203,6 +203,8 @@ SCRIPTS = {
     "switch_tools": N_("Tools"),
     "effort": N_("Reasoning effort"),
     "offline": N_("You are offline. What you type stays here."),
+    "offline_waits": N_("You are offline. Your last action waits for the network."),
+    "connection_lost": N_("The connection to the server is lost. The page loads again as soon as it is back."),
     "offline_kept": N_("Not sent, because you are offline. Your message stays here."),
     "not_sent": N_("Your message was not sent. The reason is above the box."),
     "print_earlier": N_("Earlier messages are not printed here. Export the chat as a page to print all of it."),

@@ -1,5 +1,6 @@
-// Mends Gradio's toasts: no button around another one, translated names, and nothing that the page says already.
+// Mends Gradio's toasts: no button around another one, translated words, and nothing that the page says already.
 ({ said, $, when }) => {
+  const LOST = "Connection to the server was lost. Attempting reconnection...";
   const plain = (text) => text.replace(/\s+/g, " ").trim();
   // Whether the notes on the attached files say the same.
   const isRepeated = (text) => {
@@ -14,8 +15,10 @@
       $(".toast-close", head)?.setAttribute("aria-label", said.close);
     }
     for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
-      if (!isRepeated(text.textContent)) continue;
-      const short = Object.assign(document.createElement("div"), { className: text.className, textContent: said.not_sent });
+      const isLost = plain(text.textContent) === LOST;
+      if (!isLost && !isRepeated(text.textContent)) continue;
+      const better = isLost ? said.connection_lost : said.not_sent;
+      const short = Object.assign(document.createElement("div"), { className: text.className, textContent: better });
       text.hidden = true;
       text.after(short);
     }
