@@ -22,7 +22,7 @@ from agent.documents.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.errors import AgentError, InputError
 from agent.history import PROGRAM
 from agent.media.mime import SUFFIXES
-from agent.messages.parts import has_suffix, text_file_of
+from agent.messages.parts import is_file_name, text_file_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ def _files_of(message: ModelMessage) -> Iterator[ChatFile]:
 
 
 def _file(content: BinaryContent, origin: Literal["user", "tool", "model"], tool: str = "") -> ChatFile:
-    name = PurePath(content.identifier).name if has_suffix(content.identifier) else ""
+    name = PurePath(content.identifier).name if is_file_name(content.identifier) else ""
     size, data = len(content.data), content.data
     return ChatFile(name=name, media_type=content.media_type, size=size, origin=origin, tool=tool, data=data)
 

@@ -14,7 +14,7 @@ from agent.documents.passages import Excerpt, are_whole, excerpts, whole_size
 from agent.documents.reading import read_document, read_text_file
 from agent.errors import InputError
 from agent.media.sentences import refused
-from agent.messages.parts import document_text, extracted_text_of, has_suffix, text_file_of
+from agent.messages.parts import document_text, extracted_text_of, is_file_name, text_file_of
 from agent.models.catalog import ModelSpec
 
 PDF_DIALECTS = ("responses", "messages", "generate")
@@ -116,7 +116,7 @@ async def documents_in(items: Sequence[object], spec: ModelSpec, *, texts: bool 
     failed: dict[int, InputError] = {}
     for number, item in files.items():
         try:
-            name = item.identifier if has_suffix(item.identifier) else ""
+            name = item.identifier if is_file_name(item.identifier) else ""
             found[number] = name, await read_document(item.data, item.media_type)
         except InputError as error:
             failed[number] = error

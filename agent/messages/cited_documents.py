@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.citations import RAW
-from agent.messages.parts import extracted_text_of, has_suffix
+from agent.messages.parts import extracted_text_of, is_file_name
 
 _DOCUMENTS = ("application/pdf", "text/plain")
 _STORED = re.compile(r"[0-9a-f]{64}\..*")
@@ -64,7 +64,7 @@ def _documents(messages: Iterable[ModelMessage]) -> Iterator[str]:
 
 
 def _own_name(identifier: str) -> str:
-    return identifier if has_suffix(identifier) and not _STORED.fullmatch(identifier) else ""
+    return identifier if is_file_name(identifier) and not _STORED.fullmatch(identifier) else ""
 
 
 def _named(part: ModelResponsePart, names: Sequence[str]) -> ModelResponsePart:

@@ -37,6 +37,10 @@ _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 
 _BACKTICKS = re.compile("`+")
 _SUFFIX = re.compile(r"\.\w{1,10}$")
+_WITHOUT_SUFFIX = re.compile(
+    r"(Make|Docker|Container|Vagrant|Jenkins|Proc|Gem|Rake)file|LICEN[CS]E|COPYING|README|CHANGELOG|AUTHORS|CODEOWNERS"
+)
+"""The well-known names of files that have no suffix. Nobody types them as words before a text."""
 _QUOTED_FILE = re.compile(r"(?P<name>[^\n]*):\n(`{3,})\n.*\n\2", re.DOTALL)
 
 
@@ -171,6 +175,11 @@ def quoted_file(name: str, text: str) -> str:
     return f"{' '.join(name.split())}:\n{fence(text)}"
 
 
+def attached_text(name: str, text: str) -> str:
+    """Return the part for a text file that somebody attached. Without a suffix it would look like typed text."""
+    return quoted_file(name if is_file_name(name) else f"{name or 'file'}.txt", text)
+
+
 def quoted_file_name(text: str) -> str | None:
     """Return the name in a part made by `quoted_file`, or None for any other text."""
     found = _QUOTED_FILE.fullmatch(text)
@@ -183,16 +192,16 @@ def text_file_of(item: object) -> tuple[str, str] | None:
     Such a file is a text made by `quoted_file`, or bytes with the media type of a text.
     """
     if isinstance(item, BinaryContent) and is_text_type(item.media_type):
-        name = item.identifier if has_suffix(item.identifier) else ""
+        name = item.identifier if is_file_name(item.identifier) else ""
         return name, item.data.decode("utf-8", "replace")
-    if isinstance(item, str) and item.endswith("```") and (name := quoted_file_name(item)) and has_suffix(name):
+    if isinstance(item, str) and item.endswith("```") and (name := quoted_file_name(item)) and is_file_name(name):
         return name, item.split("\n", 2)[2].rpartition("\n")[0]
     return None
 
 
-def has_suffix(name: str) -> bool:
+def is_file_name(name: str) -> bool:
     """Return True if this is the name of a file rather than words before a text that somebody typed."""
-    return _SUFFIX.search(name) is not None
+    return _SUFFIX.search(name) is not None or _WITHOUT_SUFFIX.fullmatch(name) is not None
 
 
 def is_pillow(value: object) -> "TypeGuard[Picture]":

@@ -12,12 +12,12 @@ UNUSABLE_FILE = "unusable file"
 FOREIGN_LINK = "foreign link"
 UNKNOWN_PART = "unknown part"
 INTERNAL_MESSAGE = "internal message"
-DAMAGED = "damaged conversation"
-EMPTY = "empty conversation"
+DAMAGED = "damaged chat"
+EMPTY = "empty chat"
 
 LEFT_OUT: Mapping[str, Plural] = {
-    DAMAGED: ngettext_noop("{count} damaged conversation", "{count} damaged conversations"),
-    EMPTY: ngettext_noop("{count} empty conversation", "{count} empty conversations"),
+    DAMAGED: ngettext_noop("{count} damaged chat", "{count} damaged chats"),
+    EMPTY: ngettext_noop("{count} empty chat", "{count} empty chats"),
     MISSING_FILE: ngettext_noop(
         "{count} attachment that is not in the file", "{count} attachments that are not in the file"
     ),

@@ -128,7 +128,7 @@ class ImportFile:
                     file.write(piece)
             if self._unpacked > self._limits.json_bytes:
                 most = self._limits.json_bytes / 1e6
-                raise InputError(_("The conversations in the file have more than {most:.0f} MB.", most=most))
+                raise InputError(_("The chats in the file have more than {most:.0f} MB.", most=most))
             file.flush()
             return JsonElements(file)  # the map outlives the file object
 

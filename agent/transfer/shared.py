@@ -35,7 +35,7 @@ from agent.history import Entry, Note, Timings
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, is_id
-from agent.messages.parts import extracted_text_of, has_suffix, quoted_file_name
+from agent.messages.parts import extracted_text_of, is_file_name, quoted_file_name
 from agent.transfer.sources import DOCUMENT
 
 NOT_INCLUDED = _("An attachment that is not part of this link.")
@@ -158,4 +158,4 @@ class _Reader:
 def _is_file(text: str, *, is_first: bool) -> bool:
     """Return True for a text file. The first text can be one, or typed: "Mend this:" with code has the same form."""
     name = quoted_file_name(text)
-    return name is not None and (not is_first or has_suffix(name))
+    return name is not None and (not is_first or is_file_name(name))

@@ -253,7 +253,7 @@ PANEL = {
 async def test_attachment_outcome_is_in_german(tmp_path: Path, sees: bool, name: str) -> None:
     picture = media_files.picture("PNG", (300, 300))
     photo = media_files.picture("HEIF", (2000, 1500))
-    data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ"}
+    data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ\x90\0"}
     (tmp_path / name).write_bytes(data[name])
     panel = render_attachments(
         await plan_attachments([tmp_path / name], replace(SPEC, image=sees), max_bytes=10**7), Translator("de")

@@ -23,6 +23,7 @@ from agent.media.convert import convert_messages, image_limits, sound_limits
 from agent.media.mime import detect_mime
 from agent.media.references import with_data, with_references
 from agent.media.store import MediaStore
+from agent.messages.parts import text_file_of
 from agent.models.catalog import load_catalog
 from agent.providers import ServedModel
 from agent.settings import LocalSettings, Settings
@@ -432,7 +433,14 @@ PLANS = [
      f'{CLAUDE.label} cannot hear sound. Remove "a.wav", choose a model that can, '
      'or turn on "Extract text from images and audio" in the settings.', ["gemini-3.8-flash"]),
     ("cut.png", PNG[:50], CLAUDE, "refused", "cut.png is a PNG that is broken or cut off.", []),
-    ("a.exe", b"MZ", CLAUDE, "refused", "a.exe can't be opened. It may be damaged, or not supported.", []),
+    ("Makefile", b"all:\n\techo", BLIND, "as it is", "sent as text", []),
+    (".gitignore", b"*.pyc", BLIND, "as it is", "sent as text", []),
+    ("ID3 tags", b"ID3 is a kind of tag", BLIND, "as it is", "sent as text", []),
+    ("main.zig", "// größer".encode(), BLIND, "as it is", "sent as text", []),
+    ("photo", PNG, CLAUDE, "as it is", "", []),
+    ("page.png", b"<html>", CLAUDE, "refused", "page.png can't be opened. It may be damaged, or not supported.", []),
+    ("tool", b"\x7fELF\2\1\0", CLAUDE, "refused", "tool can't be opened. It may be damaged, or not supported.", []),
+    ("a.exe", b"MZ\x90\0", CLAUDE, "refused", "a.exe can't be opened. It may be damaged, or not supported.", []),
     ("large.txt", b"x" * 300_000, CLAUDE, "refused", "large.txt has 0.3 MB; 0 MB is the most.", []),
 ]  # fmt: skip
 
@@ -448,6 +456,14 @@ async def test_attachment_plan_tells_the_outcome(
     [plan] = await plan_attachments([path], spec, max_bytes=250_000, menu=MENU)
     assert (plan.outcome, plan.text, [one.name for one in plan.others]) == (outcome, said, others)
     assert (plan.sent is None) == (outcome == "refused")
+
+
+@pytest.mark.parametrize(("name", "sent"), [("Makefile", "Makefile"), ("notes", "notes.txt"), ("a.zig", "a.zig")])
+async def test_text_of_any_name_is_known_as_a_file(tmp_path: Path, name: str, sent: str) -> None:
+    """A model and a reload see that it is a file, even in a message without words."""
+    (tmp_path / name).write_text("all: it")
+    [part] = await message_parts({"files": [str(tmp_path / name)]}, spec=BLIND, owner=OWNER, max_bytes=10**7)
+    assert text_file_of(part) == (sent, "all: it")
 
 
 async def test_files_are_judged_alone_and_together(tmp_path: Path) -> None:

@@ -171,16 +171,25 @@ def test_missing_picture_is_explained(with_camera: Callable[..., Visitor], befor
     expect(button(visitor)).to_be_focused()
 
 
+PLACES = "[...document.querySelectorAll('#composer .input-row > button')].map((one) => one.getBoundingClientRect().x)"
+
+
 def test_sources_follow_model(with_camera: Callable[..., Visitor]) -> None:
     visitor = with_camera()
     microphone = visitor.page.get_by_test_id("microphone-button")
     expect(button(visitor)).to_have_count(1)
     expect(microphone).to_have_count(0)
+    choose(visitor, BLIND)
+    visitor.box.fill("a prompt")  # can be saved, so that a button for it comes before the camera's
+    expect(visitor.page.locator("#composer .prompts-button")).to_have_count(1)
     for model, cameras, microphones in ((BLIND, 0, 0), (BOTH, 1, 1), (BLIND, 0, 0), (SEES, 1, 0)):
         choose(visitor, model)
         expect(button(visitor)).to_have_count(cameras)
         expect(microphone).to_have_count(microphones)
         visitor.shot(f"sources-{cameras}{microphones}")
+        places = visitor.page.evaluate(PLACES)
+        assert len(places) == 3 + cameras + microphones  # and those that attach, save and send
+        assert places == sorted(places), "the Tab key follows what is drawn"
 
 
 def test_no_camera_means_no_button(with_camera: Callable[..., Visitor]) -> None:

@@ -360,7 +360,7 @@ def test_links_exports_and_imports_have_the_sources(ask: Callable[..., Visitor],
 
     foot = page.locator("#chats-foot")
     foot.locator("input").set_input_files({"name": "file.json", "mimeType": "application/json", "buffer": file})
-    expect(foot.get_by_role("status")).to_have_text("1 conversation was imported.")
+    expect(foot.get_by_role("status")).to_have_text("1 chat was imported.")
     before = page.url
     page.locator(f"#chats li:not([data-id='{before.rpartition('/')[2]}']) a").first.click()
     expect(page).not_to_have_url(before)

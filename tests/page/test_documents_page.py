@@ -33,7 +33,6 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
     visitor = visit(own.url)
     visitor.box.fill("!text It is 812. What is the rent of the hall?")
     chosen = visitor.page.locator("#composer input[type=file]")
-    expect(chosen).to_have_attribute("accept", re.compile(r"\.docx.*\.pdf.*\.pptx.*\.xlsx"))
     chosen.set_input_files([tmp_path / "report.pdf", tmp_path / "locked.pdf"])
     rows = visitor.page.locator("#attached li")
     expect(rows.nth(0)).to_contain_text("report.pdf: 41 pages, read as text. Too long for")

@@ -27,11 +27,11 @@ def own(start_app: Callable[..., App]) -> Iterator[App]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """A picture, a text and a file of an unsupported type."""
+    """A picture, a text without an ending, and a program without one."""
     (tmp_path / "shot.png").write_bytes(media_files.picture("PNG"))
-    (tmp_path / "notes.txt").write_text("hello")
-    (tmp_path / "tool.exe").write_bytes(b"MZ")
-    return [str(tmp_path / name) for name in ("shot.png", "notes.txt", "tool.exe")]
+    (tmp_path / "Makefile").write_text("all: it")
+    (tmp_path / "tool").write_bytes(b"\x7fELF\2\1\0")
+    return [str(tmp_path / name) for name in ("shot.png", "Makefile", "tool")]
 
 
 class Mouse:
@@ -80,10 +80,15 @@ def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list
     expect(thumbnails(visitor)).to_have_count(1)
     expect(page.locator("#attached li")).to_contain_text("shot.png")
     mouse.drop(visitor.chat, files=[other])
-    expect(visitor.toast).to_contain_text("tool.exe")
+    expect(page.locator("#attached li.refused")).to_have_text(
+        "tool can't be opened. It may be damaged, or not supported."
+    )
+    thumbnails(visitor).last.locator("..").get_by_role("button").last.click()
     expect(thumbnails(visitor)).to_have_count(1)
     mouse.drop(visitor.box, files=[text])
     expect(thumbnails(visitor)).to_have_count(2)
+    expect(page.locator("#attached li").last).to_have_text("Makefile: sent as text")
+    visitor.shot("dropped-makefile")
     visitor.open_settings()
     mouse.drop(page.get_by_label("System prompt"), files=[text])
     expect(thumbnails(visitor)).to_have_count(3)

@@ -163,7 +163,12 @@ def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
     visitor.page.get_by_role("button", name="Keyboard shortcuts").click()
     expect(listed).to_be_visible()
-    expect(listed).to_contain_text("New line")
+    rows = listed.evaluate(
+        "(list) => [...list.querySelectorAll('dt')].map((dt) => dt.innerText + ': ' + dt.nextSibling.innerText)"
+    )
+    assert "Shift + Enter: New line" in rows
+    assert "/: In an empty box: saved prompts" in rows
+    assert "? Ctrl + /: Show this list" in rows
     visitor.shot("shortcuts")
     sides = "(one) => [one.getBoundingClientRect().right, one.closest('dialog').getBoundingClientRect().right]"
     button, dialog = listed.get_by_role("button", name="Close").evaluate(sides)

@@ -194,7 +194,7 @@ def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], vis
         expect(stale).to_be_visible()
 
         go_on.dblclick()
-        expect(visitor.toast).to_contain_text("cannot be continued here, so Qwen3-8B was asked for the rest.")
+        expect(visitor.toast).to_contain_text("Qwen3-8B cannot go on in the middle of this answer, so it was asked")
         expect(visitor.mine.last).to_have_text(GO_ON)
         expect(visitor.stop).to_be_visible()
         expect(go_on).to_have_count(0)
@@ -234,10 +234,11 @@ def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visi
         expect(limit).to_have_value("")
         expect(limit).to_have_attribute("placeholder", "The model's own limit")
         visitor.shot("length-setting")
-        for typed, used in (("-3", ""), ("0", ""), ("50000", "8192"), ("64", "64")):
-            limit.fill(typed)
-            limit.blur()
-            expect(limit).to_have_value(used)
+        for leave in (lambda: limit.press("Enter"), limit.blur):
+            for typed, used in (("-3", ""), ("0", ""), ("50000", "8192"), ("64", "64")):
+                limit.fill(typed)
+                leave()
+                expect(limit).to_have_value(used)
         visitor.close_settings()
         visitor.ask("!text Short.")
         body = server.journal()[-1]["body"]

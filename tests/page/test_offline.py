@@ -52,6 +52,34 @@ def test_stop_while_offline_waits_for_the_network(app: App, visit: Visit) -> Non
     expect(visitor.toast).to_have_count(0)
 
 
+def test_other_actions_while_offline_wait_for_the_network(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page, note = visitor.page, visitor.page.locator("#offline")
+    visitor.ask("!text First.")
+    page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.ask("!text Second.")
+    retry = visitor.chat.get_by_role("button", name="Retry")
+    other = page.locator("#chats li a").last
+    for act, is_done in (
+        (retry.click, lambda: expect(visitor.caption.locator(".version")).not_to_have_count(0)),
+        (other.click, lambda: expect(visitor.mine).to_have_text("!text First.")),
+    ):
+        page.context.set_offline(True)
+        expect(note).to_have_text("You are offline. What you type stays here.")
+        act()
+        expect(note).to_have_text("You are offline. Your last action waits for the network.")
+        page.wait_for_timeout(1000)  # Gradio says at once that the connection was lost
+        expect(visitor.toast).to_have_count(0)
+        expect(visitor.mine).to_have_text("!text Second.")
+        visitor.shot("waiting-while-offline")
+        page.context.set_offline(False)
+        is_done()
+        visitor.idle()
+        expect(note).to_be_hidden()
+    expect(visitor.toast).to_have_count(0)
+
+
 def test_server_on_the_same_computer_needs_no_network(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     with visitor.page.expect_response("**/healthz"):

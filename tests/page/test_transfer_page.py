@@ -56,7 +56,7 @@ def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_p
     for count, file in enumerate((one, archive), 2):
         choose.set_input_files({"name": "file.json", "mimeType": "application/json", "buffer": file.read_bytes()})
         expect(page.locator("#chats li")).to_have_count(count)
-        expect(foot.get_by_role("status")).to_have_text("1 conversation was imported.")
+        expect(foot.get_by_role("status")).to_have_text("1 chat was imported.")
     expect(foot.get_by_role("progressbar")).to_be_hidden()
     page.locator("#chats li a").first.click()
     expect(visitor.mine).to_have_text(re.compile("Bread"))
@@ -68,7 +68,7 @@ def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_p
     visitor.shot("imported")
     visitor.chat.get_by_role("button", name="Branch from here into a new chat").click()
     expect(page.locator("#chats li .title")).to_have_text(
-        ["About ships (2)", "About ships", *[re.compile("Bread")] * 3]
+        ["About ships (2)", "About ships", *map(re.compile, (r"Bread.* \(3\)$", r"Bread.* \(2\)$", r"Bread[^(]*$"))]
     )
     expect(visitor.chat).to_contain_text("They float.")
     choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[{"})

@@ -285,7 +285,7 @@ def test_formats_can_be_mixed_and_damaged_ones_are_counted(tmp_path: Path) -> No
     lost = [{"title": "Lost", "id": "1", "create_time": 1.0}]
     found, reader = found_in([*good, *loop, *empty, *lost], tmp_path)
     assert sorted(texts_of(one.read().entries)[0] for one in found) == ["1", "2"]
-    assert dict(reader.left_out) == {"damaged conversation": 2, "empty conversation": 1}
+    assert dict(reader.left_out) == {"damaged chat": 2, "empty chat": 1}
 
 
 @pytest.mark.parametrize("value", [[], {}, [1, 2], [{"a": 1}], {"messages": []}, [[]]], ids=str)

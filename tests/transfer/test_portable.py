@@ -133,7 +133,7 @@ DAMAGED: dict[str, dict[str, Any]] = {
 def test_damaged_conversation_is_left_out_whole(tmp_path: Path, changes: dict[str, Any]) -> None:
     found, reader = found_in([*element(), element(**changes)[1]], tmp_path)
     assert len(found) == 1
-    assert dict(reader.left_out) == {"damaged conversation": 1}
+    assert dict(reader.left_out) == {"damaged chat": 1}
 
 
 def test_newer_version_is_refused(tmp_path: Path) -> None:

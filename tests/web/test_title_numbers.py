@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.web.chat.title_numbers import next_title, without_number
+from agent.web.chat.title_numbers import NumberedTitles, next_title, without_number
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,9 @@ from agent.web.chat.title_numbers import next_title, without_number
 def test_next_title_has_the_next_number(title: str, others: list[str], following: str) -> None:
     assert next_title(title, others) == following
     assert without_number(following) == without_number(title)
+
+
+def test_imported_title_has_a_number_if_it_was_there() -> None:
+    titles = NumberedTitles(["Rome", "Rome (4)", "Milan (2)"])
+    imported = ["Rome", "Hi", "Hi", "Milan", "Rome", "Milan (2)"]
+    assert [titles.title_for(title) for title in imported] == ["Rome (5)", "Hi", "Hi", "Milan", "Rome (6)", "Milan (3)"]

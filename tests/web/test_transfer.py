@@ -67,11 +67,13 @@ def test_export_and_import_by_another_visitor(own: App) -> None:
     every = first.http.get("/export", params={"format": "json"})
     lines = imported(second, one.content) + imported(second, every.content)
     done = [line for line in lines if line["type"] == "done"]
-    assert [line["message"] for line in done] == ["1 conversation was imported."] * 2
+    assert [line["message"] for line in done] == ["1 chat was imported."] * 2
     assert {line["phase"] for line in lines if line["type"] == "progress"} == {"reading", "storing"}
     copies = mine(own, second)
     assert sorted(copies.values()) == [mine(own, first)[conversation]] * 2
     assert conversation not in copies
+    listed = [row["title"] for row in second.ask("GET", "/conversations").json["conversations"]]
+    assert listed == [f"{listed[1]} (2)", listed[1]], "the second one has a number"
     assert files_of(own, second) == files_of(own, first), "the same file was stored twice"
     again = second.http.get(f"/export/{next(iter(copies))}")
     assert word in again.text
@@ -130,7 +132,7 @@ def test_import_needs_own_page_and_cookie(own: App) -> None:
     for headers in ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
         assert send_raw(own, "POST", "/import", body, **cookie, **headers)[0] == 403
     guest = HttpVisitor(own.url, None).ask("POST", "/import", content=body)
-    assert (guest.status, guest.json["detail"]) == (403, "Allow cookies for this page to import conversations.")
+    assert (guest.status, guest.json["detail"]) == (403, "Allow cookies for this page to import chats.")
     assert visitor.ask("GET", "/import").status == 404
     assert visitor.ask("PUT", "/import").status == 405
     assert visitor.ask("POST", "/export").status == 405
@@ -142,11 +144,11 @@ def test_progress_result_and_language(own: App) -> None:
     lost = [{"title": "Lost", "id": "1"}, {"uuid": "2", "chat_messages": []}]
     *progress, done = imported(visitor, [*claude("One", "Two"), *lost])
     assert progress[-1] == {"type": "progress", "phase": "storing", "done": 2, "total": 2}
-    assert done["message"] == ("2 conversations were imported. Left out: 1 damaged conversation, 1 empty conversation.")
+    assert done["message"] == ("2 chats were imported. Left out: 1 damaged chat, 1 empty chat.")
     assert len(done["conversations"]) == 2
     assert set(done["conversations"]) == set(mine(own, visitor))
     german = imported(visitor, claude("Drei"), **{"accept-language": "de"})[-1]["message"]
-    assert german not in ("", "1 conversation was imported.")
+    assert german not in ("", "1 chat was imported.")
 
 
 BOMB = zipped({"conversations.json": b"[" + b" " * 6_000_000 + b"]"})
@@ -233,7 +235,7 @@ def test_conversation_that_the_page_cannot_show_is_left_out(own: App) -> None:
     visitor = HttpVisitor(own.url)
     broken = {"kind": "text-content", "content": "x", "metadata": {"read": "text without a name"}}
     last = imported(visitor, ours("Look", broken))[-1]
-    assert last == {"type": "error", "message": "Nothing in the file could be imported: 1 damaged conversation."}
+    assert last == {"type": "error", "message": "Nothing in the file could be imported: 1 damaged chat."}
     assert imported(visitor, ours("Look", ended="stop", cost=-5.0))[-1]["type"] == "done"
 
 

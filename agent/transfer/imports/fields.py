@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 from agent.errors import InputError
 from agent.history import Note, Record, now
 from agent.media.store import ROUTE, new_file_id
-from agent.messages.parts import has_suffix, quoted_file
+from agent.messages.parts import attached_text
 from agent.transfer import EMPTY, MISSING_FILE, UNUSABLE_FILE, FileSource, FindFile, ImportedConversation, LeftOut
 from agent.transfer.tree import Node, entries_of
 
@@ -112,8 +112,8 @@ def made_by_model(part: UserContent | None) -> FilePart | None:
 
 
 def quoted(name: str, content: str) -> str:
-    """Return a text file as the page puts it into a message. Without a suffix it would look like typed text."""
-    return quoted_file(name if has_suffix(name) else f"{name or 'file'}.txt", content[:MAX_QUOTED])
+    """Return a text file as the page puts it into a message."""
+    return attached_text(name, content[:MAX_QUOTED])
 
 
 def prompt(parts: Sequence[UserContent | None], at: datetime | None) -> list[tuple[ModelMessage, Note]]:

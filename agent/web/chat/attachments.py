@@ -9,14 +9,13 @@ from typing import Any, TypeGuard
 from pydantic_ai.messages import BinaryContent, UserContent
 
 from agent.documents.kinds import PDF, document_type
-from agent.documents.kinds import SUFFIXES as DOCUMENT_SUFFIXES
 from agent.errors import InputError
 from agent.i18n import LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
 from agent.media.transcribe import Kind, ReportProgress, Transcriber
-from agent.messages.parts import extracted_text, quoted_file, text_file_of
+from agent.messages.parts import attached_text, extracted_text, text_file_of
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.web.chat.attached_documents import (
@@ -44,9 +43,9 @@ TEXT_SUFFIXES = {
     *(".tsv", ".xml", ".htm", ".rst", ".tex", ".ini", ".sql", ".sh", ".ts", ".tsx", ".jsx", ".ipynb", ".diff"),
     *(".c", ".h", ".cpp", ".hpp", ".cs", ".go", ".java", ".kt", ".lua", ".php", ".pl", ".r", ".rb", ".rs", ".swift"),
 }
-PICTURE_SUFFIXES = (".heic", ".heif", ".avif")
-SOUND_SUFFIXES = (".m4a", ".opus", ".webm")
-"""File types that some browsers do not know, or know under another name."""
+"""The endings of files that are read as text, or refused because their text is not UTF-8."""
+MEDIA_SUFFIXES = {".jpeg", *(f".{suffix}" for suffix in SUFFIXES.values())} - {".txt"}
+"""The endings of pictures, sounds and documents, which are damaged if they have only text. Others are read as text."""
 
 
 async def plan_attachments(
@@ -154,14 +153,13 @@ def check_length(*texts: str) -> None:
         raise InputError(_("The message has {count:,} characters; {most:,} is the most.", count=count, most=MAX_TEXT))
 
 
-def kinds(spec: ModelSpec | None = None, *, extract_text: Collection[Kind] = ()) -> list[str]:
-    """Return the file types for a file dialog that this model takes, or that any model takes if `spec` is None.
+def media_kinds(spec: ModelSpec, *, extract_text: Collection[Kind] = ()) -> list[Kind]:
+    """Return whether this model takes images and audio, beside the texts and documents that every model takes.
 
     `extract_text` are the kinds that are transcribed for a model that cannot take them.
     """
-    pictures = ["image/*", *PICTURE_SUFFIXES] if spec is None or spec.image or "image" in extract_text else []
-    sounds = ["audio/*", *SOUND_SUFFIXES] if spec is None or spec.audio or "audio" in extract_text else []
-    return [*pictures, *sounds, *sorted({*TEXT_SUFFIXES, *DOCUMENT_SUFFIXES})]
+    kinds: tuple[Kind, ...] = ("image", "audio")
+    return [kind for kind in kinds if _accepts(spec, kind) or kind in extract_text]
 
 
 async def _plan(
@@ -172,11 +170,11 @@ async def _plan(
         data = await asyncio.to_thread(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES and (not kind or is_text(data)):
-            content = decode_text(name, data)
-            text = _("sent as text") if content.strip() else _("sent as text, but it is empty")
-            return AttachmentPlan(name=name, outcome="as it is", text=text, sent=quoted_file(name, content))
+            return _plan_text(name, data)
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
             return await _plan_document(name, data, media_type, spec, menu, transcriber)
+        if path.suffix.lower() not in MEDIA_SUFFIXES and is_text(data):
+            return _plan_text(name, data)
         if kind not in ("image", "audio"):
             raise InputError(_("{name} can't be opened. It may be damaged, or not supported.", name=name))
     except InputError as error:
@@ -200,6 +198,12 @@ async def _plan(
     length = [_("{seconds:.0f} s", seconds=converted.seconds)] if converted.seconds >= 1 else []
     text = _with_note(listed([*converted.done, *length]), converted)
     return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
+
+
+def _plan_text(name: str, data: bytes) -> AttachmentPlan:
+    content = decode_text(name, data)
+    text = _("sent as text") if content.strip() else _("sent as text, but it is empty")
+    return AttachmentPlan(name=name, outcome="as it is", text=text, sent=attached_text(name, content))
 
 
 async def _with_long_texts(plans: Sequence[AttachmentPlan], typed: str, spec: ModelSpec) -> list[AttachmentPlan]:

@@ -7,7 +7,7 @@ from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, ImageUrl
 
 from agent.history import Entry
 from agent.media.store import is_id
-from agent.messages.parts import extracted_text_of, has_suffix, quoted_file_name
+from agent.messages.parts import extracted_text_of, is_file_name, quoted_file_name
 from agent.transfer.document import beginning
 from agent.web.chat.transcript import has_visible, message_content, message_text
 
@@ -44,7 +44,7 @@ def _parts(entry: Entry) -> Sequence[Any]:
 def _file_name(text: str, number: int) -> str | None:
     """Return the name of a text file, or None. The first text can also be typed: "Mend this:" with code looks alike."""
     name = quoted_file_name(text)
-    return None if name is None or (number == 0 and not has_suffix(name)) else name
+    return None if name is None or (number == 0 and not is_file_name(name)) else name
 
 
 def _names(parts: Sequence[Any]) -> Iterator[str]:
@@ -55,4 +55,4 @@ def _names(parts: Sequence[Any]) -> Iterator[str]:
         elif (read := extracted_text_of(part)) is not None:
             yield "" if "earlier" in read else read.get("name", "")
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl | BinaryContent) and extracted_text_of(after) is None:
-            yield part.identifier if has_suffix(part.identifier) and not is_id(part.identifier) else ""
+            yield part.identifier if is_file_name(part.identifier) and not is_id(part.identifier) else ""

@@ -25,11 +25,13 @@ from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 from agent.transfer import UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
+from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.file_links import FileLinks
 from agent.transfer.portable import stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, delete_conversation
 from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.title_numbers import NumberedTitles
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
@@ -43,7 +45,7 @@ BUSY = _("Another import of yours is running. Try again when it has ended.")
 STOPPED = _("Everything of yours was deleted meanwhile, so nothing was imported.")
 STOP_SECONDS = 10.0
 """The longest wait for the end of an import that was stopped. Its reader can be slow to take the progress."""
-COOKIE_NEEDED = _("Allow cookies for this page to import conversations.")
+COOKIE_NEEDED = _("Allow cookies for this page to import chats.")
 
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ class ImportResult:
     def text(self) -> str:
         """The result in one or two sentences."""
         count = len(self.conversations)
-        done = ngettext("{count} conversation was imported.", "{count} conversations were imported.", count)
+        done = ngettext("{count} chat was imported.", "{count} chats were imported.", count)
         return joined([done, _("Left out: {things}.", things=listed(self.left_out)) if self.left_out else ""])
 
 
@@ -174,11 +176,13 @@ class Importer:
                             size=size / 1e6,
                         )
                     ) from error
+                records = await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS)
+                titles = NumberedTitles([record.title for record in records if record.title])
                 # The list of conversations shows the last saved first.
                 for one in sorted(found, key=lambda one: one.updated_at):
                     conversation = await asyncio.to_thread(one.read)
                     self._check_not_stopped(visitor.owner)
-                    await self._store_one(visitor.owner, conversation, left_out, stored)
+                    await self._store_one(visitor.owner, conversation, titles, left_out, stored)
                     yield ImportProgress(phase="storing", done=len(stored), total=len(found))
                 self._check_not_stopped(visitor.owner)
         except BaseException:
@@ -194,13 +198,18 @@ class Importer:
             raise Conflict(STOPPED)
 
     async def _store_one(
-        self, owner: str, conversation: ImportedConversation, left_out: LeftOut, stored: list[Record]
+        self,
+        owner: str,
+        conversation: ImportedConversation,
+        titles: NumberedTitles,
+        left_out: LeftOut,
+        stored: list[Record],
     ) -> None:
         """Store the files and then the messages that name them. Adds the record to `stored`."""
         title = conversation.record.title
         record = replace(
             conversation.record,
-            title=title if has_visible(title) else "",
+            title=titles.title_for(title) if has_visible(title) else "",
             owner=owner,
             expires_at=self._periods.until(owner, running=False),
             revision=0,

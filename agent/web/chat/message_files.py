@@ -56,7 +56,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 def is_text(data: bytes) -> bool:
-    """Return True if a file with a text suffix is text, although it begins like another type."""
+    """Return True if the file is text, whatever its name and although it may begin like another type."""
     try:
         return "\0" not in data.decode("utf-8-sig")
     except UnicodeDecodeError:

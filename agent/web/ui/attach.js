@@ -231,9 +231,9 @@
   }, "camera-button");
   opener.setAttribute("aria-label", said.camera);
   const offer = () => {
-    const sees = $("#about [data-takes]")?.dataset.takes.includes("image/");
+    const sees = $("#about [data-takes]")?.dataset.takes.includes("image");
     if (!sees || !navigator.mediaDevices?.getUserMedia) return opener.remove();
-    if (!opener.isConnected) $("#composer .input-row > .textarea-wrapper")?.before(opener);
+    if (!opener.isConnected) $("#composer .input-row > .upload-button")?.after(opener); // drawn before the other buttons
   };
   when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
   when("#composer", (composer) => {

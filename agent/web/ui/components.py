@@ -15,7 +15,7 @@ from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import LONGEST_NAME
 from agent.providers import Effort, Status, is_off, nearest
 from agent.web.chat.attachment_plans import AttachmentPlan
-from agent.web.chat.attachments import kinds
+from agent.web.chat.attachments import media_kinds
 from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of
 from agent.web.chat.model_menu import shown_name
 from agent.web.ui.examples import examples
@@ -211,7 +211,7 @@ def composer_for_model(
         translator(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
     )
     about = " · ".join(html.escape(part) for part in facts if part)
-    types = ",".join(kinds(spec, extract_text=extract_text))
+    types = " ".join(media_kinds(spec, extract_text=extract_text))
     return {
         widgets.composer.box: composer(busy=busy, sources=sources),
         widgets.composer.about: f'<p data-takes="{types}">{about}</p>{more}',

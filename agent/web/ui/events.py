@@ -188,8 +188,8 @@ class Events:
         settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
         limit = [settings.max_tokens, composer.model]
         settings.max_tokens.input(remember.set_max_tokens, limit, None, **last)
-        # Not while it is typed.
-        settings.max_tokens.blur(remember.correct_max_tokens, limit, settings.max_tokens, **last)
+        for typed in (settings.max_tokens.submit, settings.max_tokens.blur):  # not while it is typed
+            typed(remember.correct_max_tokens, limit, settings.max_tokens, **last)
         self._widgets.chat.switch.click(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
         timer = self._widgets.timer
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)

@@ -286,7 +286,10 @@ class Handlers:
             case "continue":
                 please = session.translator(_("Continue exactly where you stopped."))
                 if asked := await self._conversations.continue_answer(*who, pressed.entry, please, choices):
-                    why = _("The text itself cannot be continued here, so {model} was asked for the rest.", model=asked)
+                    why = _(
+                        "{model} cannot go on in the middle of this answer, so it was asked for the rest in a message.",
+                        model=asked,
+                    )
                     gr.Info(html.escape(session.translator(why)), title=session.translator(_("Asked in a message")))
         return True
 

@@ -7,7 +7,6 @@ import gradio as gr
 
 from agent.i18n.translator import LANGUAGES
 from agent.transfer.formulas import DELIMITERS
-from agent.web.chat.attachments import kinds
 from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui.page_text import WIDGETS, translated
 
@@ -271,8 +270,7 @@ def _composer() -> Composer:
             show_label=False,
             placeholder=static("message"),
             file_count="multiple",
-            # For every model, so that a file attached for one model is not lost when another is chosen.
-            file_types=["image", "audio", *(one for one in kinds() if one.startswith("."))],
+            # It has no `file_types`: they are endings, but a text file can have any name. The server reads the files.
             max_plain_text_length=4_000,  # text_files.js makes a file of a longer text that is pasted
             max_lines=12,
             autofocus=True,

@@ -1,5 +1,6 @@
 // Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. A Stop
-// is held back, too, until the server can be reached again. It comes before all scripts that send the message.
+// and everything else that asks the server wait until it can be reached again. It comes before all scripts that send the
+// message.
 ({ said, $, box, when, root }) => {
   const RETRY_MS = 1000, STOP = "#composer .input-row > .stop-button";
   const note = document.createElement("p");
@@ -15,6 +16,18 @@
     if (!away) stopLate();
   };
   const reaches = () => fetch(`${root}/healthz`, { cache: "no-store" }).then(() => true, () => false);
+  // After an event that could not be sent, Gradio ignores everything until it can load the page again.
+  const send = window.fetch.bind(window);
+  window.fetch = async (where, how) => {
+    if (!navigator.onLine && String(where?.url ?? where).includes("/queue/join")) {
+      const isMine = navigator.userActivation?.isActive ?? true; // else it is a timer's
+      while (!(await reaches())) {
+        if (isMine && away) note.textContent = said.offline_waits;
+        await new Promise((then) => setTimeout(then, RETRY_MS));
+      }
+    }
+    return send(where, how);
+  };
   // A browser can be online a moment before the server can be reached, and Gradio would lose a Stop that fails.
   const stopLate = async () => {
     if (!unwanted || away) return;

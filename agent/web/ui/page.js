@@ -28,9 +28,10 @@
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
-  const rows = [["enter", "send"], ["shift_enter", "newline"], ["escape", "stop"], ["up", "edit"], ["new", "new"], ["help", "help"]];
-  shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([key, does]) =>
-    `<dt><kbd>${said["key_" + key]}</kbd></dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
+  const rows = [["send", "enter"], ["newline", "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
+    ["new", "new"], ["help", "question", "help"]];
+  shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([does, ...keys]) =>
+    `<dt>${keys.map((key) => `<kbd>${said["key_" + key]}</kbd>`).join(" ")}</dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
     `<form method="dialog"><button>${said.close}</button></form>`;
   document.body.append(shortcuts);
   const help = () => (shortcuts.open ? shortcuts.close() : shortcuts.showModal());
@@ -117,16 +118,10 @@
       setTimeout(() => $("#look")?.click()); // the composer's value has it by then
     };
     new MutationObserver(look).observe(composer, { childList: true, subtree: true });
-    const offer = () => {
-      const takes = $("#about [data-takes]")?.dataset.takes;
-      for (const input of composer.querySelectorAll("input[type=file]")) if (takes) input.accept = takes;
-    };
     // While a message is being sent, its text must not change.
     when("#sending", (panel) => new MutationObserver(() => {
       if (box()) box().readOnly = Boolean($("p", panel));
     }).observe(panel, { childList: true, subtree: true }));
-    when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
-    offer();
   });
   // Shows the progress of uploads. Gradio uploads with fetch, which reports no progress.
   const fetched = window.fetch;

@@ -19,7 +19,7 @@ from agent.history import Entry, Note
 from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE, display_name, is_id
-from agent.messages.parts import extracted_text_of, fence, has_suffix
+from agent.messages.parts import extracted_text_of, fence, is_file_name
 from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason, thought_name
@@ -272,7 +272,7 @@ def _user_parts(entry: Entry, translator: Translator) -> list[WireMessage]:
 
 def _attached_name(file: ImageUrl | AudioUrl | DocumentUrl) -> str:
     """Return the name under which the visitor attached a stored file, or "" if it was stored without one."""
-    named = file.url.startswith(ROUTE) and not is_id(file.identifier) and has_suffix(file.identifier)
+    named = file.url.startswith(ROUTE) and not is_id(file.identifier) and is_file_name(file.identifier)
     return display_name(file.identifier, file.media_type) if named else ""
 
 

@@ -2,7 +2,7 @@
 ({ said, $, box, when, hint, write, files: { attach, upload }, make, button }) => {
   const LONGEST = 4000; // characters of a pasted text that stays in the box; max_plain_text_length in layout.py
   const LARGEST = 2_000_000; // bytes of a file that a text box can show
-  const IS_TEXT = /\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i;
+  const IS_TEXT = /^\.?[^.]+$|\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i; // or a name without an ending
   const thumbnails = () => [...document.querySelectorAll("#composer .thumbnail-item")];
   const nameOf = (file) => file.orig_name || file.path.split("/").at(-1);
 

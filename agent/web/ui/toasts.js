@@ -1,8 +1,6 @@
-// Mends Gradio's toasts: no button around another one, translated names, no long list of file types, and nothing that the
-// page says already.
+// Mends Gradio's toasts: no button around another one, translated words, and nothing that the page says already.
 ({ said, $, when }) => {
-  // What Gradio says about files of a type that cannot be attached: their names, and all types that can.
-  const NO_TYPE = /^Invalid file types?: (.+)\. Only .* allowed\.?$/;
+  const LOST = "Connection to the server was lost. Attempting reconnection...";
   const plain = (text) => text.replace(/\s+/g, " ").trim();
   // Whether the notes on the attached files say the same.
   const isRepeated = (text) => {
@@ -17,9 +15,9 @@
       $(".toast-close", head)?.setAttribute("aria-label", said.close);
     }
     for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
-      const names = NO_TYPE.exec(plain(text.textContent))?.[1];
-      const better = names ? said.not_read.replace("{names}", () => names) : isRepeated(text.textContent) ? said.not_sent : "";
-      if (!better) continue;
+      const isLost = plain(text.textContent) === LOST;
+      if (!isLost && !isRepeated(text.textContent)) continue;
+      const better = isLost ? said.connection_lost : said.not_sent;
       const short = Object.assign(document.createElement("div"), { className: text.className, textContent: better });
       text.hidden = true;
       text.after(short);
