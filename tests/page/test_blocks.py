@@ -92,6 +92,10 @@ def test_arabic_runs_from_right_to_left(app: App, visit: Visit) -> None:
         assert answer.locator("p").last.evaluate(MIDDLE) < 0.1
         visitor.shot("arabic")
     expect(visitor.bubbles.filter(has_text="Hello.").locator("p").first).to_have_css("direction", "ltr")
+    visitor.box.fill("مرحبا بكم.\nIn English.")
+    expect(visitor.box).to_have_css("unicode-bidi", "plaintext")
+    expect(visitor.box).to_have_css("text-align", "start")
+    visitor.shot("arabic-typed")
 
 
 def test_buttons_come_after_the_answer_and_move_nothing(app: App, visit: Visit) -> None:
