@@ -33,6 +33,13 @@ CSV = "\r\n".join(["Name,What,Cost", '"Tea, hot",x^2 and a link,"-1,50"', 'a|b,"
 COPIED = "navigator.clipboard.readText()"
 LANGUAGES = "labels => labels.map((label) => getComputedStyle(label, '::before').content)"
 TOOLS = "#chat .tools"
+MIDDLE = """(text) => {
+  const range = document.createRange(), whole = text.getBoundingClientRect();
+  range.selectNodeContents(text);
+  const words = range.getBoundingClientRect();
+  return (words.left + words.width / 2 - whole.left) / whole.width;
+}"""
+"""Where the middle of a text is in its line, between 0 and 1."""
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -60,6 +67,35 @@ def test_blocks_can_be_copied_and_saved(app: App, visit: Visit, dark: bool) -> N
         assert download.value.suggested_filename == name
         assert Path(download.value.path()).read_text() == text
     assert not violations(page)
+
+
+def test_diagram_is_drawn(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text Steps:\\n\\n```mermaid\\ngraph TD\\n  A[Begin] --> B{ready?}\\n```\\n\\nDone.")
+    diagram = visitor.bubbles.locator(".mermaid svg")
+    expect(diagram).to_contain_text("Begin")
+    expect(diagram).to_contain_text("ready?")
+    visitor.shot("diagram")
+
+
+def test_arabic_runs_from_right_to_left(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text مرحبا:\\n\\n1. أولا\\n\\n```python\\nprint(1)\\n```\\n\\nIn English.")
+    answer = visitor.bubbles.first
+    item, code = answer.locator("li"), answer.locator("pre")
+    for question in ("", "!text Hello."):  # Gradio sets the directions of all messages again
+        if question:
+            visitor.ask(question)
+        expect(item).to_have_css("direction", "rtl")
+        expect(code).to_have_css("direction", "ltr")
+        assert answer.locator("p").first.evaluate(MIDDLE) > 0.9
+        assert answer.locator("p").last.evaluate(MIDDLE) < 0.1
+        visitor.shot("arabic")
+    expect(visitor.bubbles.filter(has_text="Hello.").locator("p").first).to_have_css("direction", "ltr")
+    visitor.box.fill("مرحبا بكم.\nIn English.")
+    expect(visitor.box).to_have_css("unicode-bidi", "plaintext")
+    expect(visitor.box).to_have_css("text-align", "start")
+    visitor.shot("arabic-typed")
 
 
 def test_buttons_come_after_the_answer_and_move_nothing(app: App, visit: Visit) -> None:

@@ -87,7 +87,12 @@ def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> N
     expect(rows(visitor)).to_have_count(1)
     expect(rows(visitor).locator(".excerpt mark")).to_have_text(["said", "ships"])
     search.fill("zebra")
-    expect(page.locator("#chats .none")).to_have_text("No chat has these words.")
+    none, field = page.locator("#chats .none"), search.bounding_box()
+    expect(none).to_have_text("No chat has these words.")
+    there = none.bounding_box()
+    assert there
+    assert field
+    assert there["y"] - field["y"] < 60, "it is below the words that were searched for"
     search.press("Escape")
     expect(rows(visitor)).to_have_count(3)
     choose(visitor, "ships", "Rename")

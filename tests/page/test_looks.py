@@ -388,6 +388,25 @@ def test_foot_of_the_list_fits_in_each_language(app: App, visit: Visit, locale: 
     assert page.locator("#chats-foot").evaluate(fits)
 
 
+HINT_WIDTH = """(input) => {
+  const canvas = document.createElement("canvas").getContext("2d");
+  canvas.font = getComputedStyle(input).font;
+  return canvas.measureText(input.placeholder).width;
+}"""
+
+
+@pytest.mark.parametrize("locale", ["en-US", "de-DE", "fr-FR"])
+def test_hint_of_the_search_for_chats_is_whole(app: App, visit: Visit, locale: str) -> None:
+    visitor = visit(app.url, locale=locale)
+    search = visitor.page.locator("#chats .search input")
+    box, wide = search.bounding_box(), search.evaluate(HINT_WIDTH)
+    assert box
+    hint = {**box, "x": box["x"] + 34, "width": wide}
+    shown = visitor.page.screenshot(clip=hint)  # pyright: ignore[reportArgumentType]
+    search.evaluate("(input) => (input.style.width = '400px')")
+    assert visitor.page.screenshot(clip=hint) == shown  # pyright: ignore[reportArgumentType]
+
+
 COVERED_AT = """(heading) => {
   const content = heading.closest(".sidebar-content"), most = content.scrollHeight - content.clientHeight, covered = [];
   const isOnTop = (one, x) => {

@@ -159,6 +159,23 @@ def test_broken_upload_keeps_the_edited_text(app: App, visit: Visit) -> None:
     expect(chips(visitor)).to_have_count(0)
 
 
+def test_attached_files_have_their_names(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, locale="de-DE")
+    composer = visitor.page.locator("#composer")
+    names = ["one.pdf", "two.pdf", "three.txt"]
+    composer.locator("input[type=file]").set_input_files(
+        [{"name": name, "mimeType": "application/octet-stream", "buffer": b"cut off"} for name in names]
+    )
+    expect(composer.locator(".thumbnail-item")).to_have_text(names)
+    visitor.shot("file-names")
+    composer.get_by_role("button", name="Datei entfernen: one.pdf", exact=True).click()
+    expect(composer.locator(".thumbnail-item")).to_have_text(names[1:])
+    expect(composer.locator(".thumbnail-item svg:not(.delete-button *)").first).to_be_hidden()
+    composer.get_by_role("button", name="Datei entfernen: three.txt", exact=True).click()
+    expect(composer.locator(".thumbnail-item")).to_have_text(["two.pdf"])
+    expect(chips(visitor)).to_have_count(0)
+
+
 def test_file_that_is_no_text_stays_attached(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.page.locator("#composer input[type=file]").set_input_files(

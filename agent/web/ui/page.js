@@ -221,6 +221,7 @@
     for (const bubble of [...(root.matches?.(UNNAMED) ? [root] : []), ...(root.querySelectorAll?.(UNNAMED) ?? [])]) {
       bubble.setAttribute("role", "article");
       bubble.setAttribute("aria-labelledby", `${bubble.dataset.testid}-bubble`);
+      bubble.dir = "auto"; // Arabic runs from right to left, also on an English page
     }
   };
   const copied = new MutationObserver((changes) => changes.forEach(({ target }) => label(target))); // it has another name then
@@ -311,10 +312,12 @@
     later();
   };
 
-  // Messages can contain ids like those of the page. They are removed before a script can look for one.
+  // Messages can contain ids like those of the page. They are removed before a script can look for one. Mermaid draws
+  // into an element that it finds again by its id.
   const unnamed = (node) => {
     for (const one of [node, ...(node.querySelectorAll?.("[id]") ?? [])]) {
-      if (one.id && one.closest(".prose") && !one.closest("svg")) one.removeAttribute("id");
+      if (!one.id || !one.closest(".prose") || one.closest("svg") || /^dmermaid-\d+$/.test(one.id)) continue;
+      one.removeAttribute("id");
     }
   };
 

@@ -22,26 +22,29 @@
     attach([new File([text], nextName(), { type: "text/plain" })]);
   }, true);
 
-  // The buttons that open attached texts. Gradio reuses its thumbnails for other files.
+  // The names of attached files: a button that opens a text, words for what has no picture of its own, and part of the
+  // name of the button that removes it. Gradio reuses its thumbnails for other files.
   const mark = (value) => {
     const items = thumbnails(), files = value?.files ?? [];
     names = files.map(nameOf);
     if (!files.length && !$("#composer .loader")) last = 0;
     if (items.length !== files.length) return; // they are drawn a moment later
     for (const [n, item] of items.entries()) {
-      let button = $(".open-text", item);
-      if (!IS_TEXT.test(names[n])) {
-        button?.remove();
-        continue;
+      const name = names[n], isText = IS_TEXT.test(name);
+      const kind = isText ? "open-text" : $("img", item) ? "" : "file-name";
+      let shown = $(":scope > :is(.open-text, .file-name)", item);
+      if (shown && !shown.classList.contains(kind || "none")) shown = void shown.remove();
+      if (kind && !shown) {
+        shown = make(isText ? "button" : "span", { class: kind, dir: "auto", ...(isText && { type: "button" }) });
+        item.prepend(shown);
       }
-      if (!button) {
-        button = Object.assign(document.createElement("button"), { type: "button", className: "open-text" });
-        button.dir = "auto";
-        item.prepend(button);
+      if (shown && shown.textContent !== name) {
+        shown.textContent = shown.title = name;
+        if (isText) shown.setAttribute("aria-label", said.text_open.replace("{name}", () => name));
       }
-      if (button.textContent === names[n]) continue;
-      button.textContent = button.title = names[n];
-      button.setAttribute("aria-label", said.text_open.replace("{name}", () => names[n]));
+      const remove = $(".delete-button", item);
+      if (remove) remove.title = `${said.labels["Remove file"]}: ${name}`;
+      remove?.setAttribute("aria-label", remove.title);
     }
   };
   const look = () => window.composer.change(mark);

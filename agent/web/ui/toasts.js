@@ -22,6 +22,15 @@
       text.hidden = true;
       text.after(short);
     }
+    // The same message again is shown once. The newest stays longest.
+    for (const list of toasts.querySelectorAll(".toast-messages")) {
+      const items = [...list.querySelectorAll(".toast-message-item")];
+      const texts = items.map((item) => $(".toast-message-text:not([hidden])", item)?.textContent);
+      for (const [n, item] of items.entries()) {
+        item.hidden = texts.includes(texts[n], n + 1);
+        if (item.nextElementSibling) item.nextElementSibling.hidden = item.hidden;
+      }
+    }
   };
   when(".toast-wrap", (toasts) => new MutationObserver(() => mend(toasts)).observe(toasts, { childList: true, subtree: true }));
 }

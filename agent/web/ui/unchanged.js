@@ -30,12 +30,15 @@
   }
   const delimiters = gradio_config.components.map(({ props }) => props.latex_delimiters).find(Boolean);
 
-  // A chatbot sets the direction of every message each time it changes, and Chromium then styles the message again.
+  // A chatbot sets the direction of every message each time it changes, and Chromium then styles the message again. It
+  // does not replace the one that page.js gives a bubble.
   const dir = Object.getOwnPropertyDescriptor(HTMLElement.prototype, "dir");
   Object.defineProperty(HTMLElement.prototype, "dir", {
     ...dir,
     set(value) {
-      if (value === "auto" || this.getAttribute("dir") !== value) dir.set.call(this, value);
+      const now = this.getAttribute("dir");
+      if (now === "auto" && this.getAttribute("role") === "article") return;
+      if (value === "auto" || now !== value) dir.set.call(this, value);
     },
   });
 
