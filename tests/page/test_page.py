@@ -252,6 +252,32 @@ def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
     expect(first.chat.locator(".bot-row").last).to_contain_text("Mine.")
 
 
+@pytest.mark.gate("Two tabs on one chat show the same.")
+def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit) -> None:
+    first = visit(app.url)
+    first.ask("!text One.")
+    second = Visitor(first.page.context.new_page())
+    second.open(app.url)
+    second.box.fill("not sent yet")
+    first.say("!tokens 160 @20")
+    expect(second.mine).to_have_count(2)
+    expect(second.bubbles.last).to_contain_text("word5")
+    expect(second.bubbles.last).not_to_contain_text("word159", timeout=1)  # it is still being written
+    first.idle()
+    second.idle()
+    expect(second.chat).to_contain_text("word159")
+    expect(second.box).to_have_value("not sent yet")
+    first.chat.get_by_role("button", name="Edit").last.click()
+    first.page.locator("textarea.edit-textarea").fill("!text Edited.")
+    first.chat.get_by_role("button", name="Submit").click()
+    expect(second.mine.last).to_have_text("!text Edited.")
+    second.box.fill("")
+    second.ask("!text Two.")
+    expect(first.mine).to_have_count(3)
+    expect(first.chat.locator(".bot-row").last).to_contain_text("Two.")
+    expect(first.mine.last).to_have_text("!text Two.")
+
+
 def test_quick_messages_all_arrive(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     for number in range(20):

@@ -82,6 +82,7 @@
     }
   };
   let reading, stale = false, timer;
+  let compared; // the row of the chat that is shown, before something may have happened elsewhere
   const state = () => JSON.stringify([[...rows.values()], next]);
   const read = async () => {
     const found = [], wanted = Math.max(PAGE, rows.size);
@@ -100,7 +101,9 @@
     next = offset;
   };
   // Reads the list again, as far as it is shown. Several wishes at once need one more reading.
-  const refresh = async ({ tell = false } = {}) => {
+  // `elsewhere`: something may have happened in another tab, or on another device of the visitor.
+  const refresh = async ({ tell = false, elsewhere = false } = {}) => {
+    if (elsewhere) compared = rows.get(shown);
     if (reading) return void (stale = true);
     clearTimeout(timer);
     reading = true;
@@ -118,10 +121,18 @@
       stale = false;
       return refresh();
     }
+    showChanges();
     // The end of an answer in another chat is seen only here.
     if ([...rows.values()].some(({ state, id, naming }) => (naming && state !== "answering") || (state === "answering" && id !== shown))) {
       timer = setTimeout(refresh, ANSWERING_MS);
     }
+  };
+  // Shows the chat again if another tab has changed it.
+  const showChanges = () => {
+    const before = compared, now = rows.get(shown);
+    compared = undefined;
+    if (!before || !now || before.id !== now.id || window.live.isReading()) return;
+    if (now.state === "answering" || now.updated_at !== before.updated_at) $("#refresh").click();
   };
   const more = async () => {
     if (reading || query || next === null || next === undefined) return;
@@ -142,7 +153,7 @@
   list.addEventListener("scroll", () => {
     if (list.scrollTop + 2 * list.clientHeight > list.scrollHeight) more();
   }, { passive: true });
-  tabs?.addEventListener("message", () => refresh());
+  tabs?.addEventListener("message", () => refresh({ elsewhere: true }));
   document.addEventListener("chats-imported", () => {
     tabs?.postMessage("changed");
     list.scrollTop = 0;
@@ -159,8 +170,8 @@
     drop();
     miss(said.temporary_over);
   });
-  addEventListener("focus", () => refresh());
-  document.addEventListener("visibilitychange", () => document.hidden || refresh());
+  addEventListener("focus", () => refresh({ elsewhere: true }));
+  document.addEventListener("visibilitychange", () => document.hidden || refresh({ elsewhere: true }));
 
   // The list by day
   const days = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
