@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 from urllib.request import urlopen
 
 import pytest
@@ -310,6 +310,7 @@ def _state_of(page: Page) -> str:
 def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Callable[..., "Visitor"]]:
     """Open the page as a visitor: `visit(url)`. With `like=visitor` it is another page of the same visitor.
 
+    With `elsewhere=visitor` it is a page of the same visitor on another device, where no tab tells it of changes.
     `fresh` gives the page a context of its own, for tests that add listeners or look at caches.
     """
 
@@ -317,6 +318,7 @@ def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Calla
         url: str,
         *,
         like: "Visitor | None" = None,
+        elsewhere: "Visitor | None" = None,
         phone: bool = False,
         dark: bool = False,
         ready: bool = True,
@@ -325,6 +327,9 @@ def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Calla
     ) -> "Visitor":
         if like is not None:
             visitor = Visitor(like.page.context.new_page())
+        elif elsewhere is not None:
+            visitor = Visitor(shared_pages.lend(Look(phone, dark, locale), fresh=True))
+            visitor.page.context.add_cookies(cast(Any, elsewhere.page.context.cookies()))
         else:
             visitor = Visitor(shared_pages.lend(Look(phone, dark, locale), fresh=fresh))
             if not fresh:

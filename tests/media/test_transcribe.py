@@ -309,7 +309,7 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
     said = "Whisper base is not on this disk, and the model hub cannot be reached."
     assert said in about
     assert "audio" not in about.replace(said, "")
-    assert "image/*" in about, "pictures cannot be read"
+    assert 'data-takes="image"' in about, "pictures cannot be read"
     assert composer.sources == ["upload"]
     hears = composer_for_model(page, replace(QWEN, audio=True), transcriber=here)
     assert hears[page.composer.box].sources == ["upload", "microphone"]

@@ -189,7 +189,7 @@ def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], vis
         visitor.page.reload()
         expect(go_on).to_be_visible()
         assert visitor.labels() == seen
-        other = visit(app.url, like=visitor)
+        other = visit(app.url, elsewhere=visitor)
         stale = other.chat.get_by_role("button", name="Continue", exact=True)
         expect(stale).to_be_visible()
 

@@ -340,11 +340,11 @@ def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: R
 
 
 @pytest.mark.browser
-def test_two_tabs_use_approval_once(asking: App, visit: Visit) -> None:
+def test_two_devices_use_approval_once(asking: App, visit: Visit) -> None:
     one = visitor_with_tools(visit, asking)
     one.say(SEND)
     expect(question(one)).to_be_visible()
-    other = visit(asking.url, like=one)
+    other = visit(asking.url, elsewhere=one)
     expect(question(other)).to_be_visible()
     already = sent(asking)
     press(one, "Allow")

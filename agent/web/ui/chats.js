@@ -82,7 +82,7 @@
     }
   };
   let reading, stale = false, timer;
-  let compared; // the row of the chat that is shown, before something may have happened elsewhere
+  let compared; // the row of the chat that is shown, before something happened elsewhere
   const state = () => JSON.stringify([[...rows.values()], next]);
   const read = async () => {
     const found = [], wanted = Math.max(PAGE, rows.size);
@@ -101,7 +101,7 @@
     next = offset;
   };
   // Reads the list again, as far as it is shown. Several wishes at once need one more reading.
-  // `elsewhere`: something may have happened in another tab, or on another device of the visitor.
+  // `elsewhere`: something has happened in another tab.
   const refresh = async ({ tell = false, elsewhere = false } = {}) => {
     if (elsewhere) compared = rows.get(shown);
     if (reading) return void (stale = true);
@@ -170,8 +170,8 @@
     drop();
     miss(said.temporary_over);
   });
-  addEventListener("focus", () => refresh({ elsewhere: true }));
-  document.addEventListener("visibilitychange", () => document.hidden || refresh({ elsewhere: true }));
+  addEventListener("focus", () => refresh());
+  document.addEventListener("visibilitychange", () => document.hidden || refresh());
 
   // The list by day
   const days = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
