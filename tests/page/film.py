@@ -136,6 +136,7 @@ def test_pictures(start_app: Callable[..., App], server: Running, visit: Callabl
     visitor.ask(LIGHT)
     visitor.chat.locator(".title:has(.steps)").click()
     expect(visitor.chat).to_contain_text("Calculate")
+    expect(visitor.chat.locator("table > .tools")).to_be_visible()
     visitor.page.mouse.move(0, 0)
     path = FOLDER / f"{name}.png"
     visitor.page.screenshot(path=path)

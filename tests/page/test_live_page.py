@@ -516,3 +516,12 @@ def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App]
     visitor.page.reload()
     expect(visitor.caption).to_be_visible()
     becomes(before, lambda: visitor.page.evaluate(CONTENT))
+
+
+def test_first_message_of_a_new_chat_is_shown_alone(app: App, visit: Visit) -> None:
+    """The view of the message can overtake the empty view of the new chat, and then comes twice."""
+    visitor = visit(app.url)
+    visitor.ask("!text One.")
+    view = {"conversation": "f" * 32, "messages": None, "live": "", "window": 30, "guest": "", "missing": ""}
+    visitor.page.evaluate("(view) => [window.live.show(view), window.live.show(view)]", view)
+    expect(visitor.chat.locator(".message-row")).to_have_count(0)

@@ -197,12 +197,13 @@
     }
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
     const { messages, live, window: most, conversation, missing } = view;
+    // The empty view of a new chat can be missed: the view of its first message, without any messages, overtakes it.
+    const before = conversation === page.conversation ? page.messages : [];
     const isOther = messages && conversation !== page.conversation;
     if (isOther) asked = 0;
     page.conversation = conversation;
     document.dispatchEvent(new CustomEvent("chat-view", { detail: view }));
     if (missing && !messages) return; // the page is empty already
-    const before = isOther ? [] : page.messages;
     const same = stream.reads(live);
     if (!same) {
       stream.turnTo(live);
@@ -214,7 +215,7 @@
     else if (live || !messages.length || !isEnd(messages, before)) stored = messages;
     else stored = before; // after an answer, older turns stay on the page
     const left = !written.length && !ending && page.shown.slice(1).some(({ length }) => length);
-    if (stored !== before || left) {
+    if (stored !== page.messages || left) {
       ending = undefined;
       const old = page.shown[0];
       if (old.length && stored.length > old.length && isEnd(old, stored)) keepPlace();
