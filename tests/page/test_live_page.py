@@ -67,6 +67,8 @@ SCENES = [
     "!tokens 10000 @5000",
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
+WITHOUT_BUTTONS = ":is(table, .code_wrap:has(code)):not(:has(> .tools), .thought-group *)"
+"""Tables and code that do not have their buttons yet."""
 PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
 REFRESH_ID = 'window.gradio_config.components.find(({ props }) => props.elem_id === "refresh").id'
 LATE_ENDS = """(() => {
@@ -199,6 +201,7 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         becomes(True, lambda: visitor.page.evaluate(LOADED) and bool(held))
         expect(visitor.chat.locator(".caption")).to_have_count(number)
         expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
+        expect(visitor.chat.locator(WITHOUT_BUTTONS)).to_have_count(0)  # they are added once the chat is at rest
         expect(visitor.stop).to_be_visible()
         before = picture()
         while held:  # the page asks again if it has waited for long
