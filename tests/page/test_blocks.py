@@ -39,7 +39,7 @@ MIDDLE = """(text) => {
   const words = range.getBoundingClientRect();
   return (words.left + words.width / 2 - whole.left) / whole.width;
 }"""
-"""Where the middle of a text is in its line, between 0 and 1."""
+"""Returns the place of the middle of a text in its line, between 0 and 1."""
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -235,8 +235,7 @@ def test_empty_message_is_not_sent(app: App, visit: Visit) -> None:
 def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
     first = visit(app.url)
     first.ask("!text One.")
-    second = Visitor(first.page.context.new_page())
-    second.open(app.url)
+    second = visit(app.url, like=first)
     second.say("!tokens 2000 @20")
     expect(second.stop).to_be_visible()
     first.say("!text Mine.")
@@ -256,8 +255,7 @@ def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
 def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit) -> None:
     first = visit(app.url)
     first.ask("!text One.")
-    second = Visitor(first.page.context.new_page())
-    second.open(app.url)
+    second = visit(app.url, like=first)
     second.box.fill("not sent yet")
     first.say("!tokens 160 @20")
     expect(second.mine).to_have_count(2)

@@ -23,7 +23,7 @@ class RunningAnswers:
         self._store, self._live_runs, self._replicas = store, live_runs, replicas_of(store)
         self._remote = WeakValueDictionary[str, RemoteRun]()
         self._outdated_pages = Counter[str]()
-        """How many pages have read the end of a run during a shutdown and have not asked for the stored turns yet."""
+        """The pages per run that were sent its end during a shutdown, and have not asked for the stored turns yet."""
 
     async def get(self, conversation: str | None, owner: str) -> RunningAnswer | None:
         """Return the running answer of this owner's conversation, if there is one."""

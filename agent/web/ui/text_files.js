@@ -33,7 +33,10 @@
       const name = names[n], isText = IS_TEXT.test(name);
       const kind = isText ? "open-text" : $("img", item) ? "" : "file-name";
       let shown = $(":scope > :is(.open-text, .file-name)", item);
-      if (shown && !shown.classList.contains(kind || "none")) shown = void shown.remove();
+      if (shown && shown.className !== kind) {
+        shown.remove();
+        shown = undefined;
+      }
       if (kind && !shown) {
         shown = make(isText ? "button" : "span", { class: kind, dir: "auto", ...(isText && { type: "button" }) });
         item.prepend(shown);
@@ -43,8 +46,9 @@
         if (isText) shown.setAttribute("aria-label", said.text_open.replace("{name}", () => name));
       }
       const remove = $(".delete-button", item);
-      if (remove) remove.title = `${said.labels["Remove file"]}: ${name}`;
-      remove?.setAttribute("aria-label", remove.title);
+      if (!remove) continue;
+      remove.title = `${said.labels["Remove file"]}: ${name}`;
+      remove.setAttribute("aria-label", remove.title);
     }
   };
   const look = () => window.composer.change(mark);
