@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -443,6 +443,13 @@ class Visitor:
         """Wait until no answer is being written or moved to its place among the stored ones."""
         expect(self.submit).to_be_visible()
         expect(self.page.locator("#chat:is([data-running], [data-leaving])")).to_have_count(0)
+
+    def wait_for_requests(self, held: Sized, count: int = 1) -> None:
+        """Wait until a handler of a route has kept `count` requests in `held`.
+
+        Playwright calls handlers only during another call, and the page often shows a thing before it asks for it.
+        """
+        becomes(True, lambda: self.page.evaluate("true") and len(held) >= count)
 
     def shot(self, name: str) -> None:
         """Save a screenshot in `SHOTS`, if somebody wants to see it."""

@@ -273,6 +273,7 @@ def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:
         row(visitor, "Alpha").get_by_role("link").click()
     row(visitor, "Beta").get_by_role("link").click()
     becomes(True, lambda: page.url == last)
+    visitor.wait_for_requests(held)
     held[0].continue_()
     expect(visitor.chat).to_contain_text("Beta.")
     expect(page).to_have_url(last)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import App, Visitor
 
 pytestmark = pytest.mark.browser
 
@@ -27,7 +27,7 @@ def test_input_while_sending_stays(app: App, visit: Visit) -> None:
 
     visitor.page.route("**/queue/join*", hold)
     visitor.say("!text Second.")
-    becomes(True, lambda: visitor.page.evaluate("true") and bool(held))
+    visitor.wait_for_requests(held)
     visitor.box.press_sequentially(" And a third")
     visitor.page.locator("#composer input[type=file]").set_input_files(
         [{"name": "more.txt", "mimeType": "text/plain", "buffer": b"more"}]

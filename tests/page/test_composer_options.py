@@ -250,7 +250,7 @@ def test_last_of_two_quick_choices_counts(own: App, visit: Visit, server: Runnin
     page.route("**/queue/join*", lambda route: route.continue_() if held else held.append(route))
     search.press("Enter")
     expect(button).to_have_text("Model-042")
-    becomes(True, lambda: bool(held))
+    visitor.wait_for_requests(held)
     visitor.choose(SEEING)  # the server does not know of the other choice yet
     held[0].continue_()
     visitor.ask("!text Quick.")

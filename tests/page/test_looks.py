@@ -327,6 +327,7 @@ def test_upload_in_progress_is_shown(sized: Callable[..., Visitor]) -> None:
     visitor.page.locator("#composer input[type=file]").set_input_files(file)  # pyright: ignore[reportArgumentType]
     expect(visitor.page.locator("#composer").get_by_role("status", name="Uploading")).to_be_visible()
     visitor.shot("uploading")
+    visitor.wait_for_requests(held)  # the page shows the upload before the request is sent
     held[0].continue_()
     expect(visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_be_visible()
     expect(visitor.page.locator("#composer").get_by_role("status", name="Uploading")).to_have_count(0)

@@ -231,7 +231,7 @@ def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server:
 
     first.page.route("**/queue/join*", hold)
     let_end(first)
-    becomes(True, lambda: first.page.evaluate("true") and bool(held))
+    first.wait_for_requests(held)
     expect(queued(first)).to_contain_text("Sending")
     second.reload()
     answering(second)
