@@ -1,21 +1,18 @@
 """Time-outs for headers and answers, and a cap on connections.
 
 Slow or surplus connections must not cost other visitors anything. Uvicorn has no time-out for an unfinished request,
-none for an answer that nobody reads, and no cap on connections. asyncio logs one line for each connection that it
-cannot accept, which can be thousands per second.
+none for an answer that nobody reads, and no cap on connections.
 
 Connections are shared like the page's events (`agent.web.gradio_compat.event_queue`): a network address can hold as
 many connections as are free.
 """
 
 import asyncio
-import logging
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import partial
 from struct import pack
-from time import monotonic
 from typing import Any, cast
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -35,11 +32,7 @@ MIN_CONNECTIONS_PER_ADDRESS = 64
 """Connections that one network address can always have, unless the server is full."""
 RESERVED_FILES = 256
 """Open files reserved for everything but connections, at most half of the allowed number."""
-LOG_PAUSE_SECONDS = 10.0
-"""Seconds between two log lines about connections that could not be accepted."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-
-log = logging.getLogger(__name__)
 
 
 class ConnectionLimits:
@@ -243,18 +236,3 @@ def raise_file_limit() -> int:
     """Raise the limit of open files to the system's maximum. Return how many connections fit."""
     allowed = raise_open_files(MAX_CONNECTIONS * 2)
     return min(MAX_CONNECTIONS, allowed - min(RESERVED_FILES, allowed // 2))
-
-
-def limit_accept_log(loop: asyncio.AbstractEventLoop) -> None:
-    """Log at most one line per `LOG_PAUSE_SECONDS` about connections that cannot be accepted."""
-    last = -LOG_PAUSE_SECONDS
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal last
-        if "socket.accept()" not in str(context.get("message")):
-            loop.default_exception_handler(context)
-        elif monotonic() - last >= LOG_PAUSE_SECONDS:
-            last = monotonic()
-            log.error("connections cannot be accepted: %s", context.get("exception"))
-
-    loop.set_exception_handler(handle)

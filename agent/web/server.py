@@ -12,7 +12,7 @@ from agent.settings import Settings
 from agent.space import FLEETING
 from agent.system.malloc import return_free_memory
 from agent.web.app import create_app, trusted_proxies
-from agent.web.connections import ConnectionLimits, limit_accept_log, raise_file_limit
+from agent.web.connections import ConnectionLimits, raise_file_limit
 from agent.web.gradio_compat.tunnel import close_tunnels
 from agent.web.log_levels import limit_log
 from agent.web.private_memory import make_memory_private
@@ -52,7 +52,6 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         timeout_keep_alive=75,
         http=cast(Any, ConnectionLimits(raise_file_limit(), trusted_proxies(settings)).protocol),
         ws="none",
-        backlog=128,  # asyncio accepts up to this number at once, and logs each failure
         proxy_headers=True,
         forwarded_allow_ips=trusted_proxies(settings),
     )
@@ -60,7 +59,6 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     say(f"The page is at {f'https://{settings.space.host}' if settings.space and settings.space.host else here}")
     if settings.loses_history_on_restart:
         say(FLEETING)
-    limit_accept_log(asyncio.get_running_loop())
     limit_log()
     server = GracefulServer(config, settings.drain_seconds, say)
     sharing = asyncio.create_task(open_share_link(port, say, app.state.origins.add)) if settings.share else None

@@ -7,12 +7,13 @@ signal. Gradio's streams end only on request.
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Timer
 from time import monotonic
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +21,7 @@ from fastapi import FastAPI
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.gradio_compat.application import end_heartbeats
 from agent.web.gradio_compat.event_queue import BoundedQueue
+from agent.web.listener import accept_connections
 
 RESERVED_SECONDS = 1.5
 """The part of the shutdown time that is for saving, for the pages' last update and for the model's process."""
@@ -51,6 +53,7 @@ class GracefulServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._first: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._accepting: list[asyncio.Task[None]] = []
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -60,6 +63,25 @@ class GracefulServer(uvicorn.Server):
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
             signal.signal(signal.SIGHUP, self.handle_exit)
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app, then accept connections."""
+        await super().startup(sockets=[])
+        config = cast(Any, self.config)
+
+        def new_protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        self._accepting = [asyncio.create_task(accept_connections(one, new_protocol)) for one in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, then end those that are open."""
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal. Can run at any moment, so it only notifies the event loop."""

@@ -18,7 +18,8 @@ COPY_EVENTS = """
   };
   window.fetch = async (...asked) => {
     const answer = await original(...asked);
-    if (new URL(answer.url, location).pathname === path) read(answer.clone());
+    // The page's own answers have no URL.
+    if (new URL(asked[0]?.url ?? asked[0], location).pathname === path) read(answer.clone());
     return answer;
   };
 }
