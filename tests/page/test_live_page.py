@@ -99,7 +99,7 @@ def making_app(start_app: Callable[..., App]) -> App:
 
 def shown_words(visitor: Visitor) -> list[str]:
     """Return the scripted server's tokens on the page, in their order."""
-    return re.findall(r"word\d+", visitor.bubbles.first.inner_text())
+    return re.findall(r"word\d+", " ".join(visitor.bubbles.all_inner_texts()))
 
 
 def words(count: int) -> list[str]:

@@ -112,6 +112,28 @@ def test_pieces_look_like_one_answer(app: App, visit: Visit) -> None:
     visitor.shot("pieces-at-the-end")
 
 
+def test_copy_has_the_whole_text(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask(f"!pace 4000 !text {ANSWER}")
+    parts = visitor.chat.locator(".bot.message > .message:has(.seam)")
+    expect(parts).to_have_count(2)
+    for _ in "stored", "reloaded":
+        visitor.chat.get_by_role("button", name="Copy").last.click()
+        becomes(ANSWER.replace("\\n", "\n"), lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
+        visitor.page.evaluate("navigator.clipboard.writeText('')")
+        visitor.page.reload()
+        expect(parts).to_have_count(2)
+
+
+def test_link_defined_at_the_end_is_one(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask(f"!pace 4000 !text See [the guide][1].\\n\\n{ANSWER}\\n\\n[1]: https://example.com/guide")
+    link = visitor.chat.get_by_role("link", name="the guide")
+    expect(link).to_have_attribute("href", "https://example.com/guide")
+    visitor.page.reload()
+    expect(link).to_have_attribute("href", "https://example.com/guide")
+
+
 WATCH_FIRST_IN_VIEW = """() => {
   const log = document.querySelector("#chat");
   window.seen = [];

@@ -1,29 +1,40 @@
-// Divides the answer that is being written between two chatbots: what is done, in pieces, and what grows.
+// Divides texts, because Gradio draws a message as a whole. The answer that is being written is divided between two
+// chatbots: what is done, in pieces, and what grows. A long text that is stored is shown in parts of some pieces.
 ({ pieces }) => {
   const SEAM = '<div class="seam"></div>';
-  const STAGE = 5; // pieces that a chatbot gets or loses at once when the answer ends
+  const PART = 5; // pieces that a chatbot gets or loses at once when the answer ends
+  const DEFINITION = /^ {0,3}\[[^\]\n]+\]:\s/m; // of a link, which is used anywhere in the text
+
+  const isText = ({ role, metadata, content }) => role === "assistant" && !metadata && content.length === 1 && Boolean(content[0].text);
+  // The pieces of a text, of which the first ones may be known.
+  const cutText = (text, known) => {
+    const texts = [];
+    let at = 0;
+    for (const one of known) {
+      if (!text.startsWith(one, at)) break;
+      texts.push(one);
+      at += one.length;
+    }
+    for (let length; (length = pieces.end(text.slice(at))); at += length) texts.push(text.slice(at, at + length));
+    return [...texts, text.slice(at)];
+  };
+  // The message that shows one of the texts. Seams have the texts look like one.
+  const framed = (message, texts, n) => {
+    const isLast = n === texts.length - 1;
+    const text = [n ? SEAM : "", texts[n], isLast ? "" : SEAM].filter(Boolean).join("\n\n");
+    return { ...message, content: [{ type: "text", text }], options: isLast ? message.options : null };
+  };
 
   // A message as the pieces in which it is shown. Unchanged pieces are the same objects as before.
   let cut = []; // the pieces of each written message
   const inPieces = (message, number) => {
     const before = cut[number];
     if (before?.message === message) return before.shown;
-    const texts = [], [{ text }] = message.content;
-    if (message.role === "assistant" && !message.metadata && text) {
-      let at = 0;
-      for (const one of before?.texts.slice(0, -1) ?? []) {
-        if (!text.startsWith(one, at)) break;
-        texts.push(one);
-        at += one.length;
-      }
-      for (let length; (length = pieces.end(text.slice(at))); at += length) texts.push(text.slice(at, at + length));
-      texts.push(text.slice(at));
-    }
+    const texts = isText(message) ? cutText(message.content[0].text, before?.texts.slice(0, -1) ?? []) : [];
     const end = texts.length - 1;
     const shown = end < 1 ? [message] : texts.map((one, n) => {
-      if (n < end && n < before?.texts.length - 1 && before.texts[n] === one) return before.shown[n];
-      const framed = [n ? SEAM : "", one, n < end ? SEAM : ""].filter(Boolean).join("\n\n");
-      return { ...message, content: [{ type: "text", text: framed }], options: n < end ? null : message.options };
+      const isSame = n < end && n < before?.texts.length - 1 && before.texts[n] === one;
+      return isSame ? before.shown[n] : framed(message, texts, n);
     });
     cut[number] = { message, texts, shown };
     return shown;
@@ -51,18 +62,24 @@
     cut.length = written.length;
     return [closed, open];
   };
-  // The stages in which a chatbot gets a long turn, without the last one, the turn itself. Each text that is not whole
-  // yet ends in a seam.
-  const stages = (turn) => turn.flatMap((message, n) => {
-    inPieces(message, n);
-    const { texts } = cut[n], ends = [];
-    for (let end = STAGE; end < texts.length; end += STAGE) ends.push(end);
-    return ends.map((end) => {
-      const text = `${texts.slice(0, end).join("")}\n\n${SEAM}`;
-      return [...turn.slice(0, n), { ...message, content: [{ type: "text", text }], options: null }];
-    });
-  });
+  // A stored message as the parts in which it is shown: always the same objects.
+  const parts = new WeakMap();
+  const inParts = (message) => {
+    if (!isText(message) || message.content[0].text.length <= PART * pieces.LEAST) return [message];
+    if (!parts.has(message)) {
+      const [{ text }] = message.content, texts = DEFINITION.test(text) ? [text] : cutText(text, []), joined = [];
+      for (let n = 0; n < texts.length; n += PART) joined.push(texts.slice(n, n + PART).join(""));
+      parts.set(message, joined.length > 1 ? joined.map((_, n) => framed(message, joined, n)) : [message]);
+    }
+    return parts.get(message);
+  };
+  const settled = (messages) => messages.flatMap(inParts);
+  // The stages in which a chatbot gets a long turn, without the last one, the turn itself.
+  const stages = (turn) => {
+    const shown = settled(turn), ends = shown.flatMap(({ content: [first] }, n) => (first?.text?.endsWith(SEAM) ? [n + 1] : []));
+    return ends.map((end) => shown.slice(0, end));
+  };
   // What the two chatbots show when they have lost the last pieces.
-  const less = (closed) => [closed.slice(0, -STAGE), []];
-  return { divide, stages, less };
+  const less = (closed) => [closed.slice(0, -PART), []];
+  return { divide, settled, stages, less };
 }

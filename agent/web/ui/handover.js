@@ -61,7 +61,7 @@
   // that the page never stands still. `show` has the first chatbot show messages of the turn. `drop` has the others show a
   // few less, and says whether any is left. `goesOn` says whether the page still shows this conversation.
   const handOver = async (messages, show, drop, goesOn) => {
-    const first = $("#chat > .block"), texts = first.getElementsByClassName("md"), seams = first.getElementsByClassName("seam");
+    const first = $("#chat > .block"), texts = first.getElementsByClassName("md");
     const outer = titles("#running").filter((title) => !isInner(title)).length;
     const wanted = turned(running()), isTurned = [...wanted.values()].some((open) => open !== undefined), count = texts.length;
     const stages = document.hidden ? [] : division.stages(messages);
@@ -76,9 +76,9 @@
       await drawing();
     }
     if (!goesOn()) return;
-    show(messages);
+    show(division.settled(messages));
     await pause();
-    await drawnFully(texts, () => texts.length > count && !seams.length);
+    await drawnFully(texts, () => texts.length > count);
     if (goesOn()) await turn(() => ofTurn(outer), wanted);
     if (isTurned) await drawnFully(texts, () => true);
     await frame(); // what was drawn last has a frame of its own

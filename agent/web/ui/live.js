@@ -35,7 +35,7 @@
   // Called by Gradio. A chatbot that gets undefined stays as it is.
   function render() {
     const before = page.shown;
-    page.shown = ending ? [ending.shown, ...(ending.others ?? before.slice(1))] : [stored, ...division.divide(written)];
+    page.shown = ending ? [ending.shown, ...(ending.others ?? before.slice(1))] : [division.settled(stored), ...division.divide(written)];
     if (!ending) mark(written.length ? (stored.length ? "after" : "first") : undefined);
     const changed = page.shown.map((list, n) =>
       list.length === before[n].length && list.every((message, at) => message === before[n][at]) ? undefined : unchanged.list(list));
@@ -69,10 +69,10 @@
     draw(); // the end of the text does not wait for the first chatbot
     await frame();
     if (written !== messages) return; // something else is shown meanwhile
-    const before = stored, mine = (ending = { shown: stored });
+    const before = division.settled(stored), mine = (ending = { shown: before });
     [stored, written] = [[...stored, ...written], []];
     const show = (some) => {
-      mine.shown = some === messages ? stored : [...before, ...some];
+      mine.shown = [...before, ...some];
       draw();
     };
     const drop = () => {
@@ -217,8 +217,8 @@
     const left = !written.length && !ending && page.shown.slice(1).some(({ length }) => length);
     if (stored !== page.messages || left) {
       ending = undefined;
-      const old = page.shown[0];
-      if (old.length && stored.length > old.length && isEnd(old, stored)) keepPlace();
+      const old = page.shown[0], all = division.settled(stored);
+      if (old.length && all.length > old.length && isEnd(old, all)) keepPlace();
       draw();
     }
     if (isOther) document.dispatchEvent(new Event("chat-opened"));

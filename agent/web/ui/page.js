@@ -3,6 +3,7 @@
 // here scans the whole page on each token.
 ({ said, $, box, when, frame, sources }) => {
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
+  const SEAM = '<div class="seam"></div>', BETWEEN_PARTS = `\n\n${SEAM}\n\n${SEAM}\n\n`; // see division.js
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
@@ -19,7 +20,7 @@
     if (!texts.length) return;
     event.stopPropagation();
     event.preventDefault();
-    navigator.clipboard.writeText(texts.join("\n\n"));
+    navigator.clipboard.writeText(texts.join("\n\n").replaceAll(BETWEEN_PARTS, ""));
     button.classList.add("copied");
     setTimeout(() => button.classList.remove("copied"), 1200);
   }, true);

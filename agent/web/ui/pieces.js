@@ -91,5 +91,5 @@
     }
     return 0;
   };
-  return { end };
+  return { end, LEAST };
 }
