@@ -13,7 +13,7 @@ from time import monotonic
 
 ACCEPTED_AT_ONCE = 128
 """Connections that are accepted before anything else is done."""
-PAUSE_SECONDS = 0.5
+NEXT_TRY_SECONDS = 0.5
 """Seconds until the next try, after a connection could not be accepted."""
 LOG_PAUSE_SECONDS = 10.0
 """Seconds between two log lines about connections that could not be accepted."""
@@ -35,7 +35,7 @@ async def accept_connections(listener: socket.socket, new_protocol: Callable[[],
                 if monotonic() - logged >= LOG_PAUSE_SECONDS:
                     logged = monotonic()
                     log.error("connections cannot be accepted: %s", error)
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(NEXT_TRY_SECONDS)
                 continue
             task = loop.create_task(loop.connect_accepted_socket(new_protocol, connection))
             starting.add(task)
