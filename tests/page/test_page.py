@@ -139,6 +139,23 @@ def test_model_output_cannot_inject_html(app: App, visit: Visit) -> None:
         assert not select.select([elsewhere], [], [], 0.5)[0], "the browser connected to another site"
 
 
+def test_html_of_a_message_stays_in_the_chat(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    over = "position:fixed;top:0;left:0;width:900px;height:400px;z-index:9999;background:red"
+    html = f"<div style='{over}'>Over.</div> <p><input type=password placeholder=Password><textarea></textarea></p> End."
+    visitor.ask(f"!text {html}")
+    for _ in "answered", "reloaded":
+        for text in visitor.bubbles.first, visitor.mine:
+            expect(text).to_contain_text("Over.")
+        log, top = visitor.chat.bounding_box(), visitor.page.locator("#bar").bounding_box()
+        assert log
+        assert top
+        for x, y in ((log["x"] - 60, 200), (log["x"] + 200, top["y"] + 10)):
+            assert visitor.page.evaluate("at => !document.elementFromPoint(...at).closest('#chat')", [x, y])
+        expect(visitor.chat.locator("input:visible, textarea:visible")).to_have_count(0)
+        visitor.page.reload()
+
+
 # Stop
 
 STALLS = {
