@@ -83,7 +83,7 @@ def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!think 60 @100 !text Done.")
     group = visitor.bubbles.nth(0)
-    expect(group.locator(".title")).to_contain_text(re.compile(r"Reasoning · (0\.[6-9]|1\.\d) s"))
+    expect(group.locator(".title")).to_contain_text(re.compile(r"Reasoning · (0\.[4-9]|1\.\d) s"))
     expect(group).not_to_contain_text("thought5")
     group.locator(".title").click()
     expect(group).to_contain_text("thought5")
@@ -142,18 +142,36 @@ def test_model_output_cannot_inject_html(app: App, visit: Visit) -> None:
 def test_html_of_a_message_stays_in_the_chat(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     over = "position:fixed;top:0;left:0;width:900px;height:400px;z-index:9999;background:red"
-    html = f"<div style='{over}'>Over.</div> <p><input type=password placeholder=Password><textarea></textarea></p> End."
-    visitor.ask(f"!text {html}")
+    html = (
+        f"<div style='{over}'>Over.</div> <p><input type=password placeholder=Password><textarea></textarea></p> End."
+    )
+    visitor.ask("!text Hello.")
+    # The server escapes HTML. This is what a text could do that gets around it.
+    add = "html => document.querySelector('#chat .bot .prose').insertAdjacentHTML('beforeend', html)"
+    visitor.page.evaluate(add, html)
+    expect(visitor.bubbles.first).to_contain_text("Over.")
+    log, top = visitor.chat.bounding_box(), visitor.page.locator("#bar").bounding_box()
+    assert log
+    assert top
+    for x, y in ((log["x"] - 60, 200), (log["x"] + 200, top["y"] + 10)):
+        assert visitor.page.evaluate("at => !document.elementFromPoint(...at).closest('#chat')", [x, y])
+    expect(visitor.chat.locator("input:visible, textarea:visible")).to_have_count(0)
+
+
+def test_text_in_angle_brackets_is_shown(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    asked = "!text Java has List<String> and <textarea>, a <b and c> d, `<i>` and `a`. The <title> END"
+    said = "Java has List<String> and <textarea>, a <b and c> d, <i> and a. The <title> END"
+    visitor.ask(asked)
     for _ in "answered", "reloaded":
-        for text in visitor.bubbles.first, visitor.mine:
-            expect(text).to_contain_text("Over.")
-        log, top = visitor.chat.bounding_box(), visitor.page.locator("#bar").bounding_box()
-        assert log
-        assert top
-        for x, y in ((log["x"] - 60, 200), (log["x"] + 200, top["y"] + 10)):
-            assert visitor.page.evaluate("at => !document.elementFromPoint(...at).closest('#chat')", [x, y])
-        expect(visitor.chat.locator("input:visible, textarea:visible")).to_have_count(0)
+        expect(visitor.bubbles.first).to_have_text(said)
+        expect(visitor.mine).to_have_text(f"!text {said}")
+        visitor.chat.get_by_role("button", name="Copy").last.click()
+        becomes(asked.removeprefix("!text "), lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
         visitor.page.reload()
+    visitor.chat.get_by_role("button", name="Edit").click()
+    expect(visitor.chat.locator("textarea.edit-textarea")).to_have_value(asked)
+    expect(visitor.page.locator("#spoken")).not_to_contain_text("&#")
 
 
 # Stop

@@ -86,9 +86,9 @@ def test_growing_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     marked, read = list[str](), list[str]()
     mark, is_apart = formulas_module._mark_paragraph, formulas_module._Lines.is_apart
 
-    def mark_counted(text: str) -> str:
+    def mark_counted(text: str, **given: bool) -> str:
         marked.append(text)
-        return mark(text)
+        return mark(text, **given)
 
     def is_apart_counted(lines: Any, line: str) -> bool:
         read.append(line)

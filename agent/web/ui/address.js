@@ -1,6 +1,6 @@
 // Addresses messages for edit, retry, undo and branches by their ids. The server never gets a position, because its list may have
 // changed since the page got its own.
-({ said, $, box, write, make, frame }) => {
+({ said, $, box, write, make, frame, unescaped }) => {
   const REDRAW_FRAMES = 60; // Gradio draws the arrows below an answer some frames after the rows
   const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button:not(.version)") ?? [])];
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
@@ -57,7 +57,8 @@
     editing = { id: row.dataset.message, text };
     setTimeout(() => {
       const area = $("textarea.edit-textarea", row);
-      if (area && text !== undefined) write(area, text);
+      const typed = area && (text ?? unescaped(area.value));
+      if (area && typed !== area.value) write(area, typed);
     });
   };
 

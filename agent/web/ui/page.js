@@ -1,13 +1,14 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when, frame, sources }) => {
+({ said, $, box, when, frame, sources, unescaped }) => {
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
   const SEAM = '<div class="seam"></div>', BETWEEN_PARTS = `\n\n${SEAM}\n\n${SEAM}\n\n`; // see division.js
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
-  const text = (bubble) => sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
+  const text = (bubble) =>
+    unescaped(sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", ""));
 
   // Gradio copies everything in the group, with reasoning, tool calls and captions. People want only the answer.
   document.addEventListener("click", (event) => {
@@ -279,7 +280,7 @@
           news.push(new DOMParser().parseFromString(fold, "text/html").body.textContent.trim());
         }
         if (fails) failed.add(number);
-        const plain = fold || /class="(?:caption|waiting|citationlist)"/.test(written) ? "" : written.replace(/<[^>]*>/g, " ");
+        const plain = fold || /class="(?:caption|waiting|citationlist)"/.test(written) ? "" : unescaped(written.replace(/<[^>]*>/g, " "));
         const from = told[number] ?? 0;
         const to = busy && number === turn.length - 1 ? from + sentences(plain.slice(from)) : plain.length;
         if (to > from) news.push(aloud(plain.slice(from, to)));

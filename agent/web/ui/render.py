@@ -20,7 +20,7 @@ from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE, display_name, is_id
 from agent.messages.parts import extracted_text_of, fence, is_file_name
-from agent.transfer.formulas import FormulaMarker
+from agent.transfer.formulas import FormulaMarker, escape_html
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason, thought_name
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
@@ -43,14 +43,19 @@ WireMessage = dict[str, Any]
 
 
 class Formulas:
-    """Marks the formulas in the texts of a running turn, which grow. A finished turn needs it only once."""
+    """Marks the formulas in the texts of a running turn, which grow, and escapes HTML.
+
+    A finished turn needs it only once.
+    """
 
     def __init__(self) -> None:
         self._markers: dict[int, FormulaMarker] = {}
 
     def mark(self, text: str, number: int) -> str:
-        """Return the text of the bubble with this number, with its formulas marked."""
-        return self._markers.setdefault(number, FormulaMarker()).mark(text) if text.count("$") > 1 else text
+        """Return the text of the bubble with this number, with its formulas marked and its HTML escaped."""
+        if "<" not in text and text.count("$") < 2:
+            return text
+        return self._markers.setdefault(number, FormulaMarker(escapes=True)).mark(text)
 
 
 def render_turn(
@@ -112,7 +117,7 @@ class _Answer:
                 return self._answered_question(bubble.content) if asked else [self._call(bubble)]
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
                 self._open_calls.clear()
-                return [_user([{"type": "text", "text": str(bubble.content["content"])}])]
+                return [_user([{"type": "text", "text": escape_html(str(bubble.content["content"]))}])]
             case "tool_call_result":
                 return self._result(bubble.content)
             case "error":
@@ -142,7 +147,7 @@ class _Answer:
         reply = (self._turn.replies or {}).get(call["id"])
         if reply is not None:
             self._open_calls.clear()
-            out.append(_user([{"type": "text", "text": reply}]))
+            out.append(_user([{"type": "text", "text": escape_html(reply)}]))
         return out
 
     def _call(self, bubble: Bubble) -> WireMessage:
@@ -260,7 +265,7 @@ def _user_parts(entry: Entry, translator: Translator) -> list[WireMessage]:
     items: list[Any] = [content] if isinstance(content, str) else list(content)
     for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
-            parts.append({"type": "text", "text": part})
+            parts.append({"type": "text", "text": escape_html(part)})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
             name = "" if after is None else (extracted_text_of(after) or {}).get("name", "")
             name = name or _attached_name(part)

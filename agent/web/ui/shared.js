@@ -80,6 +80,8 @@
     if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
     return value;
   };
-  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask };
+  // What was written, of a text whose HTML the server has escaped (agent/transfer/formulas.py).
+  const unescaped = (text) => text.replaceAll("&#x00003c;", "<");
+  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped };
   return shared;
 }
