@@ -7,8 +7,11 @@
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
-  const text = (bubble) =>
-    unescaped(sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", ""));
+  const text = (bubble) => sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
+
+  // What is copied is what was written, also where Gradio copies a message.
+  const copy = navigator.clipboard?.writeText.bind(navigator.clipboard);
+  if (copy) navigator.clipboard.writeText = (text) => copy(unescaped(text));
 
   // Gradio copies everything in the group, with reasoning, tool calls and captions. People want only the answer.
   document.addEventListener("click", (event) => {
