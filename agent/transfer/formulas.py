@@ -25,25 +25,24 @@ _TICKS = re.compile("`+")
 _TICKS_OR_ESCAPED = re.compile(r"`+|\\.")
 _BLANK = re.compile(r"\n[ \t]*+\n")
 _INDENTED = re.compile(r"(?: {4}|\t)")
-_SIGNS = r"\\(?P<opens>[(\[])|\\.|(?P<ticks>`+)|(?P<dollars>\$+)"
-_ADDRESSES = r"<[A-Za-z][A-Za-z0-9+.-]++:[^\s<>]*+>|https?://[^\s<>]++"
 _TOKEN = re.compile(
-    rf"{_SIGNS}|{_ADDRESSES}"
+    r"\\(?P<opens>[(\[])|\\.|(?P<ticks>`+)|(?P<dollars>\$+)"
+    r"|<[A-Za-z][A-Za-z0-9+.-]++:[^\s<>]*+>|https?://[^\s<>]++"
     r"|</?[A-Za-z][A-Za-z0-9-]*+(?:\s++[A-Za-z_:][\w:.-]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'=<>`]++))?+)*+\s*+/?>"
     r"|\[[^\[\]\n]*+\]\([^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)?+\)",
     re.DOTALL,
 )
-_TAG = r"<(?=[A-Za-z/!?])"
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _TOKEN_OR_TAG = re.compile(
-    rf"{_SIGNS}|{_ADDRESSES}"
+    r"\\(?P<opens>[(\[])|\\.|(?P<ticks>`+)|(?P<dollars>\$+)"
+    r"|<[A-Za-z][A-Za-z0-9+.-]++:[^\s<>]*+>|https?://[^\s<>]++"
     r"|<[\w.!#%&'*+/=?^{|}~-]++@[\w.-]++>"
     r'|<(?:a|button) class="citationchip of-[^<>]*+>\d++</(?:a|button)>'  # of agent.web.ui.citation_chips
-    rf"|(?P<tag>{_TAG})"
+    r"|(?P<tag><(?=[A-Za-z/!?]))"
     r"|(?P<link>\[[^\[\]\n`]*+\]\([^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)?+\))",
     re.DOTALL,
 )
-_TAG_IN_CODE = re.compile(_TAG)
-_TAG_IN_LINK = re.compile(rf"(?<!\]\(){_TAG}")
+_TAG_IN_LINK = re.compile(r"(?<!\]\()<(?=[A-Za-z/!?])")
 _INLINE = re.compile(r"\$((?:[^$\\\n`]|\\[^\n])++)\$(?:(?![A-Za-z0-9_$])|(?=(?:st|nd|rd|th|s)\b))")
 _COMMAND = re.compile(r"\\[A-Za-z]|[_^]\{")
 _PROSE = re.compile(
@@ -239,7 +238,7 @@ def _mark_paragraph(text: str, *, marks: bool = True, escapes: bool = False) -> 
                 line, spans_of_line = begins, _spans_of_line(text, begins)
             # A line can begin a block, such as an item of a list. Then it is read alone.
             if (token.start(), at) not in spans_of_line:
-                out += [text[copied : token.start()], _TAG_IN_CODE.sub(LESS, text[token.start() : at])]
+                out += [text[copied : token.start()], _TAG.sub(LESS, text[token.start() : at])]
                 copied = at
         elif escapes and (token["tag"] or token["link"]):
             escaped = LESS if token["tag"] else _TAG_IN_LINK.sub(LESS, token[0])

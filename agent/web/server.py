@@ -1,6 +1,7 @@
 """The web server: listens, serves the application until a signal, and opens a share link if it is asked to."""
 
 import asyncio
+import logging
 import socket
 import sys
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from agent.web.log_levels import limit_log
 from agent.web.private_memory import make_memory_private
 from agent.web.share_link import open_share_link
 from agent.web.shutdown import GracefulServer
+
+log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
@@ -38,6 +41,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
+    log.debug("the event loop is one of %s", type(asyncio.get_running_loop()).__module__)
     try:
         listener = socket.create_server((settings.host, settings.port), backlog=512)
     except OSError as error:

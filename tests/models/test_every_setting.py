@@ -779,7 +779,7 @@ def test_program_takes_config_and_log_level(tmp_path: Path) -> None:
         env = {**os.environ, "SWITCHBOARD_CONFIG": str(tmp_path / "other.toml"), "LOG_LEVEL": "DEBUG"}
         done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.split(" cannot")[0]) == (1, f"127.0.0.2:{port}")
-    assert "DEBUG asyncio" in done.stderr
+    assert "DEBUG agent.web.server" in done.stderr
 
 
 # --- the table is complete --------------------------------------------------------------------------------------------
