@@ -224,11 +224,9 @@ def _mark_paragraph(text: str, *, marks: bool = True, escapes: bool = False) -> 
             end = text.find(closes, at)
             if end >= 0:
                 at = end + 2
-            elif escapes:  # the rest has no formulas, but can have HTML
+            else:  # the rest has no formulas, but can have HTML
                 unclosed.add(closes)
                 marks = False
-            else:
-                break
         elif token["ticks"]:
             spans = _code_spans(text) if spans is None else spans
             at = spans.get(token.start(), at)

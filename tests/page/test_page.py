@@ -81,9 +81,9 @@ def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], vi
 
 def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    visitor.ask("!think 60 @100 !text Done.")
+    visitor.ask("!think 90 @100 !text Done.")
     group = visitor.bubbles.nth(0)
-    expect(group.locator(".title")).to_contain_text(re.compile(r"Reasoning · (0\.[4-9]|1\.\d) s"))
+    expect(group.locator(".title")).to_contain_text(re.compile(r"Reasoning · (0\.[6-9]|1\.\d) s"))
     expect(group).not_to_contain_text("thought5")
     group.locator(".title").click()
     expect(group).to_contain_text("thought5")

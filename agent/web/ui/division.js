@@ -73,6 +73,8 @@
     }
     return parts.get(message);
   };
+  // The text of an answer, from the texts of its bubbles: parts of one text are put together again.
+  const joined = (texts) => texts.join("\n\n").replaceAll(`\n\n${SEAM}\n\n${SEAM}\n\n`, "");
   const settled = (messages) => messages.flatMap(inParts);
   // The stages in which a chatbot gets a long turn, without the last one, the turn itself.
   const stages = (turn) => {
@@ -81,5 +83,5 @@
   };
   // What the two chatbots show when they have lost the last pieces.
   const less = (closed) => [closed.slice(0, -PART), []];
-  return { divide, settled, stages, less };
+  return { divide, settled, stages, less, joined };
 }

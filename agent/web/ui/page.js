@@ -1,9 +1,8 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when, frame, sources, unescaped }) => {
+({ said, $, box, when, frame, sources, division, unescaped }) => {
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
-  const SEAM = '<div class="seam"></div>', BETWEEN_PARTS = `\n\n${SEAM}\n\n${SEAM}\n\n`; // see division.js
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
@@ -24,7 +23,7 @@
     if (!texts.length) return;
     event.stopPropagation();
     event.preventDefault();
-    navigator.clipboard.writeText(texts.join("\n\n").replaceAll(BETWEEN_PARTS, ""));
+    navigator.clipboard.writeText(division.joined(texts));
     button.classList.add("copied");
     setTimeout(() => button.classList.remove("copied"), 1200);
   }, true);
