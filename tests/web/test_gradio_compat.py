@@ -206,6 +206,31 @@ async def test_component_reads_its_signature_once(page: gr.Blocks, monkeypatch: 
     assert gr.Textbox(label="one").label == "one"
 
 
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_unchanged_output_costs_nothing(
+    page: gr.Blocks, monkeypatch: pytest.MonkeyPatch, *, by_name: bool
+) -> None:
+    with page:
+        box, markup = gr.Textbox(), gr.HTML()
+        page.load(lambda: None, None, [box, markup], api_name="both")
+    event: Any = next(event for event in page.fns.values() if event.api_name == "both")
+    values: Any = {markup: "new"} if by_name else (gr.skip(), "new")
+    made, make = list[object](), gr.Textbox.__init__
+
+    def noted(self: gr.Textbox, *given: Any, **named: Any) -> None:
+        made.append(self)
+        make(self, *given, **named)
+
+    monkeypatch.setattr(gr.Textbox, "__init__", noted)
+    plain = await page.postprocess_data(event, values, SessionState(page))
+    assert made, "Gradio makes no component for an unchanged output: event_cost.py need not prevent it."
+    made.clear()
+    prepare_queue(page, 4)
+    assert await page.postprocess_data(event, values, SessionState(page)) == plain == [gr.skip(), "new"]
+    assert not made
+    assert await page.postprocess_data(event, gr.skip(), SessionState(page)) == [gr.skip(), gr.skip()]
+
+
 async def test_quick_conversions_run_in_the_event_loop(page: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
     source = inspect.getsource(blocks)
     in_threads = set(

@@ -9,12 +9,14 @@ JSON schemas that pydantic makes anew. Only deep links use these descriptions. T
 load and 3 ms for each message. Gradio also looks for matplotlib twice in each event, and reads the signature of a
 component's class for each update, which are 20 for a page load.
 
+Gradio makes a component anew for each output that an event leaves as it is, and then sends nothing of it.
+
 Gradio reads and writes the value of each component in a thread of its own, one after the other. A message has about 16
 of them, which took a third of the time between its arrival and its handler.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import cache
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from typing import Any, cast
 import anyio.to_thread
 import gradio as gr
 from gradio import blocks, component_meta, utils
+from gradio.components import base
 from gradio.state_holder import SessionState
 
 from agent.web.gradio_compat.import_hook import nothing
@@ -31,6 +34,8 @@ _begin: Callable[[Any, Any], None] = SessionState.__init__
 _get: Callable[[Any, int], Any] = SessionState.__getitem__
 _changed: ContextVar[dict[int, Any]] = ContextVar("changed")
 """The components that the running event has changed. Each event runs in a task with a context of its own."""
+NOTHING = cast(Any, base)._Keywords.FINISHED_ITERATING
+"""The value for which Gradio does not look at an output."""
 INSPECT = SimpleNamespace(getfile=inspect.getfile, getfullargspec=cache(inspect.getfullargspec))
 """The functions of `inspect` that Gradio's module uses."""
 
@@ -59,6 +64,7 @@ def reduce_event_cost(page: gr.Blocks) -> None:
     cast(Any, blocks).anyio = ANYIO
     manager = cast(Any, utils).MatplotlibBackendMananger
     manager.__enter__ = manager.__exit__ = nothing
+    cast(Any, page).postprocess_data = _without_unchanged(cast(Any, page).postprocess_data)
 
 
 def _begin_session(session: Any, blocks: Any) -> None:
@@ -77,3 +83,21 @@ def _set_component(_: Any, key: int, component: Any) -> None:
 def _get_component(session: Any, key: int) -> Any:
     changed = _changed.get({})
     return changed[key] if key in changed else _get(session, key)
+
+
+def _without_unchanged(write: Callable[..., Awaitable[list[Any]]]) -> Callable[..., Awaitable[list[Any]]]:
+    """Return the function that writes the outputs of an event, for which an unchanged one costs nothing."""
+
+    async def write_changed(event: Any, values: Any, state: Any) -> list[Any]:
+        if isinstance(values, dict):
+            if values == gr.skip():
+                return [gr.skip() for _ in event.outputs]
+            values = blocks.convert_component_dict_to_list(event.outputs, cast("dict[Any, Any]", values))
+        if len(event.outputs) == 1 or not isinstance(values, list | tuple):
+            return await write(event, values, state)
+        each = cast("list[Any]", [*values])
+        unchanged = {n for n, value in enumerate(each) if isinstance(value, dict) and value == gr.skip()}
+        written = await write(event, [NOTHING if n in unchanged else value for n, value in enumerate(each)], state)
+        return [gr.skip() if n in unchanged else value for n, value in enumerate(written)]
+
+    return write_changed
