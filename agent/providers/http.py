@@ -192,7 +192,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
         self._source: AsyncIterator[bytes] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._is_pausing = False
-        self._waits = 0
+        self._waits = 1  # the first bytes can be there already, and nothing delays them
         self._waiting: asyncio.Handle | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

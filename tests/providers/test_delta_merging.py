@@ -459,15 +459,23 @@ async def test_first_text_comes_without_delay(monkeypatch: pytest.MonkeyPatch) -
         await asyncio.wait_for(anext(chunks), 0.5)
 
 
-class Apart(httpx2.AsyncByteStream):
-    """A server that waits before each event."""
+async def test_first_text_beside_the_header_comes_at_once() -> None:
+    """The first events can have come in one piece with the header of the answer."""
+    texts = [b'data: {"choices": [{"index": 0, "delta": {"content": "%d"}}]}\n\n' % number for number in range(3)]
+    chunks = aiter(http._BatchedStream(Apart(texts, at_once=2, seconds=3600), DeltaMerger()))
+    assert b'"01"' in await asyncio.wait_for(anext(chunks), 60)
 
-    def __init__(self, events: Sequence[bytes]) -> None:
-        self._events = events
+
+class Apart(httpx2.AsyncByteStream):
+    """A server that waits before each event but the first `at_once` ones."""
+
+    def __init__(self, events: Sequence[bytes], at_once: int = 0, seconds: float = 0.05) -> None:
+        self._events, self._at_once, self._seconds = events, at_once, seconds
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for event in self._events:
-            await asyncio.sleep(0.05)
+        for number, event in enumerate(self._events):
+            if number >= self._at_once:
+                await asyncio.sleep(self._seconds)
             yield event
 
 
