@@ -41,6 +41,14 @@ KEEP_LAST = """() => {
   window.live.show = (view) => show((window.seen = view));
 }"""
 """Keeps the last view."""
+HOLD_BEGUN = """() => {
+  const show = window.live.show;
+  window.live.show = (view) => {
+    if (!view?.live || view === window.held) return show(view);
+    window.held = view;
+  };
+}"""
+"""Does not show the view of an answer that has begun, but keeps it."""
 COUNT_REDRAWS = """() => {
   const show = window.live.show;
   let ended = false;
@@ -141,6 +149,25 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
     expect(visitor.caption).to_contain_text("1200 tokens", timeout=20_000)
     assert shown_words(visitor) == words(1200)
     assert len(held) == 1
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_answer_is_asked_for_before_its_view_is_shown(app: App, visit: Visit, is_late: bool) -> None:
+    """A request for an answer that is not shown soon ends, and the answer is asked for again."""
+    visitor = visit(app.url, fresh=True)
+    requests: list[str] = []
+    visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
+    visitor.page.evaluate(HOLD_BEGUN)
+    with visitor.page.expect_response(STREAMS) as asked:
+        visitor.say("!tokens 200 @40")
+    assert asked.value.ok
+    visitor.page.wait_for_function("window.held")
+    if is_late:
+        visitor.page.wait_for_event("requestfailed", lambda request: request.url == requests[0])
+    visitor.page.evaluate("window.live.show(window.held)")
+    expect(visitor.caption).to_contain_text("200 tokens", timeout=20_000)
+    assert shown_words(visitor) == words(200)
+    assert len(requests) == 1 + is_late
 
 
 @pytest.mark.gate("The end of an answer moves nothing, and a reload shows the same.")

@@ -5,6 +5,8 @@
 // would believe that its stream is open, open none for the event, and close the old one. Each stream has a number, and the
 // answer says which one the server has ended.
 //
+// If a message names an answer that is being written, the page asks for it at once, while Gradio still works on the message.
+//
 // If the stream breaks off, for example because its process stops, Gradio is told so, and that the stream is closed.
 // Gradio then ends the events that wait for it and loads the page again. If none waits, it opens a stream for the next one.
 (() => {
@@ -19,6 +21,8 @@
       const { value, done } = await chunks.read().catch(() => ({ done: true }));
       if (value) {
         text = text.slice(-CLOSING.length) + decoder.decode(value, { stream: true });
+        const live = /"live":"(runs\/[^"\\]+)"/.exec(text)?.[1];
+        if (live) window.live?.expect(live);
         return stream.enqueue(value);
       }
       if (done && !text.includes(CLOSING) && !signal.aborted) stream.enqueue(new TextEncoder().encode(`\n\n${BREAK}`));

@@ -6,7 +6,7 @@
 ({ said, $, frame, division, stream, handover, unchanged }) => {
   const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000;
 
-  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle, ended: endedRun, isReading };
+  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle, ended: endedRun, isReading, expect: stream.expect };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
   let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last

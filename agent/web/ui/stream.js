@@ -7,13 +7,21 @@
 
   let url = "", last = "", request; // what is read, the id of its last frame, and the running request
   let polls = false;
+  let early; // a request for an answer that the page is about to read
 
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
   // A connection of before a break can look open for minutes.
   addEventListener("online", () => request?.abort());
-  const address = () => {
+  const ask = (wanted, after, signal) => {
     const root = (window.gradio_config?.root ?? "").replace(/\/$/, "");
-    return `${root}/${url}&after=${encodeURIComponent(last)}${polls ? "&wait=0" : ""}`;
+    return fetch(`${root}/${wanted}&after=${encodeURIComponent(after)}${polls ? "&wait=0" : ""}`, { signal, cache: "no-store" });
+  };
+  const takeEarly = (wanted) => {
+    const found = early;
+    early = undefined;
+    if (found?.wanted === wanted && last === "") return found;
+    found?.control.abort();
+    return undefined;
   };
 
   // Gives the frames of complete events to `got`. Returns the rest of the text, or undefined after the end.
@@ -34,13 +42,13 @@
 
   // Reads one response. Returns true if the answer has ended.
   const readOnce = async (wanted, got) => {
-    const mine = (request = new AbortController());
+    const begun = takeEarly(wanted), mine = (request = begun?.control ?? new AbortController());
     let timer = setTimeout(() => {
       polls = true;
       mine.abort();
     }, polls ? SILENCE_MS : FIRST_MS);
     try {
-      const response = await fetch(address(), { signal: mine.signal, cache: "no-store" });
+      const response = await (begun?.response ?? ask(wanted, last, mine.signal));
       if (response.status === 404) return true; // it ended a while ago, and is stored
       if (response.status === 429) polls = true;
       if (!response.ok) return false;
@@ -69,6 +77,15 @@
     turnTo: (wanted) => {
       request?.abort();
       [url, last] = [wanted, ""];
+    },
+    // Asks for an answer of which Gradio has not told the page yet, so that its first words are there when it does.
+    expect: (wanted) => {
+      if (wanted === url || wanted === early?.wanted || polls) return;
+      early?.control.abort();
+      const control = new AbortController(), mine = (early = { wanted, control });
+      mine.response = ask(wanted, "", control.signal);
+      mine.response.catch(() => {});
+      setTimeout(() => early === mine && takeEarly(), FIRST_MS);
     },
     // Gives the frames of the answer to `got`. Returns true after the end, and false if another answer is to be read.
     read: async (got) => {
