@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, ViewportSize, expect, sync_playwright
 
-from agent.transfer.formulas import escape_html
+from agent.transfer.as_typed import as_typed
 from tests.support.chromium import launch
 from tests.support.forked_apps import Forked, Imported, imported
 from tests.support.ports import free_port
@@ -400,7 +400,7 @@ class Visitor:
         before = self.page.evaluate(LAST_MESSAGE)
         self.say(text)
         becomes(True, lambda: self.page.evaluate(LAST_MESSAGE) not in (before, "", None))
-        said = json.dumps(escape_html(text.split("\n")[0])[:60], ensure_ascii=False)
+        said = json.dumps(as_typed(text.split("\n")[0])[:60], ensure_ascii=False)
         expect(self.chat.locator(".user-row").last.locator(f"[aria-label*={said}]")).to_be_visible()
         expect(self.chat.locator(".bot-row").last.locator(".caption, .problem").first).to_be_visible()
         self.idle()

@@ -1,7 +1,7 @@
 """Finds the formulas and the HTML in a text, for the page and for documents.
 
 Marks the `$...$` that are formulas, because a renderer would also take prices for formulas. For the page, it also
-escapes what would be HTML, because people and models write `List<String>` and mean it. Pure and linear in the length of
+escapes what would be HTML, because models write `List<String>` and mean it. Pure and linear in the length of
 the text. Code and links stay unchanged.
 """
 
@@ -59,19 +59,14 @@ def mark_formulas(text: str) -> str:
     return FormulaMarker().mark(text) if text.count("$") > 1 else text
 
 
-def escape_html(text: str) -> str:
-    """Return the text with `LESS` for each `<` that would begin HTML. Code, links and formulas stay unchanged."""
-    return FormulaMarker(marks=False, escapes=True).mark(text) if "<" in text else text
-
-
 class FormulaMarker:
     """Marks the formulas of a text that grows, as `mark_formulas` does, but reads finished paragraphs only once.
 
-    With `escapes`, it escapes HTML, too, as `escape_html` does.
+    With `escapes`, it also writes `LESS` for each `<` that would begin HTML. Code, links and formulas stay unchanged.
     """
 
-    def __init__(self, *, marks: bool = True, escapes: bool = False) -> None:
-        self._mark = partial(_mark_paragraph, marks=marks, escapes=escapes)
+    def __init__(self, *, escapes: bool = False) -> None:
+        self._mark = partial(_mark_paragraph, escapes=escapes)
         self._head, self._marked, self._lines = "", "", _Lines()
         """The finished paragraphs, the same marked, and the state after them."""
 
@@ -204,9 +199,9 @@ def _formulas(text: str, first: int, after: int) -> Iterator[tuple[int, int, For
             yield token.start(), at, Formula(text[token.start() : at].replace(MARK, ""), latex, is_display)
 
 
-def _mark_paragraph(text: str, *, marks: bool = True, escapes: bool = False) -> str:
-    """Return a paragraph with its formulas marked, its HTML escaped, or both."""
-    marks, escapes = marks and text.count("$") > 1, escapes and "<" in text
+def _mark_paragraph(text: str, *, escapes: bool = False) -> str:
+    """Return a paragraph with its formulas marked, and with its HTML escaped if `escapes`."""
+    marks, escapes = text.count("$") > 1, escapes and "<" in text
     if not marks and not escapes:
         return text
     out: list[str] = []

@@ -24,6 +24,7 @@ from markdown_it.token import Token
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
+from agent.transfer.as_typed import as_typed
 from agent.transfer.code_colors import colored
 from agent.transfer.document import DELETED, RESULT, Block
 from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
@@ -97,6 +98,12 @@ class _Renderer(RendererHTML):
         if url.startswith("data:"):
             return f'<img src="{escape(url)}" alt="{name}">'
         return f'<a href="{escape(url)}" rel="noopener noreferrer">{name}</a>' if url else name
+
+    def softbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "<br>"  # without a line break of the source, which a question would show
+
+    def hardbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "<br>"
 
     def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         number, url = escape(tokens[idx].content), escape(str(tokens[idx].meta["url"]))
@@ -264,7 +271,7 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_ask
 def _text(block: Block, markdown: MarkdownIt, *, is_asked: bool = False) -> str:
     """Return a text. A formula is as it was written where it cannot be drawn, as in code.
 
-    `is_asked`: a visitor wrote it. As on the page, the dollar signs in it are prices.
+    `is_asked`: a visitor wrote it. As on the page, its Markdown is shown as typed, and its dollar signs are prices.
     """
     formulas = list[Formula]()
 
@@ -272,7 +279,7 @@ def _text(block: Block, markdown: MarkdownIt, *, is_asked: bool = False) -> str:
         formulas.append(replace(one, text=without_marks(one.text), latex=without_marks(one.latex)))
         return f"{{{BEGIN}${len(formulas) - 1}{END}"
 
-    text = replace_formulas(block.text if is_asked else mark_formulas(block.text), keep)
+    text = replace_formulas(as_typed(block.text) if is_asked else mark_formulas(block.text), keep)
     written = markdown.render(text, {"formulas": formulas})
     written = _FORMULA.sub(lambda found: escape(formulas[int(found[1])].text), written)
     return f'<div class="text" dir="auto">{written}</div>\n'

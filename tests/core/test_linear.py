@@ -39,6 +39,7 @@ from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
 from agent.tools import arithmetic
 from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
+from agent.transfer.as_typed import as_typed
 from agent.transfer.formulas import mark_formulas
 from agent.web.ui.file_markdown import shown_extracted_text
 from tests.tiers import in_full_tier
@@ -230,6 +231,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "a model's name": named_model,
     "a model's name at a provider": named_model_of,
     "Accept-Language": negotiate,
+    "a question": as_typed,
     "formulas": lambda text: mark_formulas(f"$a$ {text}"),
     "what was read of a file": lambda text: shown_extracted_text(
         {"kind": "image", "name": text, "read": text}, ENGLISH

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.browser
 
 SEES, BLIND, BOTH = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B", "Qwen/Qwen3-Omni-30B-A3B-Instruct"
 PNG = media_files.picture("PNG", (60, 40))
+PICTURE: Any = {"name": "small.png", "mimeType": "image/png", "buffer": PNG}
 Visit = Callable[..., Visitor]
 ON = "() => document.querySelector('#camera video').srcObject?.getTracks().map(track => track.readyState) ?? []"
 
@@ -190,6 +191,16 @@ def test_sources_follow_model(with_camera: Callable[..., Visitor]) -> None:
         places = visitor.page.evaluate(PLACES)
         assert len(places) == 3 + cameras + microphones  # and those that attach, save and send
         assert places == sorted(places), "the Tab key follows what is drawn"
+    visitor.page.locator("#composer input[type=file]").set_input_files(PICTURE)
+    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
+    for model, cameras in ((BLIND, 0), (SEES, 1)):
+        choose(visitor, model)
+        expect(button(visitor)).to_have_count(cameras)
+    visitor.page.locator("#composer .thumbnail-item .delete-button").click()
+    expect(visitor.page.locator("#composer .input-row > .upload-button")).to_have_count(1)
+    places = visitor.page.evaluate(PLACES)
+    assert len(places) == 4
+    assert places == sorted(places)
 
 
 def test_no_camera_means_no_button(with_camera: Callable[..., Visitor]) -> None:
@@ -233,8 +244,8 @@ def test_picture_is_pasted_or_dropped(own: App, visit: Visit, server: Running, w
 def test_undisplayable_picture_shows_its_type(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
     upload = visitor.page.locator("#composer input[type=file]")
-    heic = {"name": "photo.heic", "mimeType": "image/heic", "buffer": media_files.picture("HEIF", (400, 300))}
-    upload.set_input_files([heic, {"name": "small.png", "mimeType": "image/png", "buffer": PNG}])  # pyright: ignore
+    heic: Any = {"name": "photo.heic", "mimeType": "image/heic", "buffer": media_files.picture("HEIF", (400, 300))}
+    upload.set_input_files([heic, PICTURE])
     thumbnails = visitor.page.locator("#composer .thumbnail-item")
     expect(thumbnails).to_have_count(2)
     expect(thumbnails.nth(0)).to_have_attribute("data-kind", "HEIC")

@@ -202,6 +202,10 @@ def test_excerpt_of_a_hit_shows_no_markdown(app: App, visit: Visit) -> None:
         expect(excerpt.locator("mark")).to_have_text(hits)
         becomes(text, lambda: excerpt.inner_text().strip("…").strip())
     visitor.shot("hit-without-markdown")
+    seals = "*Seals* rest [on *the* ice](https://example.org/ice), 2 * 3 * 4 snake*d*case."
+    new_chat(visitor, f"!text {seals}\\n\\n| a | b |\\n|---|:--|\\n| c | d |")
+    search.fill("seals")
+    becomes("Seals rest on the ice, 2 * 3 * 4 snake*d*case. | a | b | | c | d |", lambda: excerpt.inner_text().strip())
 
 
 def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
@@ -234,6 +238,9 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     rows(visitor).get_by_role("link").click()
     becomes("Otter facts", lambda: page.evaluate("[...CSS.highlights.get('found') ?? []].join(' ')"))
     visitor.shot("hit-of-two-words")
+    search.fill("")
+    assert not page.evaluate("CSS.highlights.has('found')")
+    expect(found).to_have_count(0)
 
     search.fill("walrus")  # in another version of the chat that is open
     expect(rows(visitor).locator(".excerpt mark")).to_have_text(["Walrus"])

@@ -176,6 +176,26 @@ def test_text_in_angle_brackets_is_shown(app: App, visit: Visit) -> None:
     expect(visitor.page.locator("#spoken")).not_to_contain_text("&#")
 
 
+def test_question_is_shown_as_typed(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    typed = "# 2*3*4*5 and \\* of a_b_c\n\n    1986. [x](y), https://example.org/a_b?c=1&d=_2.\n- > x | y &lt; ~~z~~"
+    asked = f"{typed}\n\n```\n*a*\n```\nso `b*c*d` and \\(e_1\\)"
+    visitor.ask(asked)
+    question = visitor.mine
+    for _ in "asked", "reloaded":
+        expect(question.locator("pre code")).to_have_text("*a*")
+        expect(question.locator("p code")).to_have_text("b*c*d")
+        expect(question.locator(".katex")).to_have_count(1)
+        expect(question.locator("a")).to_have_attribute("href", "https://example.org/a_b?c=1&d=_2")
+        assert question.locator("p").first.inner_text() == typed
+        expect(question.locator("em, strong, del, h1, ol, ul, blockquote")).to_have_count(0)
+        visitor.chat.get_by_role("button", name="Copy message").first.click()
+        becomes(asked, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
+        visitor.page.reload()
+    visitor.chat.get_by_role("button", name="Edit").click()
+    expect(visitor.chat.locator("textarea.edit-textarea")).to_have_value(asked)
+
+
 # Stop
 
 STALLS = {

@@ -1,4 +1,4 @@
-"""Text that would be HTML is shown as it was written, and code, links and formulas stay as they are."""
+"""Text of an answer that would be HTML is shown as it was written, and code, links and formulas stay as they are."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from agent.transfer.formulas import LESS, FormulaMarker, escape_html
+from agent.transfer.formulas import LESS, FormulaMarker
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 LITERAL = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
@@ -18,6 +18,11 @@ PIECES = (
     *("<https://a.org>", "<b@c.org>", "[a](b)", "[<b>](c)", "[a](<b c>)", "[", "]", "("),
 )
 texts = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
+
+
+def escape_html(text: str) -> str:
+    """Return what the page gets of an answer."""
+    return FormulaMarker(escapes=True).mark(text)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,7 @@ def _all(tokens: Sequence[Token]) -> Iterator[Token]:
 
 @given(texts, st.lists(st.integers(1, 12), max_size=8))
 def test_growing_text_is_escaped_as_a_whole_one(text: str, cuts: list[int]) -> None:
-    marker, end = FormulaMarker(marks=False, escapes=True), 0
+    marker, end = FormulaMarker(escapes=True), 0
     for length in [*cuts, len(text)]:
         end = min(end + length, len(text))
         assert marker.mark(text[:end]) == escape_html(text[:end])

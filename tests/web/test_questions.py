@@ -373,6 +373,28 @@ def test_question_and_approval_come_in_turn(asking: App, visit: Visit) -> None:
     assert sent(asking) == [*already, "Ann: Hi!"]
 
 
+@pytest.mark.browser
+@pytest.mark.parametrize(("script", "is_open"), [(ASK, True), (SEND, False)], ids=["question", "permission"])
+def test_question_is_answered_in_a_copy(asking: App, visit: Visit, script: str, is_open: bool) -> None:
+    owner = visitor_with_tools(visit, asking)
+    owner.say(script)
+    expect(question(owner)).to_be_visible()
+    path = owner.page.evaluate("""async () => (await (await fetch(`/conversations${location.pathname.slice(2)}/links`, {
+      method: "POST", headers: { "content-type": "application/json" }, body: "{}" })).json()).path""")
+    reader = visit(asking.url)
+    reader.page.goto(asking.url + path)
+    reader.page.get_by_role("button", name="Continue this chat").click()
+    expect(reader.mine).to_have_count(1)
+    if is_open:
+        expect(question(reader)).to_contain_text("Which <b>table</b>?")
+        press(reader, "yearly")
+        expect(reader.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
+    else:
+        expect(reader.caption).to_contain_text("Stopped")
+        expect(question(reader)).to_have_count(0)
+    expect(question(owner)).to_be_visible()
+
+
 def test_programs_answer_with_next_message(asking: App) -> None:
     client = Client(asking.url, verbose=False)
     try:

@@ -15,6 +15,8 @@ from agent.transfer.document import title_of
 from agent.transfer.portable import renewed
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import SharedChat
+from agent.web.chat.questions import is_question
+from agent.web.chat.transcript import to_turns, unanswered_tool_calls
 from agent.web.chat.visitor import Visitor
 
 STOPPED = _("Stopped.")
@@ -61,9 +63,15 @@ def _renewed(title: str, entries: Sequence[Entry], files: Mapping[str, FileSourc
 
 
 def _with_ending(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the messages with an end of the last answer. One that is not finished cannot go on in a copy."""
+    """Return the messages with an end of the last answer. One that is being written cannot go on in a copy.
+
+    One that asks can, unless it asks for permission to call a tool, which a stranger could have prepared.
+    """
     *before, last = entries
-    ends = [entry.note.ended for entry in entries if entry.note.run_id == last.note.run_id and entry.note.ended]
-    if not ends or ends[-1] == "suspended":
+    turn = to_turns(entries, replies={})[-1]
+    ended = "" if turn.note is None else turn.note.ended
+    is_over = any(entry.note.ended for entry in entries if entry.note.run_id == last.note.run_id)
+    asks = ended == "suspended" and all(map(is_question, unanswered_tool_calls(turn.bubbles)))
+    if not is_over or (ended == "suspended" and not asks):
         last = replace(last, note=replace(last.note, ended="cancelled", detail=STOPPED))
     return [*before, last]

@@ -233,7 +233,8 @@
   const offer = () => {
     const sees = $("#about [data-takes]")?.dataset.takes.includes("image");
     if (!sees || !navigator.mediaDevices?.getUserMedia) return opener.remove();
-    if (!opener.isConnected) $("#composer .input-row > .upload-button")?.after(opener); // drawn before the other buttons
+    // Gradio's button for files is elsewhere while there are some.
+    if (!opener.isConnected) $("#composer .input-row > :is(.prompts-button, .textarea-wrapper)")?.before(opener);
   };
   when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
   when("#composer", (composer) => {

@@ -199,7 +199,12 @@
   const titleOf = (row) => row.title || said.new_chat;
   // The parts of an excerpt without the signs of Markdown that the chat does not show. Each second part is a word that was
   // searched for, and stays whole.
-  const SIGNS = /`{3,}\w*|`+|(?<![\w)])(?:\*{2,3}|~~)(?=\S)|(?<=\S)(?:\*{2,3}|~~)(?![\w(])|(?<=^…?|\s)#{1,6}(?=\s)/g;
+  const SIGNS = new RegExp([
+    /`{3,}\w*|`+/, /(?<![\w)])(?:\*{2,3}|~~)(?=\S)|(?<=\S)(?:\*{2,3}|~~)(?![\w(])/, /(?<=^…?|\s)#{1,6}(?=\s)/,
+    /(?<![\w*)])\*(?=[^\s*](?:[^*]*[^\s*])?\*(?![\w*(]))|(?<=(?<![\w*)])\*[^\s*](?:[^*]*[^\s*])?)\*(?![\w*(])/, // *emphasis*
+    /!?\[(?=[^[\]]+\]\([^\s()]+\))|(?<=\[[^[\]]+)\]\([^\s()]+\)/, // [a link](to)
+    /(?:(?<=\s)\|)?(?:\s*:?-{2,}:?\s*\|)+(?=\s|$)/, // below the head of a table
+  ].map(({ source }) => source).join("|"), "g");
   const withoutSigns = (parts) => {
     const text = parts.join(""), signs = [...text.matchAll(SIGNS)].map(({ 0: sign, index }) => [index, index + sign.length]);
     let end = 0;
@@ -249,7 +254,7 @@
     const link = $("a", one);
     if (!link) return one; // it is being renamed
     const title = $(".title", one), mark = $(".mark", one), options = $(".more", one);
-    if (title.textContent !== titleOf(row)) entitled(title, (link.title = titleOf(row)));
+    if (title.textContent !== titleOf(row) || $("mark", title)) entitled(title, (link.title = titleOf(row)));
     if (row.id === shown) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
     mark.hidden = !row.state || (row.state === "answering" && row.id === shown); // there one sees it
@@ -330,6 +335,7 @@
     else {
       hits = undefined;
       draw();
+      document.dispatchEvent(new Event("search-over"));
     }
   });
 

@@ -9,18 +9,15 @@ import json
 import math
 from typing import Any
 
-from pydantic_ai.messages import (
-    AudioUrl,
-    DocumentUrl,
-    ImageUrl,
-)
+from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
 from agent.history import Entry, Note
 from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE, display_name, is_id
 from agent.messages.parts import extracted_text_of, fence, is_file_name
-from agent.transfer.formulas import FormulaMarker, escape_html
+from agent.transfer.as_typed import as_typed
+from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason, thought_name
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
@@ -43,19 +40,26 @@ WireMessage = dict[str, Any]
 
 
 class Formulas:
-    """Marks the formulas in the texts of a running turn, which grow, and escapes HTML.
+    """Marks the formulas in the texts of a running turn, which grow, and escapes HTML, and the question's Markdown.
 
     A finished turn needs it only once.
     """
 
     def __init__(self) -> None:
         self._markers: dict[int, FormulaMarker] = {}
+        self._asked: dict[str, str] = {}
 
     def mark(self, text: str, number: int) -> str:
         """Return the text of the bubble with this number, with its formulas marked and its HTML escaped."""
         if "<" not in text and text.count("$") < 2:
             return text
         return self._markers.setdefault(number, FormulaMarker(escapes=True)).mark(text)
+
+    def asked(self, text: str) -> str:
+        """Return the text of a question, with its Markdown escaped."""
+        if text not in self._asked:
+            self._asked[text] = as_typed(text)
+        return self._asked[text]
 
 
 def render_turn(
@@ -65,14 +69,14 @@ def render_turn(
 
     `formulas` is kept between two renderings of a running turn.
     """
-    out: list[WireMessage] = []
+    out, formulas = list[WireMessage](), formulas or Formulas()
     if turn.user is not None:
         untyped = not isinstance(first_part(turn.user), str)
         about: WireMessage = {"id": turn.user.id, "untyped": untyped}
         if (versions := turn.versions.question) is not None:  # address.js shows them below the message
             about["versions"] = {"ids": [*versions.ids], "number": versions.number}
-        out.append(_user(_user_parts(turn.user, translator), about))
-    answer = _Answer(turn, translator, formulas or Formulas())
+        out.append(_user(_user_parts(turn.user, translator, formulas), about))
+    answer = _Answer(turn, translator, formulas)
     out += answer.render()
     out += [_assistant(shown_file(ROUTE + id_, translator), None) for id_ in turn.files]
     out += [_assistant(source_list(answer.sources, translator), None)] if answer.sources else []
@@ -117,7 +121,7 @@ class _Answer:
                 return self._answered_question(bubble.content) if asked else [self._call(bubble)]
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
                 self._open_calls.clear()
-                return [_user([{"type": "text", "text": escape_html(str(bubble.content["content"]))}])]
+                return [_user([{"type": "text", "text": as_typed(str(bubble.content["content"]))}])]
             case "tool_call_result":
                 return self._result(bubble.content)
             case "error":
@@ -147,7 +151,7 @@ class _Answer:
         reply = (self._turn.replies or {}).get(call["id"])
         if reply is not None:
             self._open_calls.clear()
-            out.append(_user([{"type": "text", "text": escape_html(reply)}]))
+            out.append(_user([{"type": "text", "text": as_typed(reply)}]))
         return out
 
     def _call(self, bubble: Bubble) -> WireMessage:
@@ -259,13 +263,13 @@ def _failures(turn: Turn) -> dict[str, str]:
     return {call["id"]: "" for call in lost} | reasons
 
 
-def _user_parts(entry: Entry, translator: Translator) -> list[WireMessage]:
+def _user_parts(entry: Entry, translator: Translator, formulas: Formulas) -> list[WireMessage]:
     content = message_content(entry)
     parts: list[WireMessage] = []
     items: list[Any] = [content] if isinstance(content, str) else list(content)
     for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
-            parts.append({"type": "text", "text": escape_html(part)})
+            parts.append({"type": "text", "text": formulas.asked(part)})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
             name = "" if after is None else (extracted_text_of(after) or {}).get("name", "")
             name = name or _attached_name(part)

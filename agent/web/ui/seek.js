@@ -1,5 +1,5 @@
 // Goes to the message that a search has found: shows its branch, lets older turns come, scrolls to the first of the words,
-// and marks them for a moment. What the visitor does meanwhile ends it.
+// and marks them for a moment. What the visitor does meanwhile, and the end of the search, ends it.
 ({ $, frame }) => {
   const WAIT_MS = 15000, MARK_MS = 3000, FRAMES = 30, MOST = 500;
   let wish = 0;
@@ -33,12 +33,16 @@
   };
 
   let leaving;
-  const mark = (row, words) => {
+  const clear = () => {
     clearTimeout(leaving);
-    const clear = () => {
-      $("#chat [data-found]")?.removeAttribute("data-found");
-      CSS.highlights?.delete("found");
-    };
+    $("#chat [data-found]")?.removeAttribute("data-found");
+    CSS.highlights?.delete("found");
+  };
+  document.addEventListener("search-over", () => {
+    wish++;
+    clear();
+  });
+  const mark = (row, words) => {
     clear();
     row.dataset.found = "";
     CSS.highlights?.set("found", new Highlight(...rangesOf(row, words, MOST)));

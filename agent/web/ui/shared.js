@@ -80,8 +80,8 @@
     if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
     return value;
   };
-  // What was written, of a text whose HTML the server has escaped (agent/transfer/formulas.py).
-  const unescaped = (text) => text.replaceAll("&#x00003c;", "<");
+  // What was written, of a text whose HTML or Markdown the server has escaped (formulas.py and as_typed.py of agent/transfer).
+  const unescaped = (text) => text.replace(/&#x0000([\da-f]{2});/g, (_, code) => String.fromCharCode(parseInt(code, 16)));
   const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped };
   return shared;
 }
