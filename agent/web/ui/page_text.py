@@ -202,6 +202,7 @@ SCRIPTS = {
     "switch_reasoning": N_("Reasoning"),
     "switch_tools": N_("Tools"),
     "effort": N_("Reasoning effort"),
+    "limit_refused": N_("Not changed. Enter a whole number of at least 1, or leave the field empty."),
     "offline": N_("You are offline. What you type stays here."),
     "offline_waits": N_("You are offline. Your last action waits for the network."),
     "connection_lost": N_("The connection to the server is lost. The page loads again as soon as it is back."),
