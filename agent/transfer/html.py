@@ -25,7 +25,7 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.transfer.code_colors import colored
-from agent.transfer.document import DELETED, RESULT, Block
+from agent.transfer.document import DELETED, Block
 from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
 from agent.transfer.mathml import to_mathml
 from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
@@ -248,7 +248,7 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_ask
             why = _("{name} · failed: {why}", name=block.title, why=failure_reason(block.text))
             return f'<details class="problem"><summary>{escape(translator(why))}</summary><pre>{text}</pre></details>\n'
         case "result":
-            return _fold(f"{translator(RESULT)}: {block.title}", f"<pre>{text}</pre>")
+            return _fold(translator(_("Result: {name}", name=block.title)), f"<pre>{text}</pre>")
         case "extracted":
             return _fold(block.title, f"<pre>{text}</pre>")
         case "problem":
