@@ -29,6 +29,7 @@ class Settings:
     extract_text: gr.Checkbox
     temperature: gr.Slider
     max_tokens: gr.Number
+    reset: gr.Button
     login: gr.LoginButton | None
 
 
@@ -176,6 +177,7 @@ def _settings(*, login: bool, days: float) -> Settings:
             max_tokens=gr.Number(
                 None, label=static("max_tokens"), placeholder=static("no_limit"), precision=0, elem_id="max-tokens"
             ),
+            reset=gr.Button("", elem_id="reset", visible="hidden"),  # clicked by own_data.js
             login=_login_button() if login else None,
         )
         if days:

@@ -118,8 +118,8 @@ SCRIPTS = {
     "own_download": N_("Download everything"),
     "own_delete": N_("Delete everything"),
     "own_ask": N_(
-        "This deletes all your chats, files, drafts and saved prompts, and the keys and settings that the "
-        "server remembers. Answers that are being written stop. It cannot be undone."
+        "This deletes all your chats, files, drafts, saved prompts, keys and settings. Answers that are being written "
+        "stop. It cannot be undone. Language and colours stay, because they come from your browser."
     ),
     "link_ask": N_("Fetch the picture from {host} and attach it?"),
     "link_attach": N_("Attach the picture"),
