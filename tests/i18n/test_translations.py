@@ -357,10 +357,11 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(page.get_by_role("switch", name=words.template(WIDGETS["tools"]))).to_have_attribute("aria-checked", "true")
     visitor.shot(f"words-settings-{language}")
     page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
-    visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "6*7"}')
+    visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "1/0"}')
     titles = visitor.chat.locator(".bot.message > .message > * > .thought-group > .title")
     expect(titles.nth(0)).to_contain_text(words.template(WIDGETS["reasoning"]))
     expect(titles.nth(1)).to_contain_text(words(tool_title("calculate")))
+    expect(titles.nth(1)).to_contain_text(words(_("{expression} divides by zero", expression="'1/0'")))
     expect(visitor.bubbles).to_have_count(5)  # reasoning, text, a tool, text, and the caption
     for bubble in visitor.bubbles.all():
         expect(bubble).to_have_accessible_name(words(_("Answer")))
