@@ -27,7 +27,7 @@ from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
 from agent.transfer.tool_titles import tool_title
 
-RESULT, DELETED = _("Result"), _("An attachment that was deleted.")
+DELETED = _("An attachment that was deleted.")
 EXTRACTED = {
     "image": N_("Text extracted from {name}; it may contain mistakes"),
     "audio": N_("Speech transcribed from {name}; it may contain mistakes"),

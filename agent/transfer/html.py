@@ -26,11 +26,11 @@ from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.transfer.as_typed import as_typed
 from agent.transfer.code_colors import colored
-from agent.transfer.document import DELETED, RESULT, Block
+from agent.transfer.document import DELETED, Block
 from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
 from agent.transfer.mathml import to_mathml
 from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
-from agent.transfer.steps import LEAST_STEPS, failure_reason, steps_name, thought_name
+from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
@@ -252,10 +252,12 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_ask
         case "call":
             return _fold(block.title, f"<pre>{text}</pre>")
         case "result" if block.is_failed:
-            why = _("{name} · failed: {why}", name=block.title, why=failure_reason(block.text))
+            why = _(
+                "{name} · failed: {why}", name=block.title, why=short_reason(failure_reason(block.text), translator)
+            )
             return f'<details class="problem"><summary>{escape(translator(why))}</summary><pre>{text}</pre></details>\n'
         case "result":
-            return _fold(f"{translator(RESULT)}: {block.title}", f"<pre>{text}</pre>")
+            return _fold(translator(_("Result: {name}", name=block.title)), f"<pre>{text}</pre>")
         case "extracted":
             return _fold(block.title, f"<pre>{text}</pre>")
         case "problem":

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
+from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.messages.parts import fence
-from agent.transfer.document import DELETED, RESULT, Block
+from agent.transfer.document import DELETED, Block
 from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
 from agent.transfer.steps import thought_name
 
@@ -35,7 +36,8 @@ def _markdown(block: Block, files: Mapping[str, str], translator: Translator) ->
         case "call":
             return f"**{_line(block.title)}**\n\n{fence(block.text)}"
         case "result":
-            return f"**{translator(RESULT)}: {_line(block.title)}**\n\n{fence(block.text)}"
+            title = translator(_("Result: {name}", name=_line(block.title)))
+            return f"**{title}**\n\n{fence(block.text)}"
         case "extracted":
             return _quote(f"{_line(block.title)}\n\n{block.text.strip()}")
         case "problem" | "caption":

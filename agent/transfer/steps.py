@@ -2,6 +2,7 @@
 
 from agent.i18n import _, decimal, ngettext
 from agent.i18n.translator import Translator
+from agent.transfer.tool_errors import localized_error
 
 REASONING = _("Reasoning")
 LEAST_STEPS = 2
@@ -35,7 +36,13 @@ def thought_name(seconds: float, translator: Translator) -> str:
 
 
 def failure_reason(error: str) -> str:
-    """Return the first line of a tool's error, short enough for a title."""
+    """Return the first line of a tool's error. It can be translated if it is of a tool of ours."""
     # The text of a tool's ValueError is written for people; the name of its class is not.
     line = " ".join(error.strip().partition("\n")[0].removeprefix("ValueError: ").split()).removesuffix(".")
+    return localized_error(line)
+
+
+def short_reason(reason: str, translator: Translator) -> str:
+    """Return the reason of a failure, short enough for a title."""
+    line = translator(reason)
     return line if len(line) <= REASON_LENGTH else line[: REASON_LENGTH - 1].rstrip() + "…"

@@ -158,7 +158,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         theme=theme(),
         head=files.gradio_head(),
         js=START,
-        i18n=i18n(),
+        i18n=i18n(settings.retention_days),
     )
     return app
 

@@ -30,10 +30,13 @@ from agent.i18n import N_, _, alternatives, catalogues, decimal, first_sentence,
 from agent.i18n.stored_text import StoredText
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
 from agent.models.catalog import load_catalog
+from agent.transfer.document import Block
+from agent.transfer.markdown import to_markdown
 from agent.transfer.tool_titles import tool_title
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.ui.components import TOOL_SUPPORT, render_attachments
 from agent.web.ui.examples import TITLES
+from agent.web.ui.layout import i18n
 from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
 from tests.conftest import ROOT, App, Visitor
 from tests.support import media_files
@@ -128,6 +131,25 @@ def test_chinese_sentences_have_no_space_between_them() -> None:
     sentences = [_("The conversation is longer than {model} can read.", model="M"), _("Write an answer first.")]
     assert Translator("zh")(joined([*sentences, "End."])) == "对话超出了 M 能读取的长度。请先写下回答。End."
     assert joined(sentences) == "The conversation is longer than M can read. Write an answer first."
+
+
+CAREFUL = {
+    "fr": (r" [:;!?»](?:\s|$)|« |\w'\w", "Résultat\u00a0: X", "sont supprimées après 30 jours sans"),
+    "zh": (r"[\u4e00-\u9fff}][:;,!?](?!name)|[\u4e00-\u9fff]\.", "结果\uff1aX", "在 30 天没有新消息后"),
+}
+"""What no sentence of the language has, the name of a result, and a part of a sentence with a number."""
+
+
+@pytest.mark.parametrize("language", CAREFUL)
+def test_marks_are_those_of_the_language(language: str) -> None:
+    wrong, named, kept = CAREFUL[language]
+    catalogue = catalogues.load(ROOT / f"agent/i18n/{language}.po")
+    forms = [form for message in catalogue if message.id for form in catalogues._forms(message.string)]
+    assert [form for form in forms if re.search(wrong, form) and "switchboard-chat[" not in form] == []
+    shown = to_markdown("T", "", [Block(type="result", text="42", title="X")], {}, Translator(language))
+    assert f"**{named}**" in shown
+    assert kept in i18n(30).translations[language]["keep_days"]
+    assert i18n(1).translations["en"]["keep_days"] == "Chats are deleted after 1 day without a message."
 
 
 def test_plain_text_is_left_to_its_author() -> None:
@@ -317,8 +339,9 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     page, words = visitor.page, Translator(language)
 
     expect(visitor.chat.locator(".empty")).to_have_text(words(_("What can I help with?")))
+    examples = page.get_by_role("group", name=words.template(SCRIPTS["examples"]), exact=True)
     for name in ("question", "riddle", "code", "table"):
-        expect(page.get_by_role("button", name=words(TITLES[name]))).to_be_visible()
+        expect(examples.get_by_role("button", name=words(TITLES[name]), exact=True)).to_be_visible()
     expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
     expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")
     expect(visitor.box).to_have_attribute("placeholder", words.template(WIDGETS["message"]))
@@ -334,10 +357,11 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(page.get_by_role("switch", name=words.template(WIDGETS["tools"]))).to_have_attribute("aria-checked", "true")
     visitor.shot(f"words-settings-{language}")
     page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
-    visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "6*7"}')
+    visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "1/0"}')
     titles = visitor.chat.locator(".bot.message > .message > * > .thought-group > .title")
     expect(titles.nth(0)).to_contain_text(words.template(WIDGETS["reasoning"]))
     expect(titles.nth(1)).to_contain_text(words(tool_title("calculate")))
+    expect(titles.nth(1)).to_contain_text(words(_("{expression} divides by zero", expression="'1/0'")))
     expect(visitor.bubbles).to_have_count(5)  # reasoning, text, a tool, text, and the caption
     for bubble in visitor.bubbles.all():
         expect(bubble).to_have_accessible_name(words(_("Answer")))

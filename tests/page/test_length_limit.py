@@ -234,11 +234,18 @@ def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visi
         expect(limit).to_have_value("")
         expect(limit).to_have_attribute("placeholder", "The model's own limit")
         visitor.shot("length-setting")
+        refused = visitor.page.locator("#max-tokens").get_by_role("alert")
         for leave in (lambda: limit.press("Enter"), limit.blur):
-            for typed, used in (("-3", ""), ("0", ""), ("50000", "8192"), ("64", "64")):
+            limit.fill("")
+            limit.blur()
+            for typed, used in (("-3", ""), ("0", ""), ("50000", "8192"), ("64", "64"), ("2.5", "64"), ("-1", "64")):
+                limit.focus()
                 limit.fill(typed)
                 leave()
                 expect(limit).to_have_value(used)
+                valid = typed in ("64", "50000")
+                expect(refused).to_have_text("" if valid else re.compile("Not changed. Enter a whole number"))
+            visitor.shot("length-setting-refused")
         visitor.close_settings()
         visitor.ask("!text Short.")
         body = server.journal()[-1]["body"]

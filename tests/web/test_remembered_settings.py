@@ -164,6 +164,10 @@ async def test_odd_number_is_clamped_before_storage(
     await handlers.settings.set_temperature(sent, page_request())
     kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
     assert (kept.max_tokens, kept.temperature) == (tokens, warmth)
+    await handlers.settings.set_max_tokens(64, None, page_request())
+    await handlers.settings.set_max_tokens(sent, None, page_request())
+    kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
+    assert kept.max_tokens == (tokens if tokens or sent is None else 64), "what is no limit replaces one"
     values = {
         "model": [sent],
         "system": [sent],
@@ -230,9 +234,13 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     visitor.choose("Tuned")
     expect(prompt).to_have_value(tuned)
     visitor.open_settings()
-    for box, value in zip(numbers, ("0.35", "512"), strict=True):
-        box.fill(value)
-        box.press("Tab")
+    for typed, shown in (("9", "2"), ("", "2"), ("0.333333333", "0.35")):
+        numbers[0].focus()
+        numbers[0].fill(typed)
+        numbers[0].press("Tab")
+        expect(numbers[0]).to_have_value(shown)
+    numbers[1].fill("512")
+    numbers[1].press("Tab")
     boxes[1].check()
     boxes[2].check()
     with page.expect_response(lambda response: "/queue/join" in response.url):

@@ -1,7 +1,7 @@
 // The page of an empty chat: its composer stands in the middle, and the examples below it. Says for the style whether the
 // chat is empty. Gradio has the examples above the composer, so these are copies that click them: the order of the page is
 // also the order in which the keyboard and a screen reader come to its parts.
-({ $, when, make }) => {
+({ said, $, when, make }) => {
   const { dataset } = document.documentElement;
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const place = () => $("#dock")?.getBoundingClientRect().top;
@@ -29,7 +29,7 @@
     }
   }).observe(note));
 
-  const copies = make("div", { id: "examples", role: "group" });
+  const copies = make("div", { id: "examples", role: "group", "aria-label": said.examples });
   let drawn = "";
   const copy = () => {
     const all = [...document.querySelectorAll("#chat > .block .example")];
@@ -38,6 +38,9 @@
     drawn = now;
     copies.replaceChildren(...all.map((one) => {
       const mine = one.cloneNode(true);
+      // Its name is what it says. Gradio has another one, in English.
+      mine.removeAttribute("aria-label");
+      for (const icon of mine.querySelectorAll("img")) icon.alt = "";
       mine.addEventListener("click", () => one.click());
       return mine;
     }));

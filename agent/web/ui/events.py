@@ -168,6 +168,8 @@ class Events:
         attached = handlers.attaching.attached
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
         self._connect_models()
+        remembered = [settings.extract_text, *self._menu, *self._for_model]
+        settings.reset.click(handlers.settings_deleted, None, remembered, **last)
         turned = settings.extract_text.input(
             handlers.attaching.extract_text,
             [settings.extract_text, composer.model],

@@ -81,13 +81,21 @@ class Handlers:
         await self._conversations.storage.check()
         session = await self.chats.select(self._sessions.get(request), wanted, request)
         self._conversations.models.keys.keep_alive(session.owner)
-        chosen = self._conversations.choices(session.owner)
-        if chosen.extract_text:
+        if self._conversations.choices(session.owner).extract_text:
             await self._conversations.transcriber.check_models()
-        spec = self._conversations.model_for(session.owner, None)
         busy = await self._conversations.running.is_busy(session.conversation, session.owner)
+        return await self._remembered(session, busy)
+
+    async def settings_deleted(self, request: gr.Request) -> Updates:
+        """Return the settings of a new visitor, because what this one has set is deleted."""
+        return await self._remembered(self._sessions.get(request), None)
+
+    async def _remembered(self, session: PageSession, busy: bool | None) -> Updates:
+        """Return all settings and the models, as the server remembers them."""
+        spec = self._conversations.model_for(session.owner, None)
         shown = self._model.menu(session, spec) | await self._model.for_model(session, spec, busy=busy)
-        return shown | {self.widgets.settings.extract_text: chosen.extract_text}
+        extract_text = self._conversations.choices(session.owner).extract_text
+        return shown | {self.widgets.settings.extract_text: extract_text}
 
     async def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.

@@ -5,10 +5,10 @@ from typing import Any
 
 import gradio as gr
 
-from agent.i18n.translator import LANGUAGES
+from agent.i18n.translator import LANGUAGES, Translator
 from agent.transfer.formulas import DELIMITERS
 from agent.web.gradio_compat.login import log_in_visitors
-from agent.web.ui.page_text import WIDGETS, translated
+from agent.web.ui.page_text import WIDGETS, keep_days, translated
 
 LATEX: list[dict[str, str | bool]] = [
     {"left": left, "right": right, "display": is_display} for left, right, is_display in DELIMITERS
@@ -29,6 +29,7 @@ class Settings:
     extract_text: gr.Checkbox
     temperature: gr.Slider
     max_tokens: gr.Number
+    reset: gr.Button
     login: gr.LoginButton | None
 
 
@@ -110,9 +111,18 @@ class Widgets:
     sign_of_life: gr.Timer
 
 
-def i18n() -> gr.I18n:
-    """Return the texts of widgets that never change, in the form that Gradio sends to the browser."""
-    return gr.I18n(**{locale: translated(WIDGETS, language) for locale, language in LOCALES.items()})
+def i18n(days: float = 0) -> gr.I18n:
+    """Return the texts of widgets that never change, in the form that Gradio sends to the browser.
+
+    See `agent.web.ui.page.build` for the `days`.
+    """
+    kept = keep_days(days)
+    return gr.I18n(
+        **{
+            locale: translated(WIDGETS, language) | {"keep_days": Translator(language)(kept)}
+            for locale, language in LOCALES.items()
+        }
+    )
 
 
 def static(key: str) -> Any:
@@ -167,10 +177,11 @@ def _settings(*, login: bool, days: float) -> Settings:
             max_tokens=gr.Number(
                 None, label=static("max_tokens"), placeholder=static("no_limit"), precision=0, elem_id="max-tokens"
             ),
+            reset=gr.Button("", elem_id="reset", visible="hidden"),  # clicked by own_data.js
             login=_login_button() if login else None,
         )
         if days:
-            gr.HTML(f"<p>{static('keep_days')} {days:g}</p>", elem_id="keep-days", padding=False)
+            gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
         gr.HTML("<section></section>", elem_id="own-data", padding=False)  # own_data.js writes into it
     return settings
 

@@ -41,7 +41,7 @@
     name.textContent = text;
     model.hidden = !text;
     model.title = text;
-    model.setAttribute("aria-label", `${said.model}: ${text}`);
+    model.setAttribute("aria-label", said.model_named.replace("{name}", () => text));
     show();
   };
   const known = () => $("#model-name [data-id]");

@@ -76,6 +76,8 @@
       try {
         const kept = await ask("DELETE");
         document.dispatchEvent(new Event("own-data-deleted"));
+        window.composer.change(() => ({ text: "", files: [] })); // the draft that is shown, whose files are deleted
+        $("#reset")?.click(); // the page would send its settings with the next message, and the server remember them
         isDeleted = true; // a view of a chat that is on its way here is followed by another reading
         state.textContent = isNothing(kept) ? told(kept) : `${said.own_remains} ${told(kept)}`;
       } catch (error) {

@@ -25,6 +25,7 @@ SCRIPTS = (
     "steps",
     "composer",
     "options",
+    "numbers",
     "empty",
     "address",
     "attach",

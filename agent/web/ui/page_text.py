@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agent.i18n import N_
+from agent.i18n import N_, LocalizedText, ngettext_noop
 from agent.i18n.translator import Translator
 
 WIDGETS = {
@@ -25,9 +25,12 @@ WIDGETS = {
     "key": N_("Key"),
     "forget_keys": N_("Forget my keys"),
     "fleeting": N_("Chats here are deleted when the Space restarts."),
-    "keep_days": N_("Chats are deleted after this many days without a message:"),
 }
 """The texts of widgets that never change, by the name that `layout.static` takes."""
+KEEP_DAYS = ngettext_noop(
+    "Chats are deleted after {count} day without a message.",
+    "Chats are deleted after {count} days without a message.",
+)
 SCRIPTS = {
     "chat": N_("Conversation"),
     "answer": N_("Answer"),
@@ -115,8 +118,8 @@ SCRIPTS = {
     "own_download": N_("Download everything"),
     "own_delete": N_("Delete everything"),
     "own_ask": N_(
-        "This deletes all your chats, files, drafts and saved prompts, and the keys and settings that the "
-        "server remembers. Answers that are being written stop. It cannot be undone."
+        "This deletes all your chats, files, drafts, saved prompts, keys and settings. Answers that are being written "
+        "stop. It cannot be undone. Language and colours stay, because they come from your browser."
     ),
     "link_ask": N_("Fetch the picture from {host} and attach it?"),
     "link_attach": N_("Attach the picture"),
@@ -138,6 +141,8 @@ SCRIPTS = {
     "prompts_how": N_("No prompt is saved yet. To save one, write it here and click the bookmark below it."),
     "prompt_name": N_("Name"),
     "prompt_save": N_("Save the text in the box"),
+    "prompt_rename": N_("Rename: {name}"),
+    "prompt_delete": N_("Delete: {name}"),
     "prompt_saved": N_("Saved. Type / in the empty box to use it."),
     "prompt_deleted": N_("Prompt deleted."),
     "prompt_taken": N_("This name is taken. Choose another one."),
@@ -152,6 +157,7 @@ SCRIPTS = {
     "pasted_text": N_("Pasted text {number}"),
     "text_open": N_("Open {name}"),
     "text_back": N_("Put into the message"),
+    "file_remove": N_("Remove file: {name}"),
     "text_save": N_("Save"),
     "text_unreadable": N_("{name} can't be shown as text. It is attached as it is."),
     "text_unsaved": N_("The change was not saved. Check the connection and try again."),
@@ -184,6 +190,7 @@ SCRIPTS = {
     "passage_gone": N_("The cited passage was not found here."),
     "copy_failed": N_("The browser does not let this page copy. Select the text instead."),
     "model": N_("Model"),
+    "model_named": N_("Model: {name}"),
     "models": N_("Models"),
     "models_search": N_("Search models"),
     "models_how": N_("Search, or type provider:name"),
@@ -198,10 +205,12 @@ SCRIPTS = {
     "ability_audio": N_("Audio"),
     "ability_tools": N_("Tools"),
     "ability_reasoning": N_("Reasoning"),
+    "examples": N_("Examples"),
     "options": N_("Options for the next message"),
     "switch_reasoning": N_("Reasoning"),
     "switch_tools": N_("Tools"),
     "effort": N_("Reasoning effort"),
+    "limit_refused": N_("Not changed. Enter a whole number of at least 1, or leave the field empty."),
     "offline": N_("You are offline. What you type stays here."),
     "offline_waits": N_("You are offline. Your last action waits for the network."),
     "connection_lost": N_("The connection to the server is lost. The page loads again as soon as it is back."),
@@ -243,3 +252,8 @@ def translated(texts: Mapping[str, str], language: str) -> dict[str, str]:
     """Return these texts in one language, by the same names. Their fields stay: the scripts fill them."""
     translate = Translator(language)
     return {name: translate.template(text) for name, text in texts.items()}
+
+
+def keep_days(days: float) -> LocalizedText:
+    """Return the sentence that says after how many days without a message a chat is deleted."""
+    return LocalizedText(KEEP_DAYS[0], {"count": int(days) if days == int(days) else days}, KEEP_DAYS[1])

@@ -97,8 +97,8 @@
   const row = (one) => {
     const pickIt = make("button", { type: "button", class: "use" }, ...lines(one));
     const rename = button("rename", said.chats_rename), drop = button("delete", said.chats_delete);
-    rename.setAttribute("aria-label", `${said.chats_rename}: ${one.name}`);
-    drop.setAttribute("aria-label", `${said.chats_delete}: ${one.name}`);
+    rename.setAttribute("aria-label", said.prompt_rename.replace("{name}", () => one.name));
+    drop.setAttribute("aria-label", said.prompt_delete.replace("{name}", () => one.name));
     const made = make("li", {}, pickIt, rename, drop);
     pickIt.addEventListener("click", () => {
       dialog.close();

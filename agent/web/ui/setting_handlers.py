@@ -45,13 +45,15 @@ class SettingHandlers:
         self._set(request, temperature=temperature_of(value))
 
     async def set_max_tokens(self, value: float | None, model: str | None, request: gr.Request) -> None:
-        """Set the limit of an answer, at most that of this model."""
-        self._set(request, max_tokens=self._limit(value, model))
+        """Set the limit of an answer, at most that of this model. The limit stays if the value cannot be one."""
+        limit = self._limit(value, model)
+        if value is None or limit is not None:
+            self._set(request, max_tokens=limit)
 
     async def correct_max_tokens(self, value: float | None, model: str | None) -> Any:
-        """Return the limit that is used if another one was typed."""
+        """Return the limit that is used if a higher one was typed. numbers.js puts back what cannot be a limit."""
         limit = self._limit(value, model)
-        return gr.skip() if limit == value else limit
+        return gr.skip() if limit is None or limit == value else limit
 
     def _limit(self, value: float | None, model: str | None) -> int | None:
         limit, spec = limit_of(value), self._conversations.models.get(text_of(model, LONGEST_NAME + 1))

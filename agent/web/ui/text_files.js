@@ -47,7 +47,7 @@
       }
       const remove = $(".delete-button", item);
       if (!remove) continue;
-      remove.title = `${said.labels["Remove file"]}: ${name}`;
+      remove.title = said.file_remove.replace("{name}", () => name);
       remove.setAttribute("aria-label", remove.title);
     }
   };

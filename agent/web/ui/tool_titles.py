@@ -4,6 +4,7 @@ import re
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
+from agent.transfer.steps import short_reason
 from agent.transfer.tool_titles import tool_title
 
 
@@ -13,7 +14,7 @@ def call_title(name: str, failure: str | None, translator: Translator) -> str:
     if failure is None:
         return name
     failed = (
-        translator(_("{name} · failed: {why}", name=name, why=_literal(failure)))
+        translator(_("{name} · failed: {why}", name=name, why=_literal(short_reason(failure, translator))))
         if failure
         else translator(_("{name} · interrupted", name=name))
     )

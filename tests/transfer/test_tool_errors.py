@@ -1,0 +1,67 @@
+"""Errors of our own tools are in the reader's language where the page shows them, and stay as the model reads them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ToolCallPart
+
+from agent.i18n import LocalizedText
+from agent.i18n.translator import LANGUAGES, Translator
+from agent.tools import as_tool, cancelled_result, execute
+from agent.tools.arithmetic import evaluate
+from agent.tools.builtin import convert_units, current_time
+from agent.transfer.steps import REASON_LENGTH, failure_reason, short_reason
+from agent.transfer.tool_errors import localized_error
+
+ERRORS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
+    *((evaluate, (one,)) for one in ("1/0", "2 +", "9**9**9", "x", "foo(1)", "2^3", "sqrt(1, 2, 3)", "factorial(-1)")),
+    *((evaluate, (one,)) for one in ("(-1)**0.5", "True", "'a'", "1" * 501, "sqrt(-1)")),
+    (convert_units, (1, "km", "kg")),
+    (convert_units, (1, "parsec", "km")),
+    (convert_units, (float("inf"), "km", "m")),
+    (convert_units, (-1, "K", "C")),
+    (current_time, ("Mars",)),
+)
+
+
+@pytest.mark.parametrize(("function", "given"), ERRORS, ids=[f"{one.__name__}{given}"[:40] for one, given in ERRORS])
+def test_errors_of_own_tools_are_translated(function: Callable[..., Any], given: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match=r"\w") as raised:
+        function(*given)
+    reason = failure_reason(f"ValueError: {raised.value}")
+    assert isinstance(reason, LocalizedText)
+    assert str(raised.value).startswith(reason), "in English it is what the model reads"
+    assert len({short_reason(reason, Translator(language)) for language in LANGUAGES}) == len(LANGUAGES)
+
+
+async def endless() -> None:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "german"),
+    [
+        ("nap", {}, "Es gibt kein Werkzeug namens 'nap'. Bekannt sind: endless"),
+        ("endless", {"x": 1}, "Die Argumente passen nicht: "),
+        ("endless", "[", "Die Argumente sind kein JSON-Objekt: "),
+        ("endless", {}, "Das Werkzeug brauchte länger als 0.05 s und wurde aufgegeben"),
+    ],
+)
+async def test_failed_calls_are_explained(name: str, arguments: Any, german: str) -> None:
+    call = ToolCallPart(name, arguments)
+    result = await execute({"endless": as_tool(endless)}, call, timeout=0.05)
+    assert Translator("de")(failure_reason(str(result.content))).startswith(german)
+    cancelled = failure_reason(str(cancelled_result(call).content))
+    assert Translator("de")(cancelled) == "Abgebrochen, bevor es fertig war"
+
+
+def test_error_of_another_tool_stays_as_it_is() -> None:
+    other = "KeyError: {nothing} of ours " + "x" * 5000
+    assert type(localized_error(other)) is str
+    reason = short_reason(failure_reason(other), Translator("de"))
+    assert reason.startswith("KeyError: {nothing} of ours")
+    assert len(reason) == REASON_LENGTH
+    inner = localized_error("There is no file '{a}': the files are {b} (2 pages)")
+    assert Translator("de")(inner) == "Es gibt keine Datei '{a}': vorhanden sind {b} (2 pages)"
