@@ -1,7 +1,5 @@
 """Sentences of the errors of our own tools, for people. Models read them in English, and the history has that text."""
 
-import re
-from functools import cache
 from string import Formatter
 
 from agent.i18n import N_, LocalizedText
@@ -75,17 +73,20 @@ SENTENCES = (
 
 def localized_error(error: str) -> str:
     """Return the line of an error so that it can be translated, or the line itself if it is not one of ours."""
-    for pattern, sentence in _patterns():
-        if found := pattern.fullmatch(error[:LONGEST]):
-            return LocalizedText(sentence, {name: localized_error(part) for name, part in found.groupdict().items()})
+    for sentence in SENTENCES:
+        if (fields := _fields(sentence, error[:LONGEST])) is not None:
+            return LocalizedText(sentence, {name: localized_error(part) for name, part in fields.items()})
     return error
 
 
-@cache
-def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(_pattern(sentence)), sentence) for sentence in SENTENCES]
-
-
-def _pattern(sentence: str) -> str:
-    parts = Formatter().parse(sentence)
-    return "".join(re.escape(text) + (f"(?P<{name}>.+?)" if name else "") for text, name, _spec, _conversion in parts)
+def _fields(sentence: str, error: str) -> dict[str, str] | None:
+    """Return the pieces of the error that the fields of the sentence stand for. None: it is another sentence."""
+    fields, rest, name = dict[str, str](), error, ""
+    for literal, next_name, *_ in [*Formatter().parse(sentence), ("", None)]:
+        end = (rest.find(literal, 1) if literal else len(rest)) if name else 0
+        if (name and end < 1) or not rest.startswith(literal, end):
+            return None
+        if name:
+            fields[name] = rest[:end]
+        rest, name = rest[end + len(literal) :], next_name or ""
+    return None if rest else fields

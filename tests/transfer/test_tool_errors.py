@@ -1,7 +1,9 @@
 """Errors of our own tools are in the reader's language where the page shows them, and stay as the model reads them."""
 
 import asyncio
+import re
 from collections.abc import Callable
+from string import Formatter
 from typing import Any
 
 import pytest
@@ -9,12 +11,19 @@ from pydantic_ai.messages import ToolCallPart
 
 from agent.i18n import LocalizedText
 from agent.i18n.translator import LANGUAGES, Translator
+from agent.settings import ROOT
 from agent.tools import as_tool, cancelled_result, execute
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import convert_units, current_time
 from agent.transfer.steps import REASON_LENGTH, failure_reason, short_reason
-from agent.transfer.tool_errors import localized_error
+from agent.transfer.tool_errors import SENTENCES, localized_error
 
+SOURCES = [
+    *(path.read_text(encoding="utf-8") for path in (ROOT / "agent").rglob("*.py") if path.name != "tool_errors.py"),
+    "math domain error",  # of Python
+]
+PIECE_END = re.compile(r"[.:] |(?<=The user) ")
+"""The tools put some sentences together."""
 ERRORS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     *((evaluate, (one,)) for one in ("1/0", "2 +", "9**9**9", "x", "foo(1)", "2^3", "sqrt(1, 2, 3)", "factorial(-1)")),
     *((evaluate, (one,)) for one in ("(-1)**0.5", "True", "'a'", "1" * 501, "sqrt(-1)")),
@@ -55,6 +64,13 @@ async def test_failed_calls_are_explained(name: str, arguments: Any, german: str
     assert Translator("de")(failure_reason(str(result.content))).startswith(german)
     cancelled = failure_reason(str(cancelled_result(call).content))
     assert Translator("de")(cancelled) == "Abgebrochen, bevor es fertig war"
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_sentence_is_one_of_a_tool(sentence: str) -> None:
+    """A tool that changes its sentence must change this list, too."""
+    pieces = [piece.strip() for text, *_ in Formatter().parse(sentence) for piece in PIECE_END.split(text)]
+    assert all(any(piece in source for source in SOURCES) for piece in pieces)
 
 
 def test_error_of_another_tool_stays_as_it_is() -> None:
