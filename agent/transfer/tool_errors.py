@@ -6,7 +6,7 @@ from string import Formatter
 
 from agent.i18n import N_, LocalizedText
 
-LONGEST = 200
+LONGEST_ERROR = 200
 """The most characters of an error that are looked at: more than a title shows."""
 
 SENTENCES = (
@@ -57,6 +57,14 @@ SENTENCES = (
     # agent.documents.tools
     N_("The query is empty: give some words that the passages have"),
     N_("There is no file {name}: the files are {known}"),
+    N_("{name} has no pages {first} to {last}: the files are {known}"),
+    N_("{name} has no slides {first} to {last}: the files are {known}"),
+    N_("{name} has no sheets {first} to {last}: the files are {known}"),
+    N_("{name} has no sections {first} to {last}: the files are {known}"),
+    N_("The first and the last page must be whole numbers: the files are {known}"),
+    N_("The first and the last slide must be whole numbers: the files are {known}"),
+    N_("The first and the last sheet must be whole numbers: the files are {known}"),
+    N_("The first and the last section must be whole numbers: the files are {known}"),
     N_("{name} cannot be read now: {why}"),
     # agent.tools.mcp, agent.tools.rest
     N_("The tool failed"),
@@ -76,7 +84,7 @@ SENTENCES = (
 def localized_error(error: str) -> str:
     """Return the line of an error so that it can be translated, or the line itself if it is not one of ours."""
     for pattern, sentence in _patterns():
-        if found := pattern.fullmatch(error[:LONGEST]):
+        if found := pattern.fullmatch(error[:LONGEST_ERROR]):
             return LocalizedText(sentence, {name: localized_error(part) for name, part in found.groupdict().items()})
     return error
 
