@@ -4,7 +4,7 @@ from string import Formatter
 
 from agent.i18n import N_, LocalizedText
 
-LONGEST = 200
+LONGEST_ERROR = 200
 """The most characters of an error that are looked at: more than a title shows."""
 
 SENTENCES = (
@@ -55,6 +55,14 @@ SENTENCES = (
     # agent.documents.tools
     N_("The query is empty: give some words that the passages have"),
     N_("There is no file {name}: the files are {known}"),
+    N_("{name} has no pages {first} to {last}: the files are {known}"),
+    N_("{name} has no slides {first} to {last}: the files are {known}"),
+    N_("{name} has no sheets {first} to {last}: the files are {known}"),
+    N_("{name} has no sections {first} to {last}: the files are {known}"),
+    N_("The first and the last page must be whole numbers: the files are {known}"),
+    N_("The first and the last slide must be whole numbers: the files are {known}"),
+    N_("The first and the last sheet must be whole numbers: the files are {known}"),
+    N_("The first and the last section must be whole numbers: the files are {known}"),
     N_("{name} cannot be read now: {why}"),
     # agent.tools.mcp, agent.tools.rest
     N_("The tool failed"),
@@ -74,7 +82,7 @@ SENTENCES = (
 def localized_error(error: str) -> str:
     """Return the line of an error so that it can be translated, or the line itself if it is not one of ours."""
     for sentence in SENTENCES:
-        if (fields := _fields(sentence, error[:LONGEST])) is not None:
+        if (fields := _fields(sentence, error[:LONGEST_ERROR])) is not None:
             return LocalizedText(sentence, {name: localized_error(part) for name, part in fields.items()})
     return error
 

@@ -79,5 +79,7 @@ def test_error_of_another_tool_stays_as_it_is() -> None:
     reason = short_reason(failure_reason(other), Translator("de"))
     assert reason.startswith("KeyError: {nothing} of ours")
     assert len(reason) == REASON_LENGTH
+    pages = localized_error("report.pdf has no pages 99 to 100: the files are report.pdf (pages 1-41)")
+    assert Translator("de")(pages).startswith("report.pdf hat keine Seiten 99 bis 100: vorhanden sind report.pdf")
     inner = localized_error("There is no file '{a}': the files are {b} (2 pages)")
     assert Translator("de")(inner) == "Es gibt keine Datei '{a}': vorhanden sind {b} (2 pages)"

@@ -1,5 +1,6 @@
-// The numbers of the settings. One that cannot be used is put back when the visitor leaves the field, and the page says so.
-// A temperature becomes the nearest one that the slider has.
+// The numbers of the settings. What cannot be used is put back when the visitor leaves the field, and the page says so. A
+// temperature becomes the nearest one of the slider. Its decimal mark is the browser's choice: Firefox goes by the `lang`
+// of the page, Chromium by its own language. A field of plain text would lose the arrow keys and the keyboard for numbers.
 ({ said, when, make, write }) => {
   let before = ""; // the last value that can be used, of the field that has the focus
   const refused = make("p", { class: "refused", role: "alert" });
