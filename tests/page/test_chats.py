@@ -103,6 +103,11 @@ def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> N
     page.get_by_role("textbox", name="Title").fill("Boats <b>& more</b>")
     page.keyboard.press("Enter")
     expect(row(visitor, "Boats <b>& more</b>")).to_have_count(1)
+    for query, marked in ("boats", ["Boats"]), ("ships", []):
+        search.fill(query)
+        expect(rows(visitor).locator(".excerpt mark")).to_have_count(1 - len(marked))
+        expect(rows(visitor).locator(".title mark")).to_have_text(marked)
+    search.press("Escape")
     choose(visitor, "Boats", "Pin")
     expect(page.locator("#chats h2")).to_have_text(["Pinned", "Today"])
     expect(rows(visitor).first).to_contain_text("Boats")

@@ -536,3 +536,66 @@ def test_undo_has_another_sign_than_retry(app: App, visit: Callable[..., Visitor
     assert copy == retry == [True, False]
     assert undo == [False, True]
     visitor.shot(f"undo-{dark}")
+
+
+LONG_NUMBERS = """(list) => {
+  const style = getComputedStyle(list), pen = document.createElement("canvas").getContext("2d");
+  pen.font = style.font;
+  const last = `${list.start + list.children.length - 1}. `;
+  return pen.measureText(last).width <= parseFloat(style.paddingInlineStart) + 1;
+}"""
+"""Returns whether the numbers of a list are inside it."""
+WORDS_AND_BUTTON = """(caption) => {
+  const words = document.createRange();
+  words.setStart(caption, 0);
+  words.setEndBefore(caption.querySelector(".branches"));
+  const line = [...words.getClientRects()].at(-1);
+  const button = caption.querySelector(".copy-branch").getBoundingClientRect();
+  const lines = new Set([...words.getClientRects()].map(({ top }) => Math.round(top)));
+  return [Math.abs(line.top + line.bottom - button.top - button.bottom) < 16, lines.size];
+}"""
+"""Returns whether the button is on the line of the last word, and the number of lines of words."""
+SIGN_WIDTH = """(sign) => {
+  const shapes = [...sign.querySelectorAll("path")].map((shape) => shape.getBoundingClientRect());
+  return Math.max(...shapes.map((one) => one.right)) - Math.min(...shapes.map((one) => one.left));
+}"""
+
+
+def test_phone_shows_numbers_and_buttons_whole(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 844))
+    page = visitor.page
+    visitor.open_settings()
+    expect(page.locator("#settings .min_value")).to_be_visible()
+    expect(page.locator("#settings .max_value")).to_have_text("2")
+    page.locator("#system textarea").fill("Other.")
+    page.keyboard.press("Tab")
+    for reset in ".usual", ".reset-button":
+        becomes((44, 44), lambda reset=reset: size_of(page.locator(f"#settings {reset}")))
+    visitor.shot("phone-settings")
+    visitor.close_settings()
+    visitor.ask("!pace 60 !text Years:\\n\\n1986. One\\n\\n- 123456. Two\\n\\n7. Three")
+    lists = visitor.bubbles.locator("ol")
+    expect(lists).to_have_count(3)
+    for number in range(3):
+        becomes(True, lambda number=number: lists.nth(number).evaluate(LONG_NUMBERS))
+    caption = visitor.chat.locator(".caption:has(.copy-branch)")
+    seen = set[int]()
+    for width in range(390, 240, -10):
+        page.set_viewport_size({"width": width, "height": 844})
+        becomes(True, lambda: caption.evaluate(WORDS_AND_BUTTON)[0])
+        seen.add(caption.evaluate(WORDS_AND_BUTTON)[1])
+    assert {1, 2} <= seen
+    page.set_viewport_size({"width": 390, "height": 844})
+    visitor.shot("phone-numbers")
+    visitor.chat.get_by_role("button", name="Edit").click()
+    tick, cross = (
+        visitor.chat.get_by_role("button", name=name).locator("svg").evaluate(SIGN_WIDTH)
+        for name in ("Submit", "Cancel")
+    )
+    assert tick >= cross
+    visitor.shot("phone-edit")
+
+
+def size_of(one: Locator) -> tuple[int, int]:
+    box = one.bounding_box()
+    return (round(box["width"]), round(box["height"])) if box else (0, 0)

@@ -214,6 +214,11 @@
     const name = words.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
     tick.setAttribute("aria-label", name || said.task);
   };
+  // Numbers of more than two digits would be left of the text, on a phone outside the page.
+  const makeRoom = (list) => {
+    const { length } = String(list.start + list.childElementCount - 1);
+    if (length > 2) list.style.setProperty("--digits", length);
+  };
   // Gradio names a bubble by its whole text, with Markdown and HTML, and again at each token. A name by reference comes
   // before that one, so it is set once. A bubble can become one of the other author when another chat is opened.
   const NAMES = { bot: said.answer, user: said.your_message };
@@ -238,6 +243,7 @@
     nameBubbles($("#chat"));
     for (const block of document.querySelectorAll("#chat .prose :is(pre, table, .katex-display):not([aria-label])")) nameWide(block);
     sources.name();
+    for (const list of document.querySelectorAll("#chat .prose ol:not([style])")) makeRoom(list);
     for (const tick of document.querySelectorAll("#chat .prose input[type=checkbox]:not([aria-label])")) nameTask(tick);
     for (const copy of document.querySelectorAll(`#chat .message-buttons [aria-label^="Cop"]:not([title="${said.labels["Copy message"]}"])`)) {
       label(copy);

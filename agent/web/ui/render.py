@@ -57,9 +57,8 @@ class Formulas:
 
     def asked(self, text: str) -> str:
         """Return the text of a question, with its Markdown escaped."""
-        if text not in self._asked:
-            self._asked[text] = as_typed(text)
-        return self._asked[text]
+        self._asked[text] = shown = self._asked.get(text) or as_typed(text)
+        return shown
 
 
 def render_turn(
@@ -142,8 +141,7 @@ class _Answer:
         return _assistant(self._text(bubble, number), metadata)
 
     def _text(self, bubble: Bubble, number: int) -> str:
-        text = self.sources.mark(without_our_names(bubble.text), bubble.citations, chip)
-        return self._formulas.mark(text, number)
+        return self._formulas.mark(self.sources.mark(without_our_names(bubble.text), bubble.citations, chip), number)
 
     def _answered_question(self, call: Call) -> list[WireMessage]:
         """Render a question and its reply. The question that still waits is shown at the end of the turn instead."""
@@ -197,7 +195,9 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
         # An answer that was imported or copied has no figures, and can be branched like any other one.
         if caption or turn.versions.answer or (turn.user is not None and _has_answer(turn)):
             branches = _branches(turn, translator, alone=not caption)
-            out.append(_assistant(f'<div class="caption">{caption}{branches}</div>', None))
+            before, space, word = caption.rpartition(" ")
+            last = f'<span class="last">{word}{branches}</span>' if branches and 0 < len(word) < 16 else word + branches
+            out.append(_assistant(f'<div class="caption">{before}{space}{last}</div>', None))
     elif turn.note is None and (waiting or turn.is_waiting):
         out.append(_assistant(_waiting(turn, waiting, translator), None))
     return out
