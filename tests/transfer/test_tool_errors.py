@@ -22,7 +22,7 @@ SOURCES = [
     *(path.read_text(encoding="utf-8") for path in (ROOT / "agent").rglob("*.py") if path.name != "tool_errors.py"),
     "math domain error",  # of Python
 ]
-PIECE_END = re.compile(r"[.:] |(?<=The user) ")
+PIECE_END = re.compile(r"[.:] |(?<=The user) |\b(?:page|slide|sheet|section)s?\b")
 """The tools put some sentences together."""
 ERRORS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     *((evaluate, (one,)) for one in ("1/0", "2 +", "9**9**9", "x", "foo(1)", "2^3", "sqrt(1, 2, 3)", "factorial(-1)")),
