@@ -288,11 +288,11 @@ def test_empty_message_is_not_sent(app: App, visit: Visit) -> None:
     assert not any('"text":"  ' in body or '"text":""' in body for body in requests if '"files":[]' in body)
 
 
-@pytest.mark.gate("Two tabs of one visitor show the same answer.")
-def test_second_tab_sees_and_stops_answer(app: App, visit: Visit) -> None:
+@pytest.mark.gate("Two pages of one visitor show the same answer.")
+def test_second_page_sees_and_stops_answer(app: App, visit: Visit) -> None:
     first = visit(app.url)
     first.ask("!text One.")
-    second = visit(app.url, like=first)
+    second = visit(app.url, elsewhere=first)  # the first page is not told of what this one does
     second.say("!tokens 2000 @20")
     expect(second.stop).to_be_visible()
     first.say("!text Mine.")
@@ -317,6 +317,7 @@ def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit) -> None:
     first.say("!tokens 160 @20")
     expect(second.mine).to_have_count(2)
     expect(second.bubbles.last).to_contain_text("word5")
+    expect(second.stop).to_be_visible()
     expect(second.bubbles.last).not_to_contain_text("word159", timeout=1)  # it is still being written
     first.idle()
     second.idle()
@@ -459,9 +460,15 @@ def test_undo_returns_the_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("first")
     visitor.ask("second")
+    visitor.box.fill("a draft")
     visitor.chat.get_by_role("button", name="Undo").click()
     expect(visitor.mine).to_have_count(1)
-    expect(visitor.box).to_have_value("second")
+    expect(visitor.box).to_have_value("second\n\na draft")
+    visitor.box.fill("")
+    visitor.chat.get_by_role("button", name="Undo").click()
+    expect(visitor.mine).to_have_count(0)
+    expect(visitor.box).to_have_value("first")
+    visitor.ask("again")
     visitor.page.reload()
     expect(visitor.mine).to_have_count(1)
 
@@ -478,6 +485,14 @@ def test_new_chat_starts_empty(app: App, visit: Visit, model_server: Running) ->
     visitor.page.reload()
     expect(visitor.mine).to_have_count(1)
     expect(visitor.mine).to_have_text("second")
+    visitor.page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.box.fill("a draft of a third")
+    visitor.page.reload()
+    expect(visitor.box).to_have_value("a draft of a third")
+    expect(visitor.page.locator("#model-button")).to_contain_text("Qwen")
+    assert urlsplit(visitor.page.url).path == "/"
+    expect(visitor.mine).to_have_count(0)
 
 
 @pytest.mark.gate("Copy takes only the answer.")

@@ -16,6 +16,8 @@ from agent.web.ui.components import Updates, composer, no_updates
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
 
+NEW = "new"
+"""Stands for a new conversation where a page that was loaded names the one that it shows."""
 MISSING = _("This chat does not exist here. It may have been deleted, or it belongs to another browser.")
 OVER = _("The temporary chat is over, and nothing of it was kept.")
 
@@ -30,9 +32,11 @@ class ChatHandlers:
         self._widgets, self._chat = widgets, chat
 
     async def select(self, session: PageSession, wanted: str | None, request: gr.Request) -> PageSession:
-        """Select the conversation of a loaded page: the one in its address, or the visitor's last one."""
+        """Select the conversation of a loaded page: the one in its address, a new one, or the visitor's last one."""
         if wanted == PREFIX:
             return await self._begin_temporary(session, request)
+        if wanted == NEW:
+            return self._sessions.save(request, replace(session, conversation=None, missing=None))
         has, last_used = self._conversations.list.has, self._conversations.list.last_used
         missing = None
         try:

@@ -23,18 +23,18 @@ class ChatWidgets:
         self._guest_token = guest_token
 
     async def stored(self, session: PageSession) -> Updates:
-        """Return the stored conversation. The composer changes only if no answer is being written."""
+        """Return the stored conversation. The composer can stop an answer that another page has asked for."""
         stored = await self._conversations.views.view(session.owner, session.conversation, session.window)
         return self.shown(session, stored)
 
     def shown(self, session: PageSession, stored: ChatView) -> Updates:
         """Return the same for a conversation that was read."""
         page = render_view(stored, session.window, session.translator)
-        shown: Updates = {
+        return {
             self._widgets.chat.view: self.view(session, page.messages, stored.live) | {"complete": stored.is_complete},
             self._widgets.chat.earlier: gr.Button(visible=page.has_earlier),
+            self._widgets.composer.box: composer(busy=page.is_busy),
         }
-        return shown if page.is_busy else shown | {self._widgets.composer.box: composer(busy=False)}
 
     def empty(self, session: PageSession) -> Updates:
         """Return the empty page. The session can say that its conversation is missing."""

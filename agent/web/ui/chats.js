@@ -380,14 +380,14 @@
   };
   // Shows a new chat instead of one that is gone. What is in the composer stays there.
   const drop = () => {
-    history.replaceState(null, "", `${root}/`);
+    history.replaceState({ isNew: true }, "", `${root}/`);
     open("");
     left = "";
   };
   const go = (id, { replace = false } = {}) => {
     if (isSending()) return hint(said.chats_sending);
-    const address = id ? `${root}/c/${id}` : `${root}/`;
-    if (address !== location.pathname) history[replace ? "replaceState" : "pushState"](null, "", address);
+    const address = id ? `${root}/c/${id}` : `${root}/`, kind = replace || address === location.pathname ? "replaceState" : "pushState";
+    history[kind](id ? null : { isNew: true }, "", address); // a reload shows a new chat again
     open(id);
   };
   addEventListener("popstate", () => {

@@ -3,6 +3,7 @@
 ({ $, box, write, kept }) => {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
+  let draft; // what was in the composer when a message was undone
   let isSending = false; // until the server has stored or refused the message
   addEventListener("pagehide", () => kept.set("sent", tried));
   const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
@@ -49,6 +50,15 @@
       const value = values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] };
       isSending = true;
       return [window.composer.idOf(value), ...values];
+    },
+    // Keeps what is in the composer, because the server puts something else there.
+    keepDraft: () => window.composer.change((value) => void (draft = value)),
+    // Returns the composer's new value with the kept one after it.
+    withDraft: (value) => {
+      const { text, files } = draft ?? { text: "", files: [] };
+      draft = undefined;
+      if (!text.trim() && !files.length) return undefined;
+      return { text: [value.text, text].filter((part) => part.trim()).join("\n\n"), files: [...value.files, ...files] };
     },
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
     isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),

@@ -6,15 +6,19 @@ import gradio as gr
 
 from agent.web.gradio_compat.login import take_load_event
 from agent.web.ui.api import ChatApi
+from agent.web.ui.chat_handlers import NEW
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
 LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
+UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
 EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
 WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
+LOADED_CHAT = f"() => [({CHAT_IN_ADDRESS}) || (history.state?.isNew ? '{NEW}' : '')]"
+"""The same for a page that was loaded. One that showed a new chat shows it again."""
 SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
 """Tells the server for which chat the message is."""
 SENT_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
@@ -94,7 +98,7 @@ class Events:
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
         loaded = [widgets.settings.extract_text, *self._menu, *self._for_model]
-        follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=WANTED_CHAT, **QUIET))
+        follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=LOADED_CHAT, **QUIET))
         view = widgets.chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}
         composed: set[Any] = {box, widgets.message_id, *addressed}
@@ -123,8 +127,9 @@ class Events:
         handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
         for shown in (chat.chatbot, *chat.running[:-1]):  # no visitor's message grows
             shown.change(None, None, None, js="() => window.addressed.held(window.live.shown)", **QUIET)
-        undo = "() => [window.addressed.last]"
-        self._follow(chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=undo, **QUIET))
+        undone = chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=UNDONE_MESSAGE, **QUIET)
+        undone.success(None, box, box, js="(value) => window.composer.withDraft(value)", **QUIET)
+        self._follow(undone)
         named: dict[str, Any] = {"js": "() => [window.addressed.branch]", **QUIET}
         for button, chosen in ((chat.version, handlers.branches.version), (chat.copy_branch, handlers.branches.copy)):
             self._follow(button.click(chosen, self._widgets.addressed, None, **named))
