@@ -57,6 +57,7 @@ def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_p
         choose.set_input_files({"name": "file.json", "mimeType": "application/json", "buffer": file.read_bytes()})
         expect(page.locator("#chats li")).to_have_count(count)
         expect(foot.get_by_role("status")).to_have_text("1 chat was imported.")
+        expect(foot.locator("p.bad")).to_have_count(0)
     expect(foot.get_by_role("progressbar")).to_be_hidden()
     page.locator("#chats li a").first.click()
     expect(visitor.mine).to_have_text(re.compile("Bread"))
@@ -73,6 +74,9 @@ def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_p
     expect(visitor.chat).to_contain_text("They float.")
     choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[{"})
     expect(foot.get_by_role("status")).to_have_text("The file is damaged or incomplete, so nothing was imported.")
+    signs = foot.get_by_role("status").evaluate("(one) => getComputedStyle(one, '::before').maskImage")
+    assert signs.startswith("url("), "it looks like what has gone well"
+    visitor.shot("import-refused")
     expect(page.locator("#chats li")).to_have_count(5)
     page.locator("#chats li a").last.click()
     expect(foot.get_by_text("nothing was imported")).to_have_count(0)

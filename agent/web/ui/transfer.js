@@ -46,6 +46,7 @@
       request.open("POST", `${root}/import`);
       request.setRequestHeader("accept-language", language);
       show(0);
+      state.classList.remove("bad");
       state.textContent = said.importing;
       request.upload.addEventListener("progress", ({ loaded, total }) => show((33 * loaded) / (total || 1)));
       request.addEventListener("progress", () => {
@@ -55,6 +56,7 @@
       request.addEventListener("loadend", () => {
         show();
         const last = lines(request).at(-1);
+        state.classList.toggle("bad", last?.type !== "done");
         state.textContent = last?.message ?? last?.detail ?? said.import_failed;
         if (last?.type === "done") document.dispatchEvent(new Event("chats-imported"));
       });
