@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Route, expect
