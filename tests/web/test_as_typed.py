@@ -44,8 +44,19 @@ PIECES = (
 )
 CODE = ("`", "``", "```", "~~~", "`a*b`", "\n```\n*a*\n```\n", "- ```", "> ```", "```py\n")
 FORMULAS = ("\\(", "\\)", "\\[", "\\]", "$$", "\\(x_1*2*3\\)", "$$\na*b\n$$")
-prose = st.lists(st.sampled_from(PIECES), max_size=14).map("".join).filter(lambda text: "~~~" not in text)
+OPENS_FORMULA = re.compile(r"\\[(\[]|\$\$")
 texts = st.lists(st.sampled_from(PIECES + CODE + FORMULAS), max_size=14).map("".join)
+# The page and documents take formulas out before they read Markdown, so Markdown alone cannot tell what is in them.
+with_code = (
+    st.lists(st.sampled_from(PIECES + CODE), max_size=14)
+    .map("".join)
+    .filter(lambda text: not OPENS_FORMULA.search(text))
+)
+prose = (
+    st.lists(st.sampled_from(PIECES), max_size=14)
+    .map("".join)
+    .filter(lambda text: "~~~" not in text and not OPENS_FORMULA.search(text))
+)
 _REFERENCE = re.compile("&#x0000([0-9a-f]{2});")
 
 
@@ -90,7 +101,7 @@ def test_any_text_can_be_restored(text: str) -> None:
 
 
 @settings(max_examples=500)
-@given(texts)
+@given(with_code)
 def test_only_code_is_drawn(text: str) -> None:
     kinds = {token.type for token in RENDERER.parse(as_typed(text))}
     assert kinds <= {"paragraph_open", "inline", "paragraph_close", "fence"}
