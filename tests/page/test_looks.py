@@ -579,6 +579,8 @@ def test_phone_shows_numbers_and_buttons_whole(sized: Callable[..., Visitor]) ->
     for number in range(3):
         becomes(True, lambda number=number: lists.nth(number).evaluate(LONG_NUMBERS))
     caption = visitor.chat.locator(".caption:has(.copy-branch)")
+    colors = [one.evaluate("(one) => getComputedStyle(one).color") for one in (caption, caption.locator(".last"))]
+    assert colors[0] == colors[1], "the last word looks like the others"
     seen = set[int]()
     for width in range(390, 240, -10):
         page.set_viewport_size({"width": width, "height": 844})
