@@ -8,6 +8,9 @@ and bare links are drawn. Pure and linear in the length of the text.
 import re
 from collections.abc import Iterator
 
+from agent.transfer.code_spans import code_spans
+from agent.transfer.formulas import DELIMITERS, LEFT, as_reference
+
 _LINE = re.compile(r"[^\r\n]++(?:\r\n?|\n)?|\r\n?|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`\r\n]*+(?:[\r\n]|\Z))|~{3,})")
 _FENCE_IN_BLOCK = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)*+(`{3,}|~{3,})[ \t]*+([^\r\n]*)")
@@ -17,10 +20,9 @@ _TOKEN = re.compile(
 )
 _LINE_END = re.compile(r"[\r\n]|\Z")
 _PARAGRAPH_END = re.compile(r"(?:\r\n?|\n)[ \t]*+(?:\r\n?|\n)|\Z")
-_CLOSES = {"$$": "$$", "\\[": "\\]", "\\(": "\\)"}
+_CLOSES = {left: right for left, right, _ in DELIMITERS if left != LEFT}
 _OUTER = {"$$": (), "\\[": ("$$",), "\\(": ("$$", "\\[")}
 """The signs of formulas that Gradio looks for before each one."""
-_OPENS = ("$$", "\\[", "\\(")
 _SIGNS = "\\`*_~[<@"
 _SIGN = re.compile(
     r"&(?=[#\w])"
@@ -31,7 +33,6 @@ _SIGN = re.compile(
 )
 """The signs besides `_SIGNS` that are read at some places."""
 _SIGN_IN_LINK = re.compile(r"[\\`*~\[]|(?<![^\W_])_|&(?=[#\w])|\$(?=[$\u2063])|(?<=[$\u2063])\$")
-_TICKS = re.compile("`+")
 
 
 def as_typed(text: str) -> str:
@@ -85,7 +86,7 @@ def _pieces(text: str) -> Iterator[str]:
         if token["ticks"]:
             if start >= line_end:
                 line_end = _end(_LINE_END, text, start)
-                spans = _code_spans(text, start, line_end)
+                spans = code_spans(text, start, line_end)
             at = spans.get(start, at)
             code = text[start:at]
             drawn = code if start in spans and not _opens_formula(code) else _literal(text, start, at)
@@ -115,11 +116,11 @@ def _literal(text: str, first: int, after: int) -> str:
     """Return this part of the text so that it shows each sign."""
     out, copied = list[str](), first
     for found in _SIGN.finditer(text, first, after):
-        out += [text[copied : found.start()], _as_reference(found[0])]
+        out += [text[copied : found.start()], as_reference(found[0])]
         copied = found.end()
     part = "".join([*out, text[copied:after]])
     for sign in _SIGNS:
-        part = part.replace(sign, _as_reference(sign))
+        part = part.replace(sign, as_reference(sign))
     return part
 
 
@@ -136,28 +137,12 @@ def _link(url: str) -> str:
 
 def _opens_formula(code: str) -> bool:
     """Return True if Gradio would read from this code to the end of a later formula."""
-    for opens in _OPENS:
+    for opens in _CLOSES:
         before, found, rest = code.rpartition(opens)
         if found and (before.count(opens) % 2 == 0 if opens == "$$" else _CLOSES[opens] not in rest):
             return True
     return False
 
 
-def _code_spans(text: str, first: int, after: int) -> dict[int, int]:
-    """Return the start and end of each span of code in a line. It ends at the next run of equally many backticks."""
-    spans, begun = dict[int, int](), dict[int, int]()
-    for run in _TICKS.finditer(text, first, after):
-        length = run.end() - run.start()
-        if length in begun:
-            spans[begun[length]] = run.end()
-        begun[length] = run.start()
-    return spans
-
-
 def _reference(found: re.Match[str]) -> str:
-    return _as_reference(found[0])
-
-
-def _as_reference(sign: str) -> str:
-    """Return the sign in a form in which nobody writes one."""
-    return f"&#x0000{ord(sign):02x};"
+    return as_reference(found[0])

@@ -10,18 +10,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from agent.transfer.code_spans import code_spans
+
 MARK = "\u2063"
 """An invisible character that no model writes beside a `$`. Removing it restores the model's text."""
 LEFT, RIGHT = f"${MARK}", f"{MARK}$"
-LESS = "&#x00003c;"
-"""A `<` that would begin HTML. Nobody writes it in this form, so the page's script can restore the text."""
+
+
+def as_reference(sign: str) -> str:
+    """Return the sign in a form in which nobody writes one, so that the page's script can restore the text."""
+    return f"&#x0000{ord(sign):02x};"
+
+
+LESS = as_reference("<")
+"""A `<` that would begin HTML."""
 DELIMITERS = (("$$", "$$", True), ("\\[", "\\]", True), ("\\(", "\\)", False), (LEFT, RIGHT, False))
 """The sign before a formula, the sign after it, and True if it stands on lines of its own."""
 _CLOSES = {left: (right, is_display) for left, right, is_display in DELIMITERS}
 
 _FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)*+(`{3,}|~{3,})([^\n]*)")
 _LIST = re.compile(r"[ \t>]*+(?:[-*+]|\d{1,9}[.)])[ \t]")
-_TICKS = re.compile("`+")
 _TICKS_OR_ESCAPED = re.compile(r"`+|\\.")
 _BLANK = re.compile(r"\n[ \t]*+\n")
 _INDENTED = re.compile(r"(?: {4}|\t)")
@@ -181,9 +189,9 @@ def _formulas(text: str, first: int, after: int) -> Iterator[tuple[int, int, For
         at = token.end()
         if token["ticks"]:
             if token.start() >= spanned:  # a span of code ends in its paragraph
-                begins, blank = token.start(), _BLANK.search(text, at, after)
+                blank = _BLANK.search(text, at, after)
                 spanned = blank.start() if blank else after
-                spans = {begins + start: begins + end for start, end in _code_spans(text[begins:spanned]).items()}
+                spans = code_spans(text, token.start(), spanned)
             at = spans.get(token.start(), at)
             continue
         opens = token[0] + (MARK if token[0] == "$" and text.startswith(MARK, at) else "")
@@ -223,7 +231,7 @@ def _mark_paragraph(text: str, *, escapes: bool = False) -> str:
                 unclosed.add(closes)
                 marks = False
         elif token["ticks"]:
-            spans = _code_spans(text) if spans is None else spans
+            spans = code_spans(text) if spans is None else spans
             at = spans.get(token.start(), at)
             if not escapes:
                 continue
@@ -250,24 +258,10 @@ def _spans_of_line(text: str, first: int) -> set[tuple[int, int]]:
     """Return the spans of code in the line that begins at `first`, if it is read alone."""
     end = text.find("\n", first)
     line = text[first : end if end >= 0 else len(text)]
-    spans, found, at = _code_spans(line), set[tuple[int, int]](), 0
+    spans, found, at = code_spans(line), set[tuple[int, int]](), 0
     while token := _TICKS_OR_ESCAPED.search(line, at):
         at = token.end()
         if token[0][0] == "`" and token.start() in spans:
             at = spans[token.start()]
             found.add((first + token.start(), first + at))
     return found
-
-
-def _code_spans(text: str) -> dict[int, int]:
-    """Return the start and end of each code span. It ends at the next run of equally many backticks."""
-    spans: dict[int, int] = {}
-    begun: dict[int, int] = {}
-    at = 0
-    while run := _TICKS.search(text, at):
-        at = run.end()
-        length = at - run.start()
-        if length in begun:
-            spans[begun[length]] = at
-        begun[length] = run.start()
-    return spans

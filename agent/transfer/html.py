@@ -102,8 +102,7 @@ class _Renderer(RendererHTML):
     def softbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return "<br>"  # without a line break of the source, which a question would show
 
-    def hardbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return "<br>"
+    hardbreak = softbreak
 
     def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         number, url = escape(tokens[idx].content), escape(str(tokens[idx].meta["url"]))

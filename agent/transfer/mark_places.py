@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from markdown_it import MarkdownIt
 
+from agent.transfer.code_spans import code_spans
+
 _LINE_END = re.compile(r"\r\n?|\n")
 _LINE_BEGINNING = re.compile(r"^(?:[ \t>]|(?:[-*+]|\d{1,9}[.)]|#{1,6})(?=[ \t]))+", re.MULTILINE)
 _TOKEN = re.compile(
@@ -75,7 +77,7 @@ class MarkPlaces:
     def _spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of a block in which nothing can stand, in their order."""
         text = self._text[first:last]
-        ticks = _code_spans(text)
+        ticks = code_spans(text)
         at = 0
         while token := _TOKEN.search(text, at):
             at = token.end()
@@ -88,15 +90,3 @@ class MarkPlaces:
             yield first + token.start(), first + at
         for line in _LINE_BEGINNING.finditer(text):
             yield first + line.start() - 1, first + line.end()
-
-
-def _code_spans(text: str) -> dict[int, int]:
-    """Return the start and end of each code span. It ends at the next run of equally many backticks."""
-    spans: dict[int, int] = {}
-    begun: dict[int, int] = {}
-    for run in re.finditer("`+", text):
-        length = run.end() - run.start()
-        if length in begun:
-            spans[begun[length]] = run.end()
-        begun[length] = run.start()
-    return spans

@@ -329,9 +329,6 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
         "agent.providers.errors:_LIMIT", "agent.providers.errors:_PROMPT", "agent.providers.errors:_TOTAL"
     ),
     ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
-    ("agent.transfer.tool_errors", "*"): lambda: [
-        one[0] for one in import_module("agent.transfer.tool_errors")._patterns()
-    ],
     ("agent.transfer.json_elements", "*"): constants("agent.transfer.json_elements:_STEP"),
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
     ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),

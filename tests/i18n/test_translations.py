@@ -137,7 +137,7 @@ CAREFUL = {
     "fr": (r" [:;!?»](?:\s|$)|« |\w'\w", "Résultat\u00a0: X", "sont supprimées après 30 jours sans"),
     "zh": (r"[\u4e00-\u9fff}][:;,!?](?!name)|[\u4e00-\u9fff]\.", "结果\uff1aX", "在 30 天没有新消息后"),
 }
-"""What no sentence of the language has, the name of a result, and a part of a sentence with a number."""
+"""A pattern that no sentence of the language matches, the name of a result, and part of a sentence with a number."""
 
 
 @pytest.mark.parametrize("language", CAREFUL)

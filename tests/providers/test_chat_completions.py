@@ -25,6 +25,7 @@ from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.errors import explain
 from agent.providers.openai_client import PlainClient
 from tests.support import dialects
+from tests.support.read_pauses import read_pauses
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running, running
 from tests.support.strategies import conversations
@@ -435,17 +436,10 @@ async def test_available_bytes_are_read_without_pause(monkeypatch: pytest.Monkey
 async def test_real_connection_is_read_in_batches(
     connection: ChatCompletionsConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pauses, sleep = 0, asyncio.sleep
-
-    async def counted(seconds: float) -> None:
-        nonlocal pauses
-        pauses += seconds == http.READ_INTERVAL_SECONDS
-        await sleep(seconds)
-
-    monkeypatch.setattr(http.asyncio, "sleep", counted)
+    pauses = read_pauses(monkeypatch)
     result = await Agent(connection).ask("!tokens 1200 @1000")
     assert result.text == "".join(token(number) for number in range(1200))
-    assert 5 < pauses < 600, "one pause for each token would be 1200"
+    assert 5 < len(pauses) < 600, "one pause for each token would be 1200"
 
 
 async def test_stop_closes_connection_of_sleeping_reader(

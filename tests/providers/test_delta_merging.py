@@ -24,6 +24,7 @@ from agent.providers import delta_merging, http
 from agent.providers.delta_merging import DeltaMerger, Template, count_deltas, read_delta
 from agent.providers.http import ClientConnection, ReadPace
 from agent.responses import BubbleMarker, StreamDecoder, finalize
+from tests.support.read_pauses import read_pauses
 from tests.support.replies.openai_responses import completed, created
 from tests.tiers import examples
 
@@ -389,19 +390,12 @@ async def test_stream_counts_as_open_until_closed(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_busy_loop_gets_one_batch_for_each_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses, sleep = 0, asyncio.sleep
-
-    async def counted(seconds: float) -> None:
-        nonlocal pauses
-        pauses += seconds == http.READ_INTERVAL_SECONDS
-        await sleep(seconds)
-
-    monkeypatch.setattr(http.asyncio, "sleep", counted)
+    pauses = read_pauses(monkeypatch)
     network = Busy(200)
     batches = [batch async for batch in http._BatchedStream(network)]
     assert b"".join(batches) == b"." * 200
-    assert 5 < len(batches) <= pauses + 2, "what arrives in a pause comes in one piece"
-    assert pauses < 50
+    assert 5 < len(batches) <= len(pauses) + 2, "what arrives in a pause comes in one piece"
+    assert len(pauses) < 50
 
 
 class Busy(httpx2.AsyncByteStream):

@@ -1,6 +1,6 @@
 // Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
 // scripts read and change the composer's value.
-({ $, box, write, kept }) => {
+({ $, box, write, kept, joined }) => {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let draft; // what was in the composer when a message was undone
@@ -55,10 +55,9 @@
     keepDraft: () => window.composer.change((value) => void (draft = value)),
     // Returns the composer's new value with the kept one after it.
     withDraft: (value) => {
-      const { text, files } = draft ?? { text: "", files: [] };
+      const mine = draft;
       draft = undefined;
-      if (!text.trim() && !files.length) return undefined;
-      return { text: [value.text, text].filter((part) => part.trim()).join("\n\n"), files: [...value.files, ...files] };
+      return mine?.text.trim() || mine?.files.length ? joined(value, mine) : undefined;
     },
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
     isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),

@@ -1,6 +1,6 @@
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
-({ said, $, box, when, hint, write, make, kept }) => {
+({ said, $, box, when, hint, write, make, kept, joined }) => {
   const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
   const stop = () => $("#composer .input-row > .stop-button");
   let queued; // { text, files, chat }; its files are undefined until the composer has given them
@@ -33,7 +33,6 @@
     back.hidden = isSending;
   };
 
-  const joined = (one, other) => [one, other].filter((part) => part.trim()).join("\n\n");
   const add = () => {
     if (window.composer.isSending()) return;
     if (queued) return hint(said.queue_full);
@@ -56,7 +55,7 @@
     const { text, files } = queued;
     [queued, isSending] = [undefined, false];
     draw();
-    if (text.trim()) write(box(), joined(text, box().value));
+    if (text.trim()) write(box(), joined({ text }, { text: box().value }).text);
     if (files?.length) window.composer.change((value) => ({ ...value, files: [...files, ...value.files] }));
   };
   back.addEventListener("click", () => {
@@ -119,11 +118,11 @@
     // Gets the composer's value when another chat is opened, and returns the draft of the chat that is left.
     keep: (value) => {
       if (!queued || isSending) return value;
-      const { text, files, chat } = queued;
+      const mine = queued;
       queued = undefined;
-      unsent.add(chat);
+      unsent.add(mine.chat);
       draw();
-      return { ...value, text: joined(text, value?.text ?? ""), files: [...(files ?? []), ...(value?.files ?? [])] };
+      return { ...value, ...joined(mine, value) };
     },
   };
 }

@@ -82,6 +82,11 @@
   };
   // What was written, of a text whose HTML or Markdown the server has escaped (formulas.py and as_typed.py of agent/transfer).
   const unescaped = (text) => text.replace(/&#x0000([\da-f]{2});/g, (_, code) => String.fromCharCode(parseInt(code, 16)));
-  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped };
+  // The values of two composers as one.
+  const joined = (...values) => ({
+    text: values.map((value) => value?.text ?? "").filter((text) => text.trim()).join("\n\n"),
+    files: values.flatMap((value) => value?.files ?? []),
+  });
+  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped, joined };
   return shared;
 }

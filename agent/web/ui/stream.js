@@ -81,7 +81,7 @@
     // Asks for an answer of which Gradio has not told the page yet, so that its first words are there when it does.
     expect: (wanted) => {
       if (wanted === url || wanted === early?.wanted || polls) return;
-      early?.control.abort();
+      takeEarly();
       const control = new AbortController(), mine = (early = { wanted, control });
       mine.response = ask(wanted, "", control.signal);
       mine.response.catch(() => {});
