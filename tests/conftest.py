@@ -435,6 +435,14 @@ class Visitor:
         self.page.get_by_role("checkbox", name="Tools").check()
         self.close_settings()
 
+    def show_earlier(self) -> None:
+        """Press the button above the messages, unless the page has done so.
+
+        The page does it when the reader comes near the button. Playwright's own click scrolls first, so the button can be
+        gone before the click.
+        """
+        self.page.evaluate("document.querySelector('#earlier')?.click()")
+
     def labels(self) -> list[str | None]:
         """Return the labels of all bubbles, in order."""
         expect(self.chat.locator(".caption, .problem")).not_to_have_count(0)

@@ -106,7 +106,7 @@ def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> N
     open_edit(visitor, 1)
     box = visitor.page.locator("textarea.edit-textarea")
     box.fill("changed before and after the list moved")
-    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    visitor.show_earlier()
     expect(visitor.mine.first).to_have_text("first of many")
     # The edit box moves with its message and keeps its text.
     expect(visitor.chat.locator(".user-row").nth(20 - len(before) + 1).locator(box)).to_be_visible()
@@ -253,7 +253,7 @@ def test_earlier_messages_show_repeatedly_during_an_answer(app: App, visit: Visi
     expect(visitor.mine.last).to_contain_text("!tokens")
     for _ in range(2):
         visible = visitor.mine.count()
-        visitor.page.get_by_role("button", name="Show earlier messages").click()
+        visitor.show_earlier()
         expect(visitor.mine.nth(visible)).to_be_attached()
     visitor.page.get_by_role("button", name="Stop").click()
     visitor.idle()

@@ -182,7 +182,8 @@ def test_end_and_reload_show_the_same(making_app: App, visit: Visit) -> None:
     expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)  # page.js has been over all of it
     before = visitor.page.evaluate(CONTENT)
     visitor.page.reload()
-    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_visible()
+    visitor.show_earlier()
     expect(visitor.chat.locator(".user-row")).to_have_count(len(SCENES))
     becomes(before, lambda: visitor.page.evaluate(CONTENT))
 

@@ -571,7 +571,7 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     visitor.page.reload()
     expect(visitor.chat).to_contain_text("answer 14")
     expect(visitor.chat).not_to_contain_text("answer 0")
-    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    visitor.show_earlier()
     expect(visitor.mine).to_have_count(15)
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 

@@ -111,7 +111,7 @@ def test_print_says_that_older_messages_are_missing(own: App, visit: Visit) -> N
     expect(note).to_contain_text("Earlier messages are not printed here.")
     expect(note).to_be_visible()
     visitor.page.emulate_media(media="screen")
-    visitor.page.get_by_role("button", name="Show earlier messages").click()
+    visitor.show_earlier()
     becomes(20, lambda: visitor.mine.count())
     visitor.page.emulate_media(media="print")
     expect(note).to_be_hidden()
