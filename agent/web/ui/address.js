@@ -26,7 +26,7 @@
       arrow("older", ids[number - 2] ?? ""), count, arrow("newer", ids[number] ?? "")));
   };
 
-  // Gradio calls this with the messages of all chatbots when they show others. A row is a run of messages of one role.
+  // live.js calls this with the messages of all chatbots when they show others. A row is a run of messages of one role.
   const held = (lists) => {
     const filled = lists.map((messages) => messages.filter(({ content }) => content.length));
     const rows = filled.flatMap((messages) => messages.filter(({ role }, n) => role !== messages[n - 1]?.role));

@@ -10,7 +10,14 @@ from agent.web.ui.chat_handlers import NEW
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 
-QUIET: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
+QUIET: dict[str, Any] = {
+    "show_progress": "hidden",
+    "show_progress_on": [],
+    "concurrency_limit": None,
+    "api_visibility": "private",
+}
+"""What most events have in common. Without `show_progress_on`, the page would copy all values of all outputs that any
+event has had, such as every message that is shown, several times for each event."""
 LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
 UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
 EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
@@ -125,8 +132,6 @@ class Events:
     def _connect_chat(self) -> None:
         """Connect the events that show other turns or another conversation, or end the answer."""
         handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
-        for shown in (chat.chatbot, *chat.running[:-1]):  # no visitor's message grows
-            shown.change(None, None, None, js="() => window.addressed.held(window.live.shown)", **QUIET)
         undone = chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=UNDONE_MESSAGE, **QUIET)
         undone.success(None, box, box, js="(value) => window.composer.withDraft(value)", **QUIET)
         self._follow(undone)

@@ -40,6 +40,7 @@
     const changed = page.shown.map((list, n) =>
       list.length === before[n].length && list.every((message, at) => message === before[n][at]) ? undefined : unchanged.list(list));
     if (!ending && changed[1]) handover.keepFolds();
+    if (changed[0] || changed[1]) setTimeout(() => window.addressed.held(page.shown)); // no visitor's message grows
     if (!props) return changed;
     const once = props;
     props = undefined;
