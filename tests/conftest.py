@@ -438,8 +438,8 @@ class Visitor:
     def show_earlier(self) -> None:
         """Press the button above the messages, unless the page has done so.
 
-        The page does it when the reader comes near the button. Playwright's own click scrolls first, so the button can be
-        gone before the click.
+        The page does it when the reader comes near the button. Playwright's own click scrolls first, so the button can
+        be gone before the click.
         """
         self.page.evaluate("document.querySelector('#earlier')?.click()")
 
