@@ -23,7 +23,7 @@ POLICY = "; ".join(
 SELF_ONLY = ("autoplay", "camera", "clipboard-read", "clipboard-write", "fullscreen", "microphone")
 """Features that the page uses: camera and microphone to attach, clipboard to copy and paste, full-screen images."""
 OFF = (
-    "accelerometer", "ambient-light-sensor", "bluetooth", "browsing-topics", "display-capture",
+    "accelerometer", "bluetooth", "browsing-topics", "display-capture",
     "encrypted-media", "gamepad", "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer",
     "midi", "payment", "picture-in-picture", "publickey-credentials-create", "publickey-credentials-get",
     "screen-wake-lock", "serial", "storage-access", "usb", "window-management", "xr-spatial-tracking",
