@@ -30,9 +30,10 @@
   const list = make("nav", { "aria-label": said.chats });
   const empty = make("p", { class: "none", role: "status" });
   const done = make("p", { class: "done", role: "status" });
+  const offers = make("div", { class: "offers", role: "status", "aria-atomic": "false" });
   const brand = make("p", { class: "brand" }, make("img", { src: `${root}/mark.svg`, alt: "" }), make("span", {}, app));
   const aside = make("aside", { id: "chats", "aria-label": said.chats },
-    make("div", { class: "head" }, brand, temporary, again, close), make("div", { class: "search" }, search), list, empty, done);
+    make("div", { class: "head" }, brand, temporary, again, close), make("div", { class: "search" }, search), list, empty, offers, done);
   const shade = make("div", { id: "chats-shade" });
   document.body.prepend(aside, shade);
 
@@ -163,6 +164,7 @@
     tabs?.postMessage("changed");
     drop();
     drafts.clear();
+    offers.replaceChildren();
     say("");
     refresh();
   });
@@ -339,20 +341,28 @@
     }
   });
 
-  // What was done, with a way back
+  // What did not work
   let leaving;
-  const say = (text, undo) => {
+  const say = (text) => {
     clearTimeout(leaving);
     done.replaceChildren(text);
-    if (undo) {
-      const back = Object.assign(make("button", { type: "button" }), { textContent: said.chats_undo });
-      back.addEventListener("click", undo);
-      done.append(back);
-    }
-    if (text) leaving = setTimeout(() => {
-      if (done.contains(document.activeElement)) search.focus();
-      done.replaceChildren();
-    }, UNDO_MS);
+    if (text) leaving = setTimeout(() => done.replaceChildren(), UNDO_MS);
+  };
+  // What was done, with a way back. Each deletion has its own.
+  const offer = (text, undo) => {
+    const back = make("button", { type: "button" }, said.chats_undo);
+    const line = make("p", { class: "done" }, make("span", { dir: "auto" }, text), back);
+    const end = () => {
+      clearTimeout(timer);
+      if (line.contains(document.activeElement)) search.focus();
+      line.remove();
+    };
+    const timer = setTimeout(end, UNDO_MS);
+    back.addEventListener("click", () => {
+      end();
+      undo();
+    });
+    offers.append(line);
   };
 
   // Another chat
@@ -554,9 +564,9 @@
     hits = hits?.filter(({ id }) => id !== row.id);
     if (wasShown) go("", { replace: true });
     draw();
-    say(said.chats_deleted, async () => {
+    say("");
+    offer(said.chats_deleted.replace("{title}", () => titleOf(row)), async () => {
       const back = await act(`/${row.id}/restore`, { method: "POST" });
-      say("");
       await refresh();
       if (back && wasShown && !shown) go(row.id, { replace: true });
       else $(`li[data-id="${row.id}"] a`, list)?.focus();
