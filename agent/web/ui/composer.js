@@ -74,7 +74,10 @@
     // Returns true if the server has stored another message since the last call.
     saw: (stored) => {
       const isNew = Boolean(stored) && stored.id !== seen;
-      if (isNew) [seen, tried] = [stored.id, undefined];
+      if (isNew) {
+        [seen, tried] = [stored.id, undefined];
+        document.dispatchEvent(new Event("message-stored"));
+      }
       return isNew;
     },
     // `stored` has another id for each stored message.
