@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, write, root, make, ask }) => {
+({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -614,23 +614,50 @@
       if (left !== shown || !isEmpty) drafts.set(left, value ?? nothing());
       const draft = drafts.get(shown) ?? nothing();
       drafts.delete(shown);
-      setTimeout(() => document.dispatchEvent(new Event("files-changed")));
+      setTimeout(() => {
+        document.dispatchEvent(new Event("files-changed"));
+        restoreFiles();
+      });
       return draft;
     },
   };
   const written = JSON.parse(stored[0]?.getItem("drafts") ?? "{}");
   for (const [id, text] of Object.entries(written)) drafts.set(id, { text, files: [] });
+  // The files of drafts before the page was loaded. The server can have removed them since.
+  const awaited = new Map(Object.entries(tab.get("draft-files") ?? {}));
+  document.addEventListener("own-data-deleted", () => awaited.clear());
+  const sentPaths = tab.get("sent")?.sent.paths ?? []; // the server removes them when their message is stored
   addEventListener("pagehide", () => {
-    drafts.set(shown, { text: box()?.value ?? "", files: [] });
-    const texts = [...drafts].map(([id, { text }]) => [id, text])
-      .filter(([id, text]) => text && (id === shown || !isTemporary(id)));
-    stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts)));
+    drafts.set(shown, { text: box()?.value ?? "", files: window.composer?.files() ?? [] });
+    const isKept = ([id]) => id === shown || !isTemporary(id);
+    const texts = [...drafts].map(([id, { text }]) => [id, text]).filter(([, text]) => text);
+    stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts.filter(isKept))));
+    const all = [...new Set([...drafts.keys(), ...awaited.keys()])]
+      .map((id) => [id, [...(drafts.get(id)?.files ?? []), ...(awaited.get(id) ?? [])]]).filter(([, files]) => files.length);
+    tab.set("draft-files", Object.fromEntries(all.filter(isKept)));
   });
-  const restoreDraft = () => when("#composer textarea", (area) => {
+  const isThere = ({ url }) => fetch(url, { method: "HEAD" }).then(({ ok }) => ok, () => true); // true without a network
+  // Attaches the files of the draft that is shown again, and names those that are gone.
+  const restoreFiles = async () => {
+    const id = shown, files = awaited.get(id) ?? [];
+    if (!files.length) return;
+    const found = await Promise.all(files.map(isThere));
+    if (shown !== id || awaited.get(id) !== files) return; // later
+    awaited.delete(id);
+    const there = files.filter((_, n) => found[n]), lost = files.filter(({ path }, n) => !found[n] && !sentPaths.includes(path));
+    if (there.length) window.composer.add(there);
+    const names = lost.map(({ orig_name, path }) => orig_name || path.split("/").at(-1)).join(", ");
+    if (names) hint(said.draft_files_lost.replace("{names}", () => names));
+  };
+  const restoreText = (area) => {
     const text = drafts.get(shown)?.text;
     if (!text || area.value) return;
     drafts.delete(shown);
     write(area, text);
+  };
+  const restoreDraft = () => when("#composer textarea", (area) => {
+    restoreText(area);
+    restoreFiles();
   });
   restoreDraft();
   tell();
