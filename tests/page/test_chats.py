@@ -133,6 +133,28 @@ def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> N
     expect(page.locator("#chats")).to_be_hidden()
 
 
+def test_each_deletion_can_be_undone(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page, offers = visitor.page, visitor.page.locator("#chats .offers p")
+    titles = ["Three about bread", "Two about whales", "One about ships"]
+    for title in reversed(titles):
+        new_chat(visitor, title)
+    for title in titles[1:]:
+        choose(visitor, title, "Delete")
+    expect(rows(visitor)).to_have_text(titles[:1])
+    expect(offers.locator("span")).to_have_text([f"Deleted: {title}" for title in titles[1:]])
+    visitor.shot("chats-deleted")
+    page.get_by_role("searchbox", name="Search chats").fill("bread")
+    expect(rows(visitor).locator(".excerpt mark")).to_have_text(["bread"])
+    page.get_by_role("searchbox", name="Search chats").press("Escape")
+    for count, title in ((2, titles[1]), (3, titles[2])):
+        offers.filter(has_text=title).get_by_role("button", name="Undo", exact=True).click()
+        expect(rows(visitor)).to_have_count(count)
+        expect(row(visitor, title).get_by_role("link")).to_be_focused()
+    expect(offers).to_have_count(0)
+    expect(rows(visitor)).to_have_text(titles)
+
+
 @pytest.mark.gate("An answer goes on in a chat that the visitor has left, and the list shows it.")
 def test_answer_goes_on_in_another_chat(app: App, visit: Visit) -> None:
     visitor = visit(app.url)

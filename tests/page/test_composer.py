@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.conftest import App, Visitor
+from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
 
@@ -70,3 +71,66 @@ def test_paper_clip_stays_beside_files(app: App, visit: Visit, phone: bool, loca
     visitor.shot(f"clip-{locale}")
     with visitor.page.expect_file_chooser():
         clip.click()
+
+
+def test_draft_keeps_its_files_over_a_reload(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    files = page.locator("#composer").get_by_role("listitem", name="File thumbnail")
+    names = page.locator("#composer .thumbnail-item .open-text")
+
+    def attach(name: str) -> None:
+        page.locator("#composer input[type=file]").set_input_files(
+            [{"name": name, "mimeType": "text/plain", "buffer": f"{name} is here".encode()}]
+        )
+        expect(names.filter(has_text=name)).to_be_visible()
+
+    visitor.ask("!text First.")
+    visitor.box.fill("!text Second.")
+    attach("one.txt")
+    attach("two.txt")
+    page.locator("#new").click()
+    expect(files).to_have_count(0)
+    attach("of the new chat.txt")
+    for _ in range(2):  # the draft of the other chat is not seen in between
+        visitor.reload()
+        expect(names).to_have_text(["of the new chat.txt"])
+    page.locator("#chats li").get_by_role("link").click()
+    expect(visitor.box).to_have_value("!text Second.")
+    expect(names).to_have_text(["one.txt", "two.txt"])
+    page.get_by_role("button", name="Remove file: one.txt").click()
+    expect(names).to_have_text(["two.txt"])
+    visitor.reload()
+    expect(names).to_have_text(["two.txt"])
+    before = len(model_server.journal())
+    visitor.box.press("Enter")
+    expect(visitor.bubbles.filter(has_text="Second.")).to_have_count(1)
+    visitor.idle()
+    expect(files).to_have_count(0)
+    said = str(model_server.journal()[before]["body"]["messages"][-1])
+    assert "two.txt is here" in said
+    assert "one.txt" not in said
+    visitor.reload()
+    expect(visitor.bubbles.filter(has_text="Second.")).to_have_count(1)
+    page.locator("#new").click()
+    expect(names).to_have_text(["of the new chat.txt"])
+    expect(page.locator("#hint")).to_have_text("")
+
+
+def test_lost_files_of_a_draft_are_named(start_app: Callable[..., App], visit: Visit) -> None:
+    """The files of a draft end with the server, or with their time."""
+    own = start_app()
+    visitor = visit(own.url)
+    visitor.box.fill("A draft")
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "one.txt", "mimeType": "text/plain", "buffer": b"one"}]
+    )
+    expect(visitor.page.locator("#composer .thumbnail-item .open-text")).to_have_text("one.txt")
+    for path in own.files_with("one"):
+        if path.name == "one.txt":
+            path.unlink()
+    visitor.reload()
+    expect(visitor.page.locator("#hint")).to_have_text("These files of your draft are gone. Attach them again: one.txt")
+    expect(visitor.box).to_have_value("A draft")
+    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(0)
+    visitor.ask("!text Hello.")

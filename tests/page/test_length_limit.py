@@ -226,6 +226,25 @@ def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], vis
 
 
 @pytest.mark.browser
+def test_undone_continue_is_not_put_into_the_box(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=200.0, owned_by="somebody")) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        for draft in ("", "A draft"):
+            visitor.ask("!length 5")
+            visitor.chat.get_by_role("button", name="Continue", exact=True).click()
+            expect(visitor.mine.last).to_have_text(GO_ON)
+            count = visitor.mine.count()
+            visitor.idle()
+            visitor.box.fill(draft)
+            visitor.chat.get_by_role("button", name="Undo").click()
+            expect(visitor.mine).to_have_count(count - 1)
+            visitor.idle()
+            expect(visitor.box).to_have_value(draft)
+        visitor.chat.get_by_role("button", name="Undo").click()
+        expect(visitor.box).to_have_value("!length 5\n\nA draft")
+
+
+@pytest.mark.browser
 def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visit) -> None:
     with running(Config(rate=200.0)) as server:
         visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
@@ -243,8 +262,9 @@ def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visi
                 limit.fill(typed)
                 leave()
                 expect(limit).to_have_value(used)
-                valid = typed in ("64", "50000")
-                expect(refused).to_have_text("" if valid else re.compile("Not changed. Enter a whole number"))
+                lowered = "Changed to 8192, which is the most that this model can write."
+                valid = {"64": "", "50000": lowered}
+                expect(refused).to_have_text(valid.get(typed, re.compile("Not changed. Enter a whole number")))
             visitor.shot("length-setting-refused")
         visitor.close_settings()
         visitor.ask("!text Short.")

@@ -531,6 +531,31 @@ def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> 
     assert {tool["function"]["name"] for tool in body["tools"]} == {"calculate", "nap", "block"}
 
 
+def test_emptied_temperature_goes_back(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.open_settings()
+    temperature = visitor.page.locator("#temperature input[type=number]")
+    temperature.fill("0.45")
+    temperature.press("Tab")
+    left = "(field) => void field.dispatchEvent(new FocusEvent('blur'))"  # the visitor looks into another window
+    for leave in (
+        lambda: temperature.press("Tab"),
+        lambda: temperature.evaluate(left),
+        lambda: temperature.press("Enter"),
+    ):
+        temperature.focus()
+        with visitor.page.expect_response("**/queue/data*"):  # the server knows that it is empty
+            temperature.press("Control+A")
+            temperature.press("Delete")
+        expect(temperature).to_have_value("")
+        leave()
+        expect(temperature).to_have_value("0.45")
+    visitor.close_settings()
+    before = len(model_server.journal())
+    visitor.ask("hello")
+    assert model_server.journal()[before]["body"]["temperature"] == 0.45
+
+
 def test_caption_marks_estimated_figures(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!tokens 100 @200")

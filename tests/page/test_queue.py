@@ -163,12 +163,18 @@ def test_tool_that_asks_puts_the_message_back(asking: App, visit: Visit, model_s
 
 def test_reload_keeps_the_queued_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
+    files = visitor.page.locator("#composer .thumbnail-item .open-text")
     answering(visitor)
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "more.txt", "mimeType": "text/plain", "buffer": b"more"}]
+    )
+    expect(files).to_have_text(["more.txt"])
     visitor.say("my second thought")
-    expect(queued(visitor)).to_be_visible()
+    expect(queued(visitor)).to_contain_text("more.txt")
     visitor.box.press_sequentially("and a third")
     visitor.page.reload()
     expect(visitor.box).to_have_value("my second thought\n\nand a third")
+    expect(files).to_have_text(["more.txt"])
     expect(visitor.page.locator("#hint")).to_have_text(UNSENT)
     visitor.shot("queued-before-reload")
     expect(visitor.stop).to_be_visible()

@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, write, root, make, ask }) => {
+({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -30,9 +30,10 @@
   const list = make("nav", { "aria-label": said.chats });
   const empty = make("p", { class: "none", role: "status" });
   const done = make("p", { class: "done", role: "status" });
+  const offers = make("div", { class: "offers", role: "status", "aria-atomic": "false" });
   const brand = make("p", { class: "brand" }, make("img", { src: `${root}/mark.svg`, alt: "" }), make("span", {}, app));
   const aside = make("aside", { id: "chats", "aria-label": said.chats },
-    make("div", { class: "head" }, brand, temporary, again, close), make("div", { class: "search" }, search), list, empty, done);
+    make("div", { class: "head" }, brand, temporary, again, close), make("div", { class: "search" }, search), list, empty, offers, done);
   const shade = make("div", { id: "chats-shade" });
   document.body.prepend(aside, shade);
 
@@ -163,6 +164,7 @@
     tabs?.postMessage("changed");
     drop();
     drafts.clear();
+    offers.replaceChildren();
     say("");
     refresh();
   });
@@ -339,20 +341,28 @@
     }
   });
 
-  // What was done, with a way back
+  // What did not work
   let leaving;
-  const say = (text, undo) => {
+  const say = (text) => {
     clearTimeout(leaving);
     done.replaceChildren(text);
-    if (undo) {
-      const back = Object.assign(make("button", { type: "button" }), { textContent: said.chats_undo });
-      back.addEventListener("click", undo);
-      done.append(back);
-    }
-    if (text) leaving = setTimeout(() => {
-      if (done.contains(document.activeElement)) search.focus();
-      done.replaceChildren();
-    }, UNDO_MS);
+    if (text) leaving = setTimeout(() => done.replaceChildren(), UNDO_MS);
+  };
+  // What was done, with a way back. Each deletion has its own.
+  const offer = (text, undo) => {
+    const back = make("button", { type: "button" }, said.chats_undo);
+    const line = make("p", { class: "done" }, make("span", { dir: "auto" }, text), back);
+    const end = () => {
+      clearTimeout(timer);
+      if (line.contains(document.activeElement)) search.focus();
+      line.remove();
+    };
+    const timer = setTimeout(end, UNDO_MS);
+    back.addEventListener("click", () => {
+      end();
+      undo();
+    });
+    offers.append(line);
   };
 
   // Another chat
@@ -554,9 +564,9 @@
     hits = hits?.filter(({ id }) => id !== row.id);
     if (wasShown) go("", { replace: true });
     draw();
-    say(said.chats_deleted, async () => {
+    say("");
+    offer(said.chats_deleted.replace("{title}", () => titleOf(row)), async () => {
       const back = await act(`/${row.id}/restore`, { method: "POST" });
-      say("");
       await refresh();
       if (back && wasShown && !shown) go(row.id, { replace: true });
       else $(`li[data-id="${row.id}"] a`, list)?.focus();
@@ -604,23 +614,50 @@
       if (left !== shown || !isEmpty) drafts.set(left, value ?? nothing());
       const draft = drafts.get(shown) ?? nothing();
       drafts.delete(shown);
-      setTimeout(() => document.dispatchEvent(new Event("files-changed")));
+      setTimeout(() => {
+        document.dispatchEvent(new Event("files-changed"));
+        restoreFiles();
+      });
       return draft;
     },
   };
   const written = JSON.parse(stored[0]?.getItem("drafts") ?? "{}");
   for (const [id, text] of Object.entries(written)) drafts.set(id, { text, files: [] });
+  // The files of drafts before the page was loaded. The server can have removed them since.
+  const awaited = new Map(Object.entries(tab.get("draft-files") ?? {}));
+  document.addEventListener("own-data-deleted", () => awaited.clear());
+  const sentPaths = tab.get("sent")?.sent.paths ?? []; // the server removes them when their message is stored
   addEventListener("pagehide", () => {
-    drafts.set(shown, { text: box()?.value ?? "", files: [] });
-    const texts = [...drafts].map(([id, { text }]) => [id, text])
-      .filter(([id, text]) => text && (id === shown || !isTemporary(id)));
-    stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts)));
+    drafts.set(shown, { text: box()?.value ?? "", files: window.composer?.files() ?? [] });
+    const isKept = ([id]) => id === shown || !isTemporary(id);
+    const texts = [...drafts].map(([id, { text }]) => [id, text]).filter(([, text]) => text);
+    stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts.filter(isKept))));
+    const all = [...new Set([...drafts.keys(), ...awaited.keys()])]
+      .map((id) => [id, [...(drafts.get(id)?.files ?? []), ...(awaited.get(id) ?? [])]]).filter(([, files]) => files.length);
+    tab.set("draft-files", Object.fromEntries(all.filter(isKept)));
   });
-  const restoreDraft = () => when("#composer textarea", (area) => {
+  const isThere = ({ url }) => fetch(url, { method: "HEAD" }).then(({ ok }) => ok, () => true); // true without a network
+  // Attaches the files of the draft that is shown again, and names those that are gone.
+  const restoreFiles = async () => {
+    const id = shown, files = awaited.get(id) ?? [];
+    if (!files.length) return;
+    const found = await Promise.all(files.map(isThere));
+    if (shown !== id || awaited.get(id) !== files) return; // later
+    awaited.delete(id);
+    const there = files.filter((_, n) => found[n]), lost = files.filter(({ path }, n) => !found[n] && !sentPaths.includes(path));
+    if (there.length) window.composer.add(there);
+    const names = lost.map(({ orig_name, path }) => orig_name || path.split("/").at(-1)).join(", ");
+    if (names) hint(said.draft_files_lost.replace("{names}", () => names));
+  };
+  const restoreText = (area) => {
     const text = drafts.get(shown)?.text;
     if (!text || area.value) return;
     drafts.delete(shown);
     write(area, text);
+  };
+  const restoreDraft = () => when("#composer textarea", (area) => {
+    restoreText(area);
+    restoreFiles();
   });
   restoreDraft();
   tell();

@@ -3,6 +3,7 @@
 ({ $, box, write, kept, joined }) => {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
+  let attached = []; // the files
   let draft; // what was in the composer when a message was undone
   let isSending = false; // until the server has stored or refused the message
   addEventListener("pagehide", () => kept.set("sent", tried));
@@ -40,9 +41,16 @@
     changed: (value) => {
       const before = value ?? { text: "", files: [] };
       const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
+      attached = after.files;
       if (after === before) return undefined;
       setTimeout(() => document.dispatchEvent(new Event("files-changed")));
       return after;
+    },
+    files: () => attached,
+    // Puts files before those in the composer. They count at once, because a page that is left does not wait.
+    add: (files) => {
+      attached = [...files, ...attached];
+      window.composer.change((value) => ({ ...value, files: [...files, ...value.files] }));
     },
     // Gets the values that an event sends, and returns them after the id of the message. That of the composer has files.
     sending: (values) => {
@@ -74,7 +82,10 @@
     // Returns true if the server has stored another message since the last call.
     saw: (stored) => {
       const isNew = Boolean(stored) && stored.id !== seen;
-      if (isNew) [seen, tried] = [stored.id, undefined];
+      if (isNew) {
+        [seen, tried] = [stored.id, undefined];
+        document.dispatchEvent(new Event("message-stored"));
+      }
       return isNew;
     },
     // `stored` has another id for each stored message.

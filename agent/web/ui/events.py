@@ -201,7 +201,8 @@ class Events:
         limit = [settings.max_tokens, composer.model]
         settings.max_tokens.input(remember.set_max_tokens, limit, None, **last)
         for typed in (settings.max_tokens.submit, settings.max_tokens.blur):  # not while it is typed
-            typed(remember.correct_max_tokens, limit, settings.max_tokens, **last)
+            corrected = typed(remember.correct_max_tokens, limit, settings.max_tokens, **last)
+            corrected.success(None, settings.max_tokens, None, js="(limit) => window.numbers?.used(limit)", **QUIET)
         self._widgets.chat.switch.click(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
         timer = self._widgets.timer
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)

@@ -45,6 +45,9 @@ from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.setting_handlers import SettingHandlers
 from agent.web.ui.submit import Submission, ask_to_wait, not_sent, submit, toast_errors
 
+CONTINUE = _("Continue exactly where you stopped.")
+"""The message that asks a model for the rest of its answer, if it cannot continue it itself."""
+
 
 class Handlers:
     """One method per event of the page with these `widgets`. Each returns the widgets that it changes.
@@ -203,12 +206,13 @@ class Handlers:
         return {self.widgets.composer.box: composer(busy=True)}
 
     async def undo(self, addressed: str, request: gr.Request) -> Updates:
-        """Remove the last message and its answer. Its text goes into the composer."""
+        """Remove the last message and its answer. Its text goes into the composer, if the visitor has typed it."""
         session = self._sessions.get(request)
         text = await toast_errors(
             self._conversations.undo(session.owner, session.conversation, addressed), session.translator
         )
-        return {self.widgets.composer.box: composer(busy=False, value=text)}
+        typed = text != session.translator(CONTINUE)
+        return {self.widgets.composer.box: composer(busy=False, value=text if typed else "")}
 
     async def refused(self, request: gr.Request) -> Updates:
         """Handle a refused event. A running answer can be stopped, whichever page requested it."""
@@ -292,7 +296,7 @@ class Handlers:
             case "retry":
                 await self._conversations.retry(*who, pressed.entry, choices)
             case "continue":
-                please = session.translator(_("Continue exactly where you stopped."))
+                please = session.translator(CONTINUE)
                 if asked := await self._conversations.continue_answer(*who, pressed.entry, please, choices):
                     why = _(
                         "{model} cannot go on in the middle of this answer, so it was asked for the rest in a message.",

@@ -3,6 +3,8 @@
 // of the page, Chromium by its own language. A field of plain text would lose the arrow keys and the keyboard for numbers.
 ({ said, when, make, write }) => {
   let before = ""; // the last value that can be used, of the field that has the focus
+  let isEmptied = false; // by the visitor. Gradio writes 0 into an empty temperature, without an event.
+  let wanted; // the limit that was typed last, until the server has lowered it or another one is typed
   const refused = make("p", { class: "refused", role: "alert" });
   const nearest = ({ value, min, max, step }) => {
     const inside = Math.min(Math.max(value, min), max);
@@ -10,23 +12,42 @@
   };
   const commit = (field) => {
     const { value, validity } = field, isTemperature = field.max !== "";
-    if (value !== "" || !isTemperature) {
-      if (validity.valid) return void (before = value);
-      if (isTemperature && value !== "") return write(field, before = nearest(field));
+    if (isTemperature && (value === "" || (isEmptied && Number(value) === 0))) return write(field, before);
+    if (validity.valid) {
+      before = value;
+      if (!isTemperature && value !== "") wanted = Number(value);
+    } else if (isTemperature) write(field, before = nearest(field));
+    else {
+      write(field, before);
+      refused.textContent = said.limit_refused;
     }
-    write(field, before);
-    if (!isTemperature) refused.textContent = said.limit_refused;
   };
   when("#settings", (settings) => {
     const field = ({ target }) => (target.matches("#temperature input[type=number], #max-tokens input") ? target : undefined);
-    settings.addEventListener("focusin", (event) => field(event) && (before = event.target.value));
+    settings.addEventListener("focusin", (event) => field(event) && ([before, isEmptied] = [event.target.value, false]));
     settings.addEventListener("change", (event) => field(event) && commit(event.target));
     // Gradio uses what is in the field at Enter before it counts as changed.
     settings.addEventListener("keydown", (event) => event.key === "Enter" && field(event) && commit(event.target), true);
-    settings.addEventListener("input", (event) => field(event) && refused.replaceChildren());
+    settings.addEventListener("input", (event) => {
+      if (!field(event)) return;
+      isEmptied = event.target.value === "";
+      wanted = undefined;
+      refused.replaceChildren();
+    });
+    // A window that loses the focus brings no change, and Gradio would write 0. This comes before Gradio's own listener.
+    settings.addEventListener("blur", (event) => field(event)?.max && isEmptied && commit(event.target), true);
   });
   when("#max-tokens input", (field) => {
     field.min = 1;
     field.closest(".block").append(refused);
+    window.numbers = {
+      // Gets the limit after the server has looked at it. A higher one than the model can write was lowered.
+      used: (limit) => {
+        if (limit === null || !(limit < wanted)) return;
+        wanted = undefined;
+        if (field === document.activeElement) before = String(limit);
+        refused.textContent = said.limit_lowered.replace("{count}", limit);
+      },
+    };
   });
 }

@@ -56,7 +56,7 @@
     [queued, isSending] = [undefined, false];
     draw();
     if (text.trim()) write(box(), joined({ text }, { text: box().value }).text);
-    if (files?.length) window.composer.change((value) => ({ ...value, files: [...files, ...value.files] }));
+    if (files?.length) window.composer.add(files);
   };
   back.addEventListener("click", () => {
     takeBack();
@@ -88,7 +88,7 @@
   document.addEventListener("chat-shown", ({ detail }) => {
     if (unsent.delete(detail.id)) when("#composer textarea", () => hint(said.queue_unsent));
   });
-  addEventListener("pagehide", () => { // before chats.js keeps the draft, which has no files
+  addEventListener("pagehide", () => { // before chats.js keeps the draft
     const marked = [...unsent];
     if (queued?.text.trim() && !isSending) {
       marked.push(queued.chat);

@@ -1,4 +1,5 @@
-// Mends Gradio's toasts: no button around another one, translated words, and nothing that the page says already.
+// Mends Gradio's toasts: no button around another one, translated words, and nothing that the page says already or that is
+// over.
 ({ said, $, when }) => {
   const LOST = "Connection to the server was lost. Attempting reconnection...";
   const plain = (text) => text.replace(/\s+/g, " ").trim();
@@ -32,5 +33,16 @@
       }
     }
   };
+  // Closes those whose cause is gone: all of them, or the ones that only point to the notes on the attached files.
+  const close = (isOver = () => true) => {
+    for (const toast of document.querySelectorAll(".toast-wrap .toast-body")) {
+      if ([...toast.querySelectorAll(".toast-message-text:not([hidden])")].every(isOver)) $(".toast-close", toast)?.click();
+    }
+  };
+  for (const kind of ["chat-opening", "message-stored"]) document.addEventListener(kind, () => close());
+  document.addEventListener("click", ({ target }) => target.id === "pick" && close()); // another model
+  when("#attached", (notes) => new MutationObserver(() => {
+    if (!$("li.refused", notes)) close(({ textContent }) => plain(textContent) === said.not_sent);
+  }).observe(notes, { childList: true, subtree: true }));
   when(".toast-wrap", (toasts) => new MutationObserver(() => mend(toasts)).observe(toasts, { childList: true, subtree: true }));
 }
