@@ -30,7 +30,7 @@ from agent.transfer.document import DELETED, Block
 from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
 from agent.transfer.mathml import to_mathml
 from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
-from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name
+from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
@@ -237,7 +237,7 @@ def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator
     failed = [_block(block, markdown, translator) for block in results if block.is_failed]
     if len(thoughts) + tools < LEAST_STEPS:
         return "".join(shown + failed)
-    parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=sum(thoughts))
+    parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=total_seconds(thoughts))
     return _fold(" · ".join(parts), "".join(shown)) + "".join(failed)
 
 
