@@ -26,7 +26,7 @@ from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.transfer.as_typed import as_typed
 from agent.transfer.code_colors import colored
-from agent.transfer.document import DELETED, Block
+from agent.transfer.document import DELETED, Block, shown_text
 from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
 from agent.transfer.mathml import to_mathml
 from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
@@ -245,7 +245,8 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_ask
     text = escape(block.text.strip("\n"))
     match block.type:
         case "text":
-            return _text(block, markdown, is_asked=is_asked) if block.text.strip() else ""
+            shown = replace(block, text=shown_text(block.text, translator)) if is_asked else block
+            return _text(shown, markdown, is_asked=is_asked) if block.text.strip() else ""
         case "reasoning":
             return _fold(thought_name(block.seconds, translator), _text(block, markdown))
         case "call":
