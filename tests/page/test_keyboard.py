@@ -267,6 +267,40 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
     ]
 
 
+RING = """() => {
+  const at = document.activeElement, style = getComputedStyle(at), box = at.getBoundingClientRect();
+  const wide = style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth) + parseFloat(style.outlineOffset);
+  const ring = { left: box.left - wide, right: box.right + wide, top: box.top - wide, bottom: box.bottom + wide };
+  const cuts = [];
+  for (let around = at.parentElement; around && around.id !== "settings"; around = around.parentElement) {
+    if (getComputedStyle(around).overflowX === "visible") continue;
+    const edge = around.getBoundingClientRect();
+    const outside = [edge.left - ring.left, ring.right - edge.right, edge.top - ring.top, ring.bottom - edge.bottom];
+    if (Math.max(...outside) > 0.5) cuts.push(around.className);
+  }
+  return [at.ariaLabel || at.tagName, cuts, Boolean(at.closest("#settings"))];
+}"""
+"""Returns the name of what has the focus, and the classes of the elements that cut its ring."""
+
+
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
+def test_rings_in_the_settings_are_whole(app: App, visit: Visit, look: dict[str, bool]) -> None:
+    visitor = visit(app.url, **look)
+    visitor.open_settings()
+    visitor.page.get_by_label("System prompt").fill("Be brief.")
+    resets = 0
+    for _ in range(30):
+        name, cuts, is_inside = visitor.page.evaluate(RING)
+        if not is_inside:
+            break
+        assert cuts == [], name
+        if name.startswith("Reset"):
+            resets += 1
+            visitor.shot(f"ring-{resets}-{'-'.join(look) or 'light'}")
+        visitor.page.keyboard.press("Tab")
+    assert resets == 2, "of the system prompt and of the temperature"
+
+
 @pytest.mark.gate("The keyboard is enough for a whole visit.")
 def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
