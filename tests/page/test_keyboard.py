@@ -158,6 +158,22 @@ def test_typing_without_focus_goes_into_the_box(app: App, visit: Visit) -> None:
     expect(help_).to_be_visible()
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_zoomed_page_has_the_button_of_shortcuts(app: App, visit: Visit, dark: bool) -> None:
+    visitor = visit(app.url, dark=dark)
+    button = visitor.page.get_by_role("button", name="Keyboard shortcuts")
+    visitor.page.set_viewport_size({"width": 640, "height": 450})  # a screen of 1280x900 at 200 %
+    expect(button).to_be_in_viewport(ratio=1)
+    visitor.shot(f"zoomed-{'dark' if dark else 'light'}")
+    button.click()
+    listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(listed).to_be_visible()
+    expect(listed.get_by_role("button", name="Close")).to_be_in_viewport(ratio=1)
+    visitor.page.keyboard.press("Escape")
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    expect(button).to_be_hidden()
+
+
 def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
