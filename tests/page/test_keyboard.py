@@ -252,7 +252,7 @@ def walk(visitor: Visitor, steps: int, last: str = "submit-button") -> list[str]
     raise AssertionError(names)
 
 
-COMPOSER = ["upload-button", "textbox", "switch Reasoning", "switch Tools", "model-button", "submit-button"]
+COMPOSER = ["textbox", "upload-button", "switch Reasoning", "switch Tools", "model-button", "submit-button"]
 
 
 def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
