@@ -7,8 +7,9 @@ import pytest
 from playwright.sync_api import Locator, expect
 from pypdfium2 import PdfDocument
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 from tests.peers.axe import grave
+from tests.support.media_files import picture
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -191,6 +192,10 @@ def test_file_is_shown_by_the_name_it_was_given(
     expect(chips(visitor)).to_have_text(names)
     handled = [f"{names[0]}: sent as text", f"{names[1]}: sent as text, but it is empty"]
     expect(visitor.page.locator("#attached li")).to_have_text(handled)
+    chips(visitor).first.click()
+    expect(dialog(visitor).get_by_role("heading")).to_have_text(names[0])
+    expect(dialog(visitor).get_by_role("textbox")).to_have_value("Buy milk.")
+    dialog(visitor).get_by_role("button", name="Cancel").click()
     visitor.ask(SHOWN)
     assert f"{names[0]}:\n```\nBuy milk.\n```" in sent(model_server)
     for _ in range(2):
@@ -207,10 +212,16 @@ def test_file_is_shown_by_the_name_it_was_given(
 def test_file_that_is_refused_has_the_name_it_was_given(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.page.locator("#composer input[type=file]").set_input_files(
-        {"name": "notes <b>[1].pdf", "mimeType": "application/pdf", "buffer": b"cut off"}
+        [
+            {"name": "notes <b>[1].pdf", "mimeType": "application/pdf", "buffer": b"cut off"},
+            {"name": "a <b>.png", "mimeType": "image/png", "buffer": picture("PNG")},
+        ]
     )
+    drawn = "document.querySelector('#composer .thumbnail-item img')?.naturalWidth > 0"
+    becomes(True, lambda: visitor.page.evaluate(drawn))
     refused = visitor.page.locator("#attached li.refused span")
-    expect(refused).to_contain_text("notes <b>[1].pdf")
+    expect(refused.filter(has_text="notes <b>[1].pdf")).to_have_count(1)
+    expect(refused.filter(has_text="a <b>.png")).to_have_count(1)
     visitor.page.evaluate("document.querySelector('#attached').remove()")  # the toast would not repeat what is there
     visitor.say("Read it.")
     expect(visitor.toast).to_contain_text("notes <b>[1].pdf")
