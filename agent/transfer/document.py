@@ -82,6 +82,14 @@ def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> st
     return beginning(file[0] if file else text) or translator(_("Conversation"))
 
 
+def shown_text(text: str, translator: Translator) -> str:
+    """Return the text of a message as it is shown. An empty text file has a sentence instead of an empty box."""
+    file = text_file_of(text)
+    if file is None or file[1].strip():
+        return text
+    return translator(_("{name}: {plan}", name=file[0], plan=_("sent as text, but it is empty")))
+
+
 def named_as_stored(model: str) -> str:
     """Return the id of a model, for a reader who has no list of models."""
     return model

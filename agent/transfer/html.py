@@ -26,11 +26,11 @@ from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.transfer.as_typed import as_typed
 from agent.transfer.code_colors import colored
-from agent.transfer.document import DELETED, Block
+from agent.transfer.document import DELETED, Block, shown_text
 from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
 from agent.transfer.mathml import to_mathml
 from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
-from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name
+from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
@@ -237,7 +237,7 @@ def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator
     failed = [_block(block, markdown, translator) for block in results if block.is_failed]
     if len(thoughts) + tools < LEAST_STEPS:
         return "".join(shown + failed)
-    parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=sum(thoughts))
+    parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=total_seconds(thoughts))
     return _fold(" · ".join(parts), "".join(shown)) + "".join(failed)
 
 
@@ -245,7 +245,8 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_ask
     text = escape(block.text.strip("\n"))
     match block.type:
         case "text":
-            return _text(block, markdown, is_asked=is_asked) if block.text.strip() else ""
+            shown = replace(block, text=shown_text(block.text, translator)) if is_asked else block
+            return _text(shown, markdown, is_asked=is_asked) if block.text.strip() else ""
         case "reasoning":
             return _fold(thought_name(block.seconds, translator), _text(block, markdown))
         case "call":

@@ -1,5 +1,7 @@
 """Names a series of thoughts and tool calls with their results: "Thought 2.7 s · 4 tools · 1 failed"."""
 
+from collections.abc import Iterable
+
 from agent.i18n import _, decimal, ngettext
 from agent.i18n.translator import Translator
 from agent.transfer.tool_errors import localized_error
@@ -16,7 +18,7 @@ REASON_LENGTH = 80
 def steps_name(thoughts: int, tools: int, failed: int, translator: Translator, *, seconds: float = 0.0) -> list[str]:
     """Return the parts of the name. The last one counts the failed tools, if there are any.
 
-    `seconds` is how long the model has thought, 0 if that is not known.
+    `seconds` is what `total_seconds` returns, 0 if that is not known.
     """
     parts: list[str] = []
     if thoughts:
@@ -27,6 +29,11 @@ def steps_name(thoughts: int, tools: int, failed: int, translator: Translator, *
     if failed:
         parts.append(translator(ngettext("{count} failed", "{count} failed", failed)))
     return parts
+
+
+def total_seconds(thoughts: Iterable[float]) -> float:
+    """Return how long the model has thought. It is the sum of what `thought_name` shows of each thought."""
+    return sum(round(one, 1) for one in thoughts)
 
 
 def thought_name(seconds: float, translator: Translator) -> str:

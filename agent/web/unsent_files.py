@@ -23,8 +23,8 @@ from agent.errors import Limited
 from agent.history import new_id
 from agent.i18n import N_, LocalizedText, _
 from agent.settings import UploadSettings
+from agent.web.file_names import stored_name
 from agent.web.guests import GUEST
-from agent.web.middleware.upload_form import safe_name
 
 PREFIX = "switchboard-"
 LOCK = ".lock"
@@ -133,7 +133,7 @@ class UnsentFiles:
 
     async def add(self, visitor: str | None, name: str, data: bytes) -> Path:
         """Store these bytes as if they had been uploaded. Raises `Limited`."""
-        path, size = self.folder / new_id() / safe_name(name), len(data)
+        path, size = self.folder / new_id() / stored_name(name), len(data)
         evicted = self.count(visitor, size, 1)
         try:
             await asyncio.to_thread(delete, evicted)

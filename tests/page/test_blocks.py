@@ -113,6 +113,40 @@ def test_buttons_come_after_the_answer_and_move_nothing(app: App, visit: Visit) 
     expect(page.locator(TOOLS)).to_have_count(1)
 
 
+RECTANGLES = """(buttons) => buttons.map((button) => {
+  const { left, right } = button.getBoundingClientRect();
+  return [left, right];
+})"""
+
+
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
+def test_button_to_the_end_covers_no_button(app: App, visit: Visit, look: dict[str, bool]) -> None:
+    visitor = visit(app.url, **look)
+    long = "\\n".join(f"print({number})" for number in range(60))
+    visitor.ask(f"!text ```python\\n{long}\\n```\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n```python\\n{long}\\n```")
+    to_end, copies = visitor.page.locator("#to-end"), visitor.chat.locator(".copy_code_button")
+    expect(visitor.chat.locator(".tools")).to_have_count(3)
+    visitor.chat.hover()
+    visitor.page.mouse.wheel(0, -80)
+    expect(to_end).to_be_visible()
+    # The button of the code is as high as the one to the end.
+    apart = "(copy) => copy.getBoundingClientRect().top - document.querySelector('#to-end').getBoundingClientRect().top"
+    visitor.page.mouse.wheel(0, copies.last.evaluate(apart))
+    becomes(True, lambda: abs(copies.last.evaluate(apart)) < 8)
+    visitor.shot(f"to-end-{'-'.join(look) or 'light'}")
+    [[left, right]] = to_end.evaluate_all(RECTANGLES)
+    others = visitor.chat.locator(":is(.tools, .message-buttons) button, .copy_code_button").evaluate_all(RECTANGLES)
+    assert len(others) > 8
+    assert [one for one in others if one[1] > left and one[0] < right] == []
+    visitor.chat.locator(".tools .csv").evaluate("(button) => button.click()")  # it can be out of view
+    hint = visitor.page.locator("#hint")
+    expect(hint).to_have_text("Copied")
+    box, button = hint.bounding_box(), to_end.bounding_box()
+    assert box is not None
+    assert button is not None
+    assert box["y"] + box["height"] <= button["y"], "the hint is above the button"
+
+
 def test_buttons_are_large_without_a_mouse(app: App, browser: Browser) -> None:
     with browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as context:
         visitor = Visitor(context.new_page())

@@ -158,6 +158,22 @@ def test_typing_without_focus_goes_into_the_box(app: App, visit: Visit) -> None:
     expect(help_).to_be_visible()
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_zoomed_page_has_the_button_of_shortcuts(app: App, visit: Visit, dark: bool) -> None:
+    visitor = visit(app.url, dark=dark)
+    button = visitor.page.get_by_role("button", name="Keyboard shortcuts")
+    visitor.page.set_viewport_size({"width": 640, "height": 450})  # a screen of 1280x900 at 200 %
+    expect(button).to_be_in_viewport(ratio=1)
+    visitor.shot(f"zoomed-{'dark' if dark else 'light'}")
+    button.click()
+    listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(listed).to_be_visible()
+    expect(listed.get_by_role("button", name="Close")).to_be_in_viewport(ratio=1)
+    visitor.page.keyboard.press("Escape")
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    expect(button).to_be_hidden()
+
+
 def test_shortcuts_are_listed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     listed = visitor.page.get_by_role("dialog", name="Keyboard shortcuts")
@@ -236,7 +252,7 @@ def walk(visitor: Visitor, steps: int, last: str = "submit-button") -> list[str]
     raise AssertionError(names)
 
 
-COMPOSER = ["upload-button", "textbox", "switch Reasoning", "switch Tools", "model-button", "submit-button"]
+COMPOSER = ["textbox", "upload-button", "switch Reasoning", "switch Tools", "model-button", "submit-button"]
 
 
 def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
@@ -265,6 +281,40 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
         "chat Retry",
         "chat Undo",
     ]
+
+
+RING = """() => {
+  const at = document.activeElement, style = getComputedStyle(at), box = at.getBoundingClientRect();
+  const wide = style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth) + parseFloat(style.outlineOffset);
+  const ring = { left: box.left - wide, right: box.right + wide, top: box.top - wide, bottom: box.bottom + wide };
+  const cuts = [];
+  for (let around = at.parentElement; around && around.id !== "settings"; around = around.parentElement) {
+    if (getComputedStyle(around).overflowX === "visible") continue;
+    const edge = around.getBoundingClientRect();
+    const outside = [edge.left - ring.left, ring.right - edge.right, edge.top - ring.top, ring.bottom - edge.bottom];
+    if (Math.max(...outside) > 0.5) cuts.push(around.className);
+  }
+  return [at.ariaLabel || at.tagName, cuts, Boolean(at.closest("#settings"))];
+}"""
+"""Returns the name of what has the focus, and the classes of the elements that cut its ring."""
+
+
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
+def test_rings_in_the_settings_are_whole(app: App, visit: Visit, look: dict[str, bool]) -> None:
+    visitor = visit(app.url, **look)
+    visitor.open_settings()
+    visitor.page.get_by_label("System prompt").fill("Be brief.")
+    resets = 0
+    for _ in range(30):
+        name, cuts, is_inside = visitor.page.evaluate(RING)
+        if not is_inside:
+            break
+        assert cuts == [], name
+        if name.startswith("Reset"):
+            resets += 1
+            visitor.shot(f"ring-{resets}-{'-'.join(look) or 'light'}")
+        visitor.page.keyboard.press("Tab")
+    assert resets == 2, "of the system prompt and of the temperature"
 
 
 @pytest.mark.gate("The keyboard is enough for a whole visit.")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor
@@ -115,6 +116,26 @@ def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:
     page.goto(address)
     expect(page.get_by_role("heading", level=1)).to_have_text("This link does not work")
     owner.shot("link-gone-light")
+
+
+FORMULAS = "!text As is known:\\n\\n$$a^2 + b^2 = c^2$$\\n\\nQuod erat demonstrandum."
+INDENT = """(inside) => {
+  const text = inside.closest(".prose, .text").getBoundingClientRect();
+  return inside.getBoundingClientRect().left - text.left;
+}"""
+
+
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
+def test_formula_is_at_the_place_it_has_in_the_chat(app: App, visit: Visit, look: dict[str, bool]) -> None:
+    owner = visit(app.url, **look)
+    owner.ask(FORMULAS)
+    assert owner.chat.locator(".katex-html .base").first.evaluate(INDENT) < 2
+    owner.shot(f"formula-chat-{'-'.join(look) or 'light'}")
+    made = owner.page.request.post(f"{app.url}/conversations/{owner.page.url.rpartition('/')[2]}/links", data={})
+    owner.page.goto(app.url + made.json()["path"])
+    formula = owner.page.locator("math[display=block] > *").first
+    assert formula.evaluate(INDENT) < 2
+    owner.shot(f"formula-link-{'-'.join(look) or 'light'}")
 
 
 def test_dialog_on_a_dark_phone(app: App, visit: Visit) -> None:

@@ -157,6 +157,25 @@ def test_timeline_stays_as_visitor_turned_it(visitor: Visitor) -> None:
     expect(steps(visitor).filter(has_text="Reasoning")).to_have_count(1)
 
 
+def test_folds_slide_without_a_warning(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    warnings: list[str] = []
+    visitor.page.on("console", lambda said: warnings.append(said.text) if "keyframe" in said.text else None)
+    visitor.allow_tools()
+    visitor.ask(f"{STEPS} !text 42.")
+    (row,) = rows(visitor).all()
+    inside = visitor.chat.locator(".thought-group:has(> .title .steps) > :not(.title)")
+    for _ in range(2):
+        row.click()
+        is_open(row, True)
+        expect(inside).to_have_count(1)
+        steps(visitor).first.click()
+        row.click()
+        is_open(row, False)
+        expect(inside).to_have_count(0)  # it has slid away
+    assert warnings == []
+
+
 def test_two_clicks_show_what_a_tool_returned(visitor: Visitor) -> None:
     visitor.ask(f"{STEPS} !text Done.")
     expect(visitor.chat.locator("pre")).to_have_count(0)

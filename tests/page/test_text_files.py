@@ -7,8 +7,9 @@ import pytest
 from playwright.sync_api import Locator, expect
 from pypdfium2 import PdfDocument
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 from tests.peers.axe import grave
+from tests.support.media_files import picture
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -174,6 +175,56 @@ def test_attached_files_have_their_names(app: App, visit: Visit) -> None:
     composer.get_by_role("button", name="Datei entfernen: three.txt", exact=True).click()
     expect(composer.locator(".thumbnail-item")).to_have_text(["two.pdf"])
     expect(chips(visitor)).to_have_count(0)
+
+
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
+def test_file_is_shown_by_the_name_it_was_given(
+    app: App, visit: Visit, model_server: Running, look: dict[str, bool]
+) -> None:
+    visitor = visit(app.url, **look)
+    names = ["notes <b>&.txt", "void.txt"]
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [
+            {"name": names[0], "mimeType": "text/plain", "buffer": b"Buy milk."},
+            {"name": names[1], "mimeType": "text/plain", "buffer": b""},
+        ]
+    )
+    expect(chips(visitor)).to_have_text(names)
+    handled = [f"{names[0]}: sent as text", f"{names[1]}: sent as text, but it is empty"]
+    expect(visitor.page.locator("#attached li")).to_have_text(handled)
+    chips(visitor).first.click()
+    expect(dialog(visitor).get_by_role("heading")).to_have_text(names[0])
+    expect(dialog(visitor).get_by_role("textbox")).to_have_value("Buy milk.")
+    dialog(visitor).get_by_role("button", name="Cancel").click()
+    visitor.ask(SHOWN)
+    assert f"{names[0]}:\n```\nBuy milk.\n```" in sent(model_server)
+    for _ in range(2):
+        full, empty = visitor.mine.filter(has_text="notes"), visitor.mine.filter(has_text="void")
+        expect(full.locator("p")).to_have_text(f"{names[0]}:")
+        expect(full.locator("pre")).to_contain_text("Buy milk.")
+        expect(empty).to_have_text(handled[1])
+        expect(visitor.mine.locator("pre")).to_have_count(1)
+        expect(visitor.mine.locator("b")).to_have_count(0)
+        visitor.shot(f"given-names-{'-'.join(look) or 'light'}")
+        visitor.reload()
+
+
+def test_file_that_is_refused_has_the_name_it_was_given(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [
+            {"name": "notes <b>[1].pdf", "mimeType": "application/pdf", "buffer": b"cut off"},
+            {"name": "a <b>.png", "mimeType": "image/png", "buffer": picture("PNG")},
+        ]
+    )
+    drawn = "document.querySelector('#composer .thumbnail-item img')?.naturalWidth > 0"
+    becomes(True, lambda: visitor.page.evaluate(drawn))
+    refused = visitor.page.locator("#attached li.refused span")
+    expect(refused.filter(has_text="notes <b>[1].pdf")).to_have_count(1)
+    expect(refused.filter(has_text="a <b>.png")).to_have_count(1)
+    visitor.page.evaluate("document.querySelector('#attached').remove()")  # the toast would not repeat what is there
+    visitor.say("Read it.")
+    expect(visitor.toast).to_contain_text("notes <b>[1].pdf")
 
 
 def test_file_that_is_no_text_stays_attached(app: App, visit: Visit) -> None:

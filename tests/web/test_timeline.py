@@ -16,7 +16,9 @@ from pydantic_ai.messages import (
 
 from agent.history import Entry, Note, Timings
 from agent.i18n import decimal
-from agent.i18n.translator import LANGUAGES, Translator
+from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
+from agent.transfer.document import blocks_of
+from agent.transfer.html import data_urls, to_html
 from agent.web.chat.transcript import Turn, to_turns
 from agent.web.ui.render import render_turn
 from tests.support.history_stores import prompt
@@ -29,11 +31,15 @@ STEPS: list[ModelMessage] = [
 TEXT = ModelResponse([TextPart("It is 3.")])
 
 
-def turn_of(*messages: ModelMessage) -> Turn:
+def entries_of(*messages: ModelMessage, thoughts: tuple[float, ...] = (2.3, 0.5)) -> list[Entry]:
     entries = [Entry(parent_id=None, message=one, note=Note(run_id="r")) for one in (prompt("Add."), *messages)]
-    timings = Timings(first_token=0.1, total=5.0, reasoning=(2.3, 0.5))
+    timings = Timings(first_token=0.1, total=5.0, reasoning=thoughts)
     entries[-1] = replace(entries[-1], note=Note(run_id="r", ended="stop", timings=timings))
-    return to_turns(entries)[-1]
+    return entries
+
+
+def turn_of(*messages: ModelMessage) -> Turn:
+    return to_turns(entries_of(*messages))[-1]
 
 
 def rows(turn: Turn, language: str = "en") -> list[dict[str, Any]]:
@@ -59,6 +65,21 @@ def test_row_is_open_until_something_follows() -> None:
     assert (row["metadata"]["status"], row["metadata"]["duration"]) == ("pending", 5.0)
     (row,) = rows(replace(turn_of(*STEPS, TEXT), note=None))
     assert (text(row), row["metadata"]["status"]) == ("Thought 2.8 s · 2 tools · 1 failed", "done")
+
+
+async def test_row_has_the_same_seconds_in_a_document() -> None:
+    """They are the sum of what is shown of each thought, so that readers of a link can add them up."""
+    entries = entries_of(*STEPS, TEXT, thoughts=(1.26, 2.36))
+    (row,) = rows(to_turns(entries)[-1])
+    assert text(row) == "Thought 3.7 s · 2 tools · 1 failed"
+    blocks = blocks_of(entries, ENGLISH)
+    page = "".join([piece async for piece in to_html("T", "", blocks, data_urls(no_file), ENGLISH)])
+    for shown in (text(row), "Reasoning · 1.3 s", "Reasoning · 2.4 s"):
+        assert f"<summary>{shown}</summary>" in page
+
+
+async def no_file(_: str) -> bytes | None:
+    return None
 
 
 def test_text_ends_a_series() -> None:

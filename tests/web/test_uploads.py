@@ -24,8 +24,9 @@ from playwright.sync_api import expect
 from agent.errors import Limited
 from agent.settings import UploadSettings
 from agent.web import unsent_files as table
+from agent.web.file_names import given_name, safe_name, stored_name
 from agent.web.middleware import upload_progress
-from agent.web.middleware.upload_form import UploadForm, safe_name
+from agent.web.middleware.upload_form import UploadForm
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import LOCK, MB, MIN_FILE_BYTES, PREFIX, UnsentFiles, remove_leftovers
@@ -471,6 +472,16 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:20]))
 def test_names_are_made_safe(name: str) -> None:
     assert safe_name(name) == NAMES[name]
+
+
+def test_visitors_know_files_by_the_names_they_gave() -> None:
+    given = 'a "b" <c> & $d {1}: e|f? *!`.txt'
+    path = Path("/tmp") / stored_name(f"../{given} ")
+    assert safe_name(path.name) == path.name, "no sign that a file system could misread"
+    assert path.suffix == ".txt"
+    assert given_name(path) == given
+    wide = "final\N{FULLWIDTH COLON} really\N{FULLWIDTH QUESTION MARK}.txt"
+    assert given_name(Path(stored_name(wide))) == wide == stored_name(wide)
 
 
 def test_unsent_file_is_removed_while_the_server_runs(start_app: Callable[..., App]) -> None:

@@ -35,6 +35,7 @@ from agent.web.chat.attachment_plans import PRIVATE_LIMITS, AttachmentLimits, At
 from agent.web.chat.message_files import check_files, decode_text, is_text, read_file
 from agent.web.chat.storage_quota import Reserve, size_of
 from agent.web.chat.transcription_text import CANNOT_TAKE, scan_text, transcription_text
+from agent.web.file_names import given_name
 
 WRITE_FIRST = _("Write something first.")
 MAX_TEXT = 200_000
@@ -165,7 +166,7 @@ def media_kinds(spec: ModelSpec, *, extract_text: Collection[Kind] = ()) -> list
 async def _plan(
     path: Path, spec: ModelSpec, max_bytes: int, menu: Sequence[ModelSpec], transcriber: Transcriber | None
 ) -> AttachmentPlan:
-    name = path.name
+    name = given_name(path)
     try:
         data = await asyncio.to_thread(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from agent.errors import InputError
 from agent.i18n import _
+from agent.web.file_names import given_name
 
 MAX_FILES = 16
 
@@ -25,7 +26,7 @@ def check_files(files: Sequence[Path], max_bytes: int) -> None:
     seen = set[Path]()
     for path in files:
         if path in seen:
-            raise InputError(_("{name} is attached twice. Remove one of the two.", name=path.name))
+            raise InputError(_("{name} is attached twice. Remove one of the two.", name=given_name(path)))
         seen.add(path)
     if (size := sum(map(_size, files))) > 2 * max_bytes:
         raise InputError(
@@ -45,14 +46,14 @@ def read_file(path: Path, max_bytes: int) -> bytes:
             raise InputError(
                 _(
                     "{name} has {size:.1f} MB; {most:.0f} MB is the most.",
-                    name=path.name,
+                    name=given_name(path),
                     size=size / 1e6,
                     most=max_bytes / 1e6,
                 )
             )
         return path.read_bytes()
     except OSError as error:
-        raise InputError(_("{name} could not be read. Attach it again.", name=path.name)) from error
+        raise InputError(_("{name} could not be read. Attach it again.", name=given_name(path))) from error
 
 
 def is_text(data: bytes) -> bool:

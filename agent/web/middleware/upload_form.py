@@ -1,6 +1,5 @@
 """Writes the files of a multipart form while its bytes arrive. Knows neither HTTP nor the sender."""
 
-import re
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -11,12 +10,10 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from agent.errors import InputError, Limited
 from agent.history import new_id
 from agent.i18n import _
+from agent.web.file_names import given_name, stored_name
 
 FIELD = "files"
 """The form field that holds files. Other fields are read and dropped."""
-LONGEST_NAME = 200
-"""The longest file name in bytes."""
-_FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f`$!{}]')
 NOT_UNDERSTOOD = _("The upload was not understood.")
 
 
@@ -99,8 +96,8 @@ class UploadForm:
             raise Limited(_("At most {most} files can be attached at once.", most=self._most_files))
         folder = self._folder / new_id()
         folder.mkdir(parents=True, mode=0o700)
-        self.name = safe_name(options[b"filename"].decode(errors="replace"))
-        self._path = folder / self.name
+        self._path = folder / stored_name(options[b"filename"].decode(errors="replace"))
+        self.name = given_name(self._path)
         self.sizes[self._path] = 0
         self._file = self._path.open("xb")
 
@@ -111,7 +108,7 @@ class UploadForm:
         self.sizes[self._path] += len(piece)
         if self.sizes[self._path] > self._most_bytes:
             most = self._most_bytes / 1e6
-            raise Limited(_("{name} is larger than {most:.0f} MB, which is the most.", name=self._path.name, most=most))
+            raise Limited(_("{name} is larger than {most:.0f} MB, which is the most.", name=self.name, most=most))
         self._file.write(piece)
 
     def _close_file(self) -> None:
@@ -121,17 +118,3 @@ class UploadForm:
 
     def _end(self) -> None:
         self._ended = True
-
-
-def safe_name(name: str) -> str:
-    """Return the last part of a file name without characters that file systems or shells misread.
-
-    Gradio's pages change names in the same way.
-    """
-    cut = _FORBIDDEN.sub("", name.replace("\\", "/").rpartition("/")[2]).rstrip(" .")
-    stem, dot, suffix = cut.rpartition(".")
-    if not stem:
-        stem, dot, suffix = (suffix, "", "") if not dot else ("file", dot, suffix)
-    room = LONGEST_NAME - len(f"{dot}{suffix}".encode()[: LONGEST_NAME // 2])
-    kept = f"{dot}{suffix}".encode()[: LONGEST_NAME // 2].decode(errors="ignore")
-    return (stem.encode()[:room].decode(errors="ignore") + kept) or "file"

@@ -234,7 +234,7 @@
     const sees = $("#about [data-takes]")?.dataset.takes.includes("image");
     if (!sees || !navigator.mediaDevices?.getUserMedia) return opener.remove();
     // Gradio's button for files is elsewhere while there are some.
-    if (!opener.isConnected) $("#composer .input-row > :is(.prompts-button, .textarea-wrapper)")?.before(opener);
+    if (!opener.isConnected) $("#composer .input-row > :is(.prompts-button, .beside)")?.before(opener);
   };
   when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
   when("#composer", (composer) => {

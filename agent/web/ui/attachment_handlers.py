@@ -17,6 +17,7 @@ from agent.web.chat.attachment_plans import AttachmentPlan
 from agent.web.chat.attachments import plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.link_fetch import LinkFetcher, fetch_id_of
+from agent.web.file_names import given_name
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.components import Updates, checking_status, composer_for_model, no_updates, render_attachments
 from agent.web.ui.layout import Widgets
@@ -66,7 +67,7 @@ class AttachmentHandlers:
         with acting_for(session.owner):
             planning = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
         async for _tick in poll_until_done(planning):
-            yield {self._widgets.composer.attached: checking_status([file.name for file in files], session.translator)}
+            yield {self._widgets.composer.attached: checking_status(list(map(given_name, files)), session.translator)}
         others = {spec.id: spec for plan in planning.result() for spec in plan.others}.values()
         models, translator = self._conversations.models, session.translator
         missing = {spec.id: translator(models.missing(session.owner, spec, session.login)) for spec in others}

@@ -1,18 +1,22 @@
 """Renders stored files, and the text extracted from them, as the page's Markdown."""
 
 import html
+import re
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.mime import SUFFIXES
+from agent.transfer.formulas import as_reference
 from agent.web.chat.attached_documents import pages_read
 
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
 """The way a file is shown, by its suffix."""
 SHOWN_CHARACTERS = 3_000
 """Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
+_PUNCTUATION = re.compile(r"[!-,/:-@\[-`{-~]")
+"""Signs that can be Markdown in the name of a file."""
 EXTRACTED_TEXT_TITLES = {
     "image": N_("Text extracted from {name}; it may contain mistakes"),
     "audio": N_("Speech transcribed from {name}; it may contain mistakes"),
@@ -45,11 +49,15 @@ def shown_file(url: str, translator: Translator, name: str = "") -> str:
         case "audio":
             return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
         case _ if name:
-            label = translator(_("Save {name}", name=name))
+            label = translator(_("Save {name}", name=_PUNCTUATION.sub(_reference, name)))
             return f"[{label}]({url}{_query(name)})"
         case _:
             label = translator(_("Save the file"))
             return f"[{label}]({url})"
+
+
+def _reference(sign: re.Match[str]) -> str:
+    return as_reference(sign[0])
 
 
 def _query(name: str) -> str:

@@ -22,6 +22,7 @@ from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
+from agent.web.file_names import given_name
 from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.branch_handlers import BranchHandlers
 from agent.web.ui.chat_handlers import ChatHandlers
@@ -255,7 +256,7 @@ class Handlers:
         except Conflict as error:
             raise not_sent(error, session.translator) from error
         choices, id_ = self._choices(session, given), MessageId.of(values(given).get("message-id"))
-        files = [Path(str(file)).name for file in (message or {}).get("files") or []]
+        files = [given_name(Path(str(file))) for file in (message or {}).get("files") or []]
         ready = self._conversations.model_for(session.owner, choices.model) is not None
         sending = self._submissions[page] = Submission(
             lambda report: submit(self._conversations, message, session, choices, request, report, id_)

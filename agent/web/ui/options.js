@@ -1,7 +1,7 @@
 // The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
 // of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
 // used. In the settings, a button puts back the default system prompt of the model.
-({ said, $, when, hint, frame, make, write, load }) => {
+({ said, $, box, when, hint, frame, make, write, load }) => {
   const input = (name) => $(`#${name} input[type=checkbox]`);
   const name = make("span", { dir: "auto" });
   const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
@@ -113,8 +113,16 @@
     if (button) window.models.pick(button.dataset.model, button.textContent);
   });
 
+  // The text comes first, for the Tab key as for the eye. A mark stays at Gradio's place of it, for the buttons there.
+  const putFirst = (text, row) => {
+    const hasFocus = text.contains(document.activeElement);
+    text.before(make("span", { class: "beside", hidden: "" }));
+    row.prepend(text);
+    if (hasFocus) box().focus();
+  };
   const place = () => {
-    const row = $("#composer .input-row");
+    const row = $("#composer .input-row"), text = row && $(":scope > .textarea-wrapper", row);
+    if (text && !$(":scope > .beside", row)) putFirst(text, row);
     if (row && options.parentElement !== row) $(":scope > :is(.submit-button, .stop-button)", row)?.before(options);
   };
   when("#composer", (composer) => {

@@ -180,7 +180,7 @@
   });
   const offer = (text = box()?.value ?? "") => {
     if (!box() || !(text.trim() || read().length)) return opener.remove();
-    if (!opener.isConnected) $("#composer .input-row > .textarea-wrapper")?.before(opener);
+    if (!opener.isConnected) $("#composer .input-row > .beside")?.before(opener);
   };
   // Gets the text of another chat, which Gradio draws in the box a moment later.
   window.prompts = { swapped: (value) => offer(value?.text ?? "") };
@@ -195,5 +195,5 @@
     storage.removeItem(KEY);
     offer();
   });
-  when("#composer .input-row > .textarea-wrapper", () => offer());
+  when("#composer .input-row > .beside", () => offer());
 }

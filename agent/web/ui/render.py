@@ -14,9 +14,10 @@ from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 from agent.history import Entry, Note
 from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
-from agent.media.store import ROUTE, display_name, is_id
+from agent.media.store import ROUTE, is_id
 from agent.messages.parts import extracted_text_of, fence, is_file_name
 from agent.transfer.as_typed import as_typed
+from agent.transfer.document import shown_text
 from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason, thought_name
@@ -269,10 +270,9 @@ def _user_parts(entry: Entry, translator: Translator, formulas: Formulas) -> lis
     items: list[Any] = [content] if isinstance(content, str) else list(content)
     for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
-            parts.append({"type": "text", "text": formulas.asked(part)})
+            parts.append({"type": "text", "text": formulas.asked(shown_text(part, translator))})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
-            name = "" if after is None else (extracted_text_of(after) or {}).get("name", "")
-            name = name or _attached_name(part)
+            name = (extracted_text_of(after) or {}).get("name", "") or _attached_name(part)
             parts.append({"type": "text", "text": shown_file(part.url, translator, name)})
         elif read := extracted_text_of(part):
             parts.append({"type": "text", "text": shown_extracted_text(read, translator)})
@@ -282,7 +282,7 @@ def _user_parts(entry: Entry, translator: Translator, formulas: Formulas) -> lis
 def _attached_name(file: ImageUrl | AudioUrl | DocumentUrl) -> str:
     """Return the name under which the visitor attached a stored file, or "" if it was stored without one."""
     named = file.url.startswith(ROUTE) and not is_id(file.identifier) and is_file_name(file.identifier)
-    return display_name(file.identifier, file.media_type) if named else ""
+    return file.identifier if named else ""
 
 
 def _user(parts: list[WireMessage], metadata: WireMessage | None = None) -> WireMessage:

@@ -142,7 +142,9 @@ async def toast_errors(work: Awaitable[T], translator: Translator = ENGLISH) -> 
 
 def not_sent(error: AgentError, translator: Translator) -> gr.Error:
     """Return the toast of an error that prevented the sending."""
-    return gr.Error(translator(error.text), title=translator(_NOT_SENT), print_exception=False)
+    return gr.Error(
+        html.escape(translator(error.text), quote=False), title=translator(_NOT_SENT), print_exception=False
+    )
 
 
 def ask_to_wait(message: str, translator: Translator) -> gr.Error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.transfer.steps import LEAST_STEPS, steps_name
+from agent.transfer.steps import LEAST_STEPS, steps_name, total_seconds
 from agent.web.chat.transcript import Bubble, Turn, call_id
 
 Rendered = tuple[Bubble, dict[str, Any]]
@@ -50,7 +50,7 @@ def _rows(steps: Sequence[Rendered]) -> int:
 def _row(steps: Sequence[Rendered], failed: set[str], translator: Translator, *, goes_on: bool) -> dict[str, Any]:
     thoughts = [message for bubble, message in steps if bubble.first.type == "reasoning"]
     calls = {call_id(bubble) for bubble, _message in steps if bubble.first.type != "reasoning"}
-    seconds = sum(message["metadata"].get("seconds", 0.0) for message in thoughts)
+    seconds = total_seconds(message["metadata"].get("seconds", 0.0) for message in thoughts)
     lost = len(calls & failed)
     parts = steps_name(0 if goes_on else len(thoughts), len(calls), lost, translator, seconds=seconds)
     if goes_on:
