@@ -32,6 +32,29 @@ def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit, dark: b
     expect(visitor.box).to_have_value("!text Sent later.")
 
 
+ASK = """(isOfTimer) => {
+  const { id } = gradio_config.components.find(({ type }) => (type === "timer") === isOfTimer);
+  void fetch("gradio_api/queue/join", { method: "POST", body: JSON.stringify({ trigger_id: id }) });
+}"""
+
+
+def test_event_of_a_timer_is_no_action_of_the_visitor(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page, note = visitor.page, visitor.page.locator("#offline")
+    visitor.ask("!text First.")
+    page.context.set_offline(True)
+    visitor.say("!text Sent later.")
+    kept = "Not sent, because you are offline. Your message stays here."
+    expect(note).to_have_text(kept)
+    with page.expect_event("requestfailed"):  # it has looked whether the server can be reached
+        page.evaluate(ASK, True)
+    page.evaluate("new Promise((done) => setTimeout(done))")
+    expect(note).to_have_text(kept)
+    assert page.evaluate("navigator.userActivation.isActive")
+    page.evaluate(ASK, False)
+    expect(note).to_have_text("You are offline. Your last action waits for the network.")
+
+
 def test_stop_while_offline_waits_for_the_network(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     page = visitor.page

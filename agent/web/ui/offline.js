@@ -16,11 +16,15 @@
     if (!away) stopLate();
   };
   const reaches = () => fetch(`${root}/healthz`, { cache: "no-store" }).then(() => true, () => false);
+  const isOfTimer = (how) => {
+    const { trigger_id: trigger } = JSON.parse(how?.body ?? "{}");
+    return gradio_config.components.some(({ id, type }) => id === trigger && type === "timer");
+  };
   // After an event that could not be sent, Gradio ignores everything until it can load the page again.
   const send = window.fetch.bind(window);
   window.fetch = async (where, how) => {
     if (!navigator.onLine && String(where?.url ?? where).includes("/queue/join")) {
-      const isMine = navigator.userActivation?.isActive ?? true; // else it is a timer's
+      const isMine = (navigator.userActivation?.isActive ?? true) && !isOfTimer(how); // of the visitor
       while (!(await reaches())) {
         if (isMine && away) note.textContent = said.offline_waits;
         await new Promise((then) => setTimeout(then, RETRY_MS));
