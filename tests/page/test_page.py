@@ -50,7 +50,7 @@ HOSTILE = r"<img/src=x/onerror=alert(1)>**b**$$x$$\\(y\\)`c`&amp;www.e.vil"
 
 def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], visit: Visit) -> None:
     """This holds live and after a reload. Output of models and tools is always shown as text."""
-    own = start_app(CONFIG.replace("[agent]", "[agent]\ntool_seconds = 1"))
+    own = start_app(CONFIG.replace("[agent]", "[agent]\ntool_seconds = 5"))
     visitor = visit(own.url)
     visitor.allow_tools()
     calls = f'{HOSTILE} {{}} calculate {{"expression": "1/0"}} nap {{"seconds": 30}} calculate {{"expression": "2+2"}}'
@@ -66,7 +66,7 @@ def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], vi
         assert names[1].startswith(f"{HOSTILE} · failed: There is no tool named")
         assert names[2:] == [
             "Calculate · failed: '1/0' divides by zero",
-            "Nap · failed: The tool took longer than 1 s and was given up",
+            "Nap · failed: The tool took longer than 5 s and was given up",
         ]
         titles.first.click()
         expect(titles).to_have_count(5)
@@ -587,6 +587,15 @@ def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App]
         sent = small.journal()[-1]["body"]["messages"]
         assert "number 5" in sent[-1]["content"]
         assert not any("number 0" in message["content"] for message in sent)
+
+
+def test_examples_of_another_model_are_shown(app: App, visit: Visit) -> None:
+    """Gradio changes only the words of an example, if there are as many as before."""
+    visitor = visit(app.url)
+    visitor.chat.locator(".example-text").first.evaluate(
+        "(words) => void (words.firstChild.data = 'Ask another model')"
+    )
+    expect(visitor.examples.first).to_have_text("Ask another model")
 
 
 def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:

@@ -47,7 +47,7 @@
   };
   when("#about", (about) => about.after(copies));
   when("#chat > .block", (chat) => {
-    new MutationObserver(() => ($(".placeholder-content", chat) || drawn) && copy()).observe(chat, { childList: true, subtree: true });
+    new MutationObserver(() => ($(".placeholder-content", chat) || drawn) && copy()).observe(chat, { childList: true, subtree: true, characterData: true });
     copy();
   });
 }
