@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from agent.transfer.code_spans import code_spans
-from agent.transfer.formulas import DELIMITERS, LEFT, as_reference
+from agent.transfer.formulas import DELIMITERS, LEFT, as_reference, with_references
 
 _LINE = re.compile(r"[^\r\n]++(?:\r\n?|\n)?|\r\n?|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`\r\n]*+(?:[\r\n]|\Z))|~{3,})")
@@ -129,7 +129,7 @@ def _link(url: str) -> str:
     whole = url.rstrip("?!.,:;'\")*_~")
     if ">" in url or set("*_~") & set(url[len(whole) :]):
         return ""
-    escaped = _SIGN_IN_LINK.sub(_reference, url)
+    escaped = with_references(url, _SIGN_IN_LINK)
     if escaped != url and (set("()") & set(url) or _SIGN_IN_LINK.search(whole, len(whole) - 1)):
         return ""
     return escaped
@@ -142,7 +142,3 @@ def _opens_formula(code: str) -> bool:
         if found and (before.count(opens) % 2 == 0 if opens == "$$" else _CLOSES[opens] not in rest):
             return True
     return False
-
-
-def _reference(found: re.Match[str]) -> str:
-    return as_reference(found[0])

@@ -22,6 +22,11 @@ def as_reference(sign: str) -> str:
     return f"&#x0000{ord(sign):02x};"
 
 
+def with_references(text: str, signs: re.Pattern[str]) -> str:
+    """Return the text with a reference in place of each sign that the pattern finds."""
+    return signs.sub(lambda found: as_reference(found[0]), text)
+
+
 LESS = as_reference("<")
 """A `<` that would begin HTML."""
 DELIMITERS = (("$$", "$$", True), ("\\[", "\\]", True), ("\\(", "\\)", False), (LEFT, RIGHT, False))

@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab }) => {
+({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, nameOf }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -646,7 +646,7 @@
     awaited.delete(id);
     const there = files.filter((_, n) => found[n]), lost = files.filter(({ path }, n) => !found[n] && !sentPaths.includes(path));
     if (there.length) window.composer.add(there);
-    const names = lost.map(({ orig_name, path }) => orig_name || path.split("/").at(-1)).join(", ");
+    const names = lost.map(nameOf).join(", ");
     if (names) hint(said.draft_files_lost.replace("{names}", () => names));
   };
   const restoreText = (area) => {

@@ -16,8 +16,8 @@ QUIET: dict[str, Any] = {
     "concurrency_limit": None,
     "api_visibility": "private",
 }
-"""What most events have in common. Without `show_progress_on`, the page would copy all values of all outputs that any
-event has had, such as every message that is shown, several times for each event."""
+"""The arguments that most events share. An empty `show_progress_on` keeps the page from copying all values of all
+outputs that any event has had, such as every message that is shown, several times for each event."""
 LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
 UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
 EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.mime import SUFFIXES
-from agent.transfer.formulas import as_reference
+from agent.transfer.formulas import with_references
 from agent.web.chat.attached_documents import pages_read
 
 SHOWN_AS = {suffix: kind.partition("/")[0] for kind, suffix in SUFFIXES.items()}
@@ -49,15 +49,11 @@ def shown_file(url: str, translator: Translator, name: str = "") -> str:
         case "audio":
             return f'<audio controls preload="metadata" src="{html.escape(url)}"></audio>'
         case _ if name:
-            label = translator(_("Save {name}", name=_PUNCTUATION.sub(_reference, name)))
+            label = translator(_("Save {name}", name=with_references(name, _PUNCTUATION)))
             return f"[{label}]({url}{_query(name)})"
         case _:
             label = translator(_("Save the file"))
             return f"[{label}]({url})"
-
-
-def _reference(sign: re.Match[str]) -> str:
-    return as_reference(sign[0])
 
 
 def _query(name: str) -> str:

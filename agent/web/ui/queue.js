@@ -1,6 +1,6 @@
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
-({ said, $, box, when, hint, write, make, kept, joined }) => {
+({ said, $, box, when, hint, write, make, kept, joined, nameOf }) => {
   const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
   const stop = () => $("#composer .input-row > .stop-button");
   let queued; // { text, files, chat }; its files are undefined until the composer has given them
@@ -29,7 +29,7 @@
     if (!queued) return;
     title.textContent = isSending ? said.queue_sending : said.queued;
     text.textContent = queued.text.trim();
-    files.textContent = (queued.files ?? []).map(({ orig_name, path }) => orig_name || path.split("/").at(-1)).join(", ");
+    files.textContent = (queued.files ?? []).map(nameOf).join(", ");
     back.hidden = isSending;
   };
 

@@ -87,6 +87,8 @@
     text: values.map((value) => value?.text ?? "").filter((text) => text.trim()).join("\n\n"),
     files: values.flatMap((value) => value?.files ?? []),
   });
-  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped, joined };
+  // The name of an attached file.
+  const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
+  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped, joined, nameOf };
   return shared;
 }

@@ -1,10 +1,9 @@
 // Attached texts: a long text that is pasted becomes a file, and a click on a text file opens it to be edited.
-({ said, $, box, when, hint, write, files: { attach, upload }, make, button }) => {
+({ said, $, box, when, hint, write, files: { attach, upload }, make, button, nameOf }) => {
   const LONGEST = 4000; // characters of a pasted text that stays in the box; max_plain_text_length in layout.py
   const LARGEST = 2_000_000; // bytes of a file that a text box can show
   const IS_TEXT = /^\.?[^.]+$|\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i; // or a name without an ending
   const thumbnails = () => [...document.querySelectorAll("#composer .thumbnail-item")];
-  const nameOf = (file) => file.orig_name || file.path.split("/").at(-1);
 
   // A pasted text
   let names = [], last = 0; // the names of the attached files, and the number of the newest pasted text
