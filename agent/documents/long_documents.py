@@ -35,6 +35,7 @@ from agent.errors import AgentError, InputError
 from agent.media.mime import SUFFIXES
 from agent.media.store import ROUTE, is_id
 from agent.messages.parts import document_text, extracted_text_of, text_file_of
+from agent.messages.plain_text import plain_text
 from agent.models.catalog import ModelSpec
 
 File = BinaryContent | DocumentUrl
@@ -76,6 +77,8 @@ async def long_documents(
     """
     found: dict[str, LongDocument] = {}
     for message in messages:
+        if (text := plain_text(message)) is not None and text_file_of(text) is None:
+            continue  # as most messages, and each question looks at all messages before it
         for part in message.parts if isinstance(message, ModelRequest) else ():
             if isinstance(part, UserPromptPart):
                 items = [part.content] if isinstance(part.content, str) else part.content
@@ -141,7 +144,7 @@ async def _long_in(
 ) -> list[tuple[File | str, LongDocument]]:
     """Return the long documents of one message. Files without stored text are read here, as `for_model` does."""
     if not any(isinstance(item, File) or text_file_of(item) for item in items):
-        return []  # Most messages have no file, and each question looks at all messages before it.
+        return []
     found: list[tuple[File | str, LongDocument]] = []
     for item, after in zip(items, [*items, None][1:], strict=True):
         if not isinstance(item, File) or takes_document(spec, item.media_type):

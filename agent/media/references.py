@@ -22,6 +22,7 @@ from pydantic_ai.messages import (
 from agent.errors import NotFound
 from agent.history import Entry
 from agent.media.store import ROUTE, UNKNOWN, MediaStore, id_of, is_id
+from agent.messages.plain_text import plain_text
 from agent.responses import Response
 
 DELETED = "(An attachment that was deleted.)"
@@ -101,6 +102,8 @@ def new_files(owner: str, message: ModelMessage) -> set[str]:
 
 def _has_reference(message: ModelMessage) -> bool:
     """Return True if the message can have a reference. Most have none, and each request looks at all of them."""
+    if plain_text(message) is not None:
+        return False
     if isinstance(message, ModelResponse):
         return any([isinstance(part, FilePart) for part in message.parts])
     return any([isinstance(item, Url) for part in message.parts for item in _items(part)])

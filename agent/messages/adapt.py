@@ -33,6 +33,7 @@ from agent.documents.for_model import may_have_text, takes_document
 from agent.errors import InputError, ProviderError, UnknownModel
 from agent.i18n import N_, LocalizedText, _, listed, ngettext
 from agent.messages.parts import extracted_text_of
+from agent.messages.plain_text import plain_text
 from agent.messages.repair import prepare_messages
 from agent.models.catalog import ModelSpec, load_catalog
 from agent.providers import default_endpoint
@@ -161,6 +162,10 @@ class _Adapter:
     ids: dict[str, str] = field(default_factory=dict[str, str])
 
     def response(self, message: ModelResponse) -> ModelResponse:
+        if plain_text(message) is not None and message.provider_name in (None, self.spec.provider):
+            [only] = message.parts
+            if getattr(only, "provider_name", None) in (None, self.spec.provider):
+                return message
         parts: list[ModelResponsePart] = []
         for part in message.parts:
             author = getattr(part, "provider_name", None) or message.provider_name
@@ -177,6 +182,8 @@ class _Adapter:
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 
     def request(self, message: ModelRequest) -> ModelRequest:
+        if plain_text(message) is not None:
+            return message
         parts = [self._adapt_part(part) for part in message.parts]
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 

@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.messages.continuation import join_responses
+from agent.messages.plain_text import plain_text
 
 UNANSWERED = "(No answer was given.)"
 """Replaces an answer that ended before any text, because chat templates require alternating roles."""
@@ -48,7 +49,11 @@ def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     waiting: dict[str, str] = {}
     held: ModelRequest | None = None  # the last message, if it has only results and can get more
     for message in messages:
-        if held is None and not waiting and message.parts and not _has_tools(message):  # as most messages
+        if (
+            held is None
+            and not waiting
+            and (plain_text(message) is not None or (message.parts and not _has_tools(message)))
+        ):
             out.append(message)
             continue
         if isinstance(message, ModelResponse):
@@ -116,7 +121,7 @@ def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "")
             if out and isinstance(before := out[-1], ModelResponse):
                 out[-1] = join_responses(before, message)
                 continue
-            if not any(_says_something(part) for part in message.parts):
+            if not (plain_text(message) or "").strip() and not any(_says_something(part) for part in message.parts):
                 message = replace(message, parts=[TextPart(_unsaid(message))])
         elif out and isinstance(out[-1], ModelRequest):
             out.append(ModelResponse(parts=[TextPart(UNANSWERED)], timestamp=_EPOCH))
@@ -147,9 +152,7 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
     """
     turns: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
-        if not turns or (
-            isinstance(message, ModelRequest) and any(isinstance(p, UserPromptPart) for p in message.parts)
-        ):
+        if not turns or (isinstance(message, ModelRequest) and _has_prompt(message)):
             turns.append((index, 0))
         turns[-1] = (turns[-1][0], turns[-1][1] + count_bytes(message) // 3)
     first, total = 0, 0
@@ -169,11 +172,13 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
 
 def count_bytes(message: ModelMessage) -> int:
     """Return about how many bytes of text a message has."""
+    if (text := plain_text(message)) is not None:
+        return _bytes_of(text)
     total = 0
     for part in message.parts:
         content: Any = getattr(part, "content", None) or getattr(part, "args", None)
         if isinstance(content, str):
-            total += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
+            total += _bytes_of(content)
         elif isinstance(content, list):
             items = cast(list[Any], content)
             texts = [item.content if isinstance(item, TextContent) else item for item in items]
@@ -181,6 +186,14 @@ def count_bytes(message: ModelMessage) -> int:
         elif content is not None:
             total += len(str(content))
     return total
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _has_prompt(message: ModelRequest) -> bool:
+    return plain_text(message) is not None or any(isinstance(part, UserPromptPart) for part in message.parts)
 
 
 def _has_tools(message: ModelMessage) -> bool:

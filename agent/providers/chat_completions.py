@@ -21,8 +21,6 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     ModelResponseStreamEvent,
-    TextPart,
-    UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
@@ -35,6 +33,7 @@ from pydantic_ai.providers.vllm import VLLMProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
+from agent.messages.plain_text import plain_text
 from agent.providers import Reasoning
 from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
@@ -116,27 +115,20 @@ class _Chat(OpenAIChatModel):
     """
 
     async def _map_user_message(self, message: ModelRequest) -> AsyncGenerator[ChatCompletionMessageParam]:
-        if (text := _only_text_of(message.parts, UserPromptPart)) is not None:
+        if (text := plain_text(message)) is not None:
             yield ChatCompletionUserMessageParam(role="user", content=text)
             return
         async for mapped in super()._map_user_message(message):
             yield mapped
 
     def _map_model_response(self, message: ModelResponse) -> ChatCompletionMessageParam | None:
-        if text := _only_text_of(message.parts, TextPart):
+        if text := plain_text(message):
             return ChatCompletionAssistantMessageParam(role="assistant", content=text)
         return super()._map_model_response(message)
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
         return _Stream
-
-
-def _only_text_of(parts: Sequence[object], kind: type[UserPromptPart | TextPart]) -> str | None:
-    """Return the text of parts that are one part of this kind with nothing but a text, or None for others."""
-    if len(parts) != 1 or not isinstance(only := parts[0], kind):
-        return None
-    return only.content if isinstance(only.content, str) else None
 
 
 class _ContinuingChat(_Chat):

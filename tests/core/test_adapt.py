@@ -254,6 +254,14 @@ def test_vendor_data_stays_and_ids_become_portable() -> None:
     assert other.tool_call_id.startswith("call_")
 
 
+@pytest.mark.parametrize("by", ["message", "part"])
+def test_text_of_another_vendor_loses_its_data(by: str) -> None:
+    name = {"provider_name": "google"}
+    text = TextPart("Yes.", id="m1", provider_details={"a": 1}, **(name if by == "part" else {}))
+    [kept] = adapt([ModelResponse([text], **(name if by == "message" else {}))], QWEN).messages
+    assert kept.parts == [TextPart("Yes.")]
+
+
 def test_model_keeps_its_own_ids() -> None:
     """This also holds if another model used the same id before."""
     turns: list[ModelMessage] = []

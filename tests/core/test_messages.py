@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pydantic_ai.messages import (
     ImageUrl,
     ModelMessage,
     ModelRequest,
+    ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
     SystemPromptPart,
@@ -342,6 +344,29 @@ def test_new_message_gets_room() -> None:
     assert keep_newest(history, 100, beside=30) == history[2:]
     assert keep_newest(history, 100, beside=75) == history[2:], "the estimate of 30 tokens is cautious"
     assert keep_newest(history, 100, beside=80) == []
+
+
+def with_lists(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages with each prompt of one text as a list of it."""
+    return [
+        replace(one, parts=[listed(part) for part in one.parts]) if isinstance(one, ModelRequest) else one
+        for one in messages
+    ]
+
+
+def listed(part: ModelRequestPart) -> ModelRequestPart:
+    if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+        return replace(part, content=[part.content])
+    return part
+
+
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@given(conversations(), st.integers(1, 200))
+def test_plain_texts_are_prepared_as_lists_of_texts(messages: list[ModelMessage], tokens: int) -> None:
+    kept = keep_newest(messages, tokens)
+    assert with_lists(kept) == keep_newest(with_lists(messages), tokens)
+    for spec in (SPEC, replace(SPEC, provider="openai", image=True)):
+        assert with_lists(adapt_and_prepare(messages, spec)) == adapt_and_prepare(with_lists(messages), spec)
 
 
 # --- the context ------------------------------------------------------------------------------------------------------
