@@ -10,6 +10,7 @@ LONGEST_ERROR = 200
 SENTENCES = (
     # of all tools: agent.tools, agent.suspension, agent.messages.repair
     N_("There is no tool named {name}. Known tools: {known}"),
+    N_("none"),
     N_("The arguments do not fit: {why}"),
     N_("The arguments are not a JSON object: {text}"),
     N_("The tool took longer than {seconds} s and was given up"),

@@ -595,6 +595,28 @@ def test_phone_shows_numbers_and_buttons_whole(sized: Callable[..., Visitor]) ->
     visitor.shot("phone-edit")
 
 
+LONG_CODE = "/home/user/projects/switchboard/configs/app.toml.example" * 3
+CODE_ENDS = """(chat) => [...chat.querySelectorAll("p code")].filter((one) => one.offsetWidth).map((code) =>
+  code.getBoundingClientRect().right - code.closest(".message, .prose").getBoundingClientRect().right)"""
+
+
+def test_long_code_in_a_line_stays_in_its_bubble(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 844))
+    visitor.ask(f"Where is `{LONG_CODE}`? !text See `{LONG_CODE}`.")
+    becomes(True, lambda: len(visitor.chat.evaluate(CODE_ENDS)) >= 3)
+    assert max(visitor.chat.evaluate(CODE_ENDS)) <= 0
+    visitor.shot("phone-long-code")
+
+
+@pytest.mark.parametrize("locale", ["ar", "pl-PL"])
+def test_page_has_one_language(app: App, visit: Callable[..., Visitor], locale: str) -> None:
+    visitor = visit(app.url, locale=locale)
+    visitor.ask("!text Hello.")
+    assert visitor.page.evaluate("document.documentElement.lang") == "en"
+    names = [button.get_attribute("aria-label") for button in visitor.chat.get_by_role("button").all()]
+    assert {"Edit", "Retry", "Undo"} <= set(names)
+
+
 def size_of(one: Locator) -> tuple[int, int]:
     box = one.bounding_box()
     return (round(box["width"]), round(box["height"])) if box else (0, 0)

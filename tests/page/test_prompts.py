@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -78,6 +79,26 @@ def test_prompt_is_saved_and_picked(app: App, visit: Visit, model_server: Runnin
     visitor.box.press("Enter")
     expect(visitor.bubbles.filter(has_text="Said by Greeting.")).to_be_visible()
     assert model_server.journal()[-1]["body"]["messages"][-1]["content"] == "!text Said by Greeting."
+
+
+ABOVE = """(hint) => document.querySelector("#attached").getBoundingClientRect().top
+  - hint.getBoundingClientRect().bottom"""
+
+
+def test_hint_lies_above_the_notes_on_files(app: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text Hello.")
+    hint = visitor.page.locator("#hint")
+    visitor.box.press_sequentially("/")
+    expect(hint).to_contain_text("No prompt is saved yet.")
+    (tmp_path / "x.bin").write_bytes(bytes(range(256)))
+    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "x.bin")
+    expect(visitor.page.locator("#attached li.refused")).to_be_visible()
+    visitor.box.fill("")
+    visitor.box.press_sequentially("/")  # the hint has left meanwhile on a slow machine
+    expect(hint).to_contain_text("No prompt is saved yet.")
+    becomes(True, lambda: 0 < hint.evaluate(ABOVE) < 40)
+    visitor.shot("hint-above-notes")
 
 
 def test_first_slash_says_how_prompts_are_saved(app: App, visit: Visit) -> None:

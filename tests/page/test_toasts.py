@@ -90,6 +90,23 @@ def test_toast_repeats_no_note_of_a_file(app: App, visit: Visit, tmp_path: Path)
     expect(visitor.toast.filter(has_text=UNKNOWN)).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("locale", "sentence"),
+    [
+        ("en-US", "Nothing was attached. A file can have at most 20 MB, and these are larger: big <1>.txt"),
+        ("de-DE", "Nichts wurde angehängt. Eine Datei darf höchstens 20 MB haben, und diese sind größer: big <1>.txt"),
+    ],
+    ids=["en", "de"],
+)
+def test_toast_about_a_large_file(app: App, visit: Visit, tmp_path: Path, locale: str, sentence: str) -> None:
+    visitor = visit(app.url, locale=locale)
+    (tmp_path / "big <1>.txt").write_bytes(b"a" * 21_000_000)
+    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "big <1>.txt")
+    expect(visitor.toast.get_by_text(sentence)).to_be_visible()
+    expect(visitor.toast.get_by_text("File(s)")).to_be_hidden()
+    visitor.shot(f"toast-large-{locale}")
+
+
 def test_toast_leaves_with_its_cause(app: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(app.url)
     (tmp_path / "one.png").write_bytes(media_files.picture("PNG"))

@@ -85,3 +85,7 @@ def test_chat_is_exported_and_imported_on_the_page(app: App, visit: Visit, tmp_p
     expect(foot.get_by_role("status")).to_contain_text("nothing was imported")
     page.locator("#new").click()  # once more, though the chat is new already
     expect(foot.get_by_text("nothing was imported")).to_have_count(0)
+    choose.set_input_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[{"})
+    expect(foot.get_by_role("status")).to_contain_text("nothing was imported")
+    visitor.say("!text Hello.")
+    expect(foot.get_by_text("nothing was imported")).to_have_count(0)

@@ -66,6 +66,12 @@ async def test_failed_calls_are_explained(name: str, arguments: Any, german: str
     assert Translator("de")(cancelled) == "Abgebrochen, bevor es fertig war"
 
 
+async def test_call_without_any_tool_is_explained() -> None:
+    result = await execute({}, ToolCallPart("nap"), timeout=0.05)
+    german = Translator("de")(failure_reason(str(result.content)))
+    assert german == "Es gibt kein Werkzeug namens 'nap'. Bekannt sind: keine"
+
+
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_sentence_is_one_of_a_tool(sentence: str) -> None:
     """A tool that changes its sentence must change this list, too."""

@@ -1,6 +1,7 @@
 """The head of the page: its title, icons, link preview and loading screen, and scripts that run before Gradio's."""
 
 import html
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ ICONS = {
 MANIFEST = "/manifest.json"
 CLOSED_STREAMS = (Path(__file__).parent / "closed_streams.js").read_text(encoding="utf-8")
 IDLE = (Path(__file__).parent / "idle.js").read_text(encoding="utf-8")
+LANGUAGE = (Path(__file__).parent / "language.js").read_text(encoding="utf-8").rstrip().removesuffix(";")
 LOST_PARTS = (Path(__file__).parent / "lost_parts.js").read_text(encoding="utf-8")
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
@@ -93,7 +95,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
-            f"<script>{IDLE}{LOST_PARTS}{CLOSED_STREAMS}</script>",
+            f"<script>({LANGUAGE})({json.dumps(translator.language)});{IDLE}{LOST_PARTS}{CLOSED_STREAMS}</script>",
         )
     )
 

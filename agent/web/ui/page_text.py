@@ -219,6 +219,7 @@ SCRIPTS = {
     "not_sent": N_("Your message was not sent. The reason is above the box."),
     "print_earlier": N_("Earlier messages are not printed here. Export the chat as a page to print all of it."),
     "draft_files_lost": N_("These files of your draft are gone. Attach them again: {names}"),
+    "too_large": N_("Nothing was attached. A file can have at most {most}, and these are larger: {names}"),
     "drop": N_("Drop files here"),
     "drop_folder": N_("Folders can't be attached. Drop the files in them instead."),
     "drop_later": N_("Your last message is still being sent. Drop the files again after that."),

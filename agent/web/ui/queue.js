@@ -16,11 +16,7 @@
   const panel = make("section", { id: "queued", "aria-labelledby": "queued-title", hidden: "" },
     make("div", {}, title, text, files), back);
   const spoken = make("p", { class: "sr-only", role: "status" });
-  when("#dock", (dock) => {
-    dock.before(panel, spoken);
-    // What floats above the composer floats above the panel, too.
-    new ResizeObserver(() => dock.style.setProperty("--queued", `${panel.offsetHeight + 8}px`)).observe(panel);
-  });
+  when("#dock", (dock) => dock.before(panel, spoken));
   const draw = () => {
     if (panel.hidden !== !queued) {
       spoken.textContent = queued ? said.queued : "";

@@ -10,7 +10,18 @@
   const note = document.createElement("p");
   note.id = "hint";
   note.setAttribute("role", "status");
-  when("#dock", (dock) => dock.append(note));
+  when("#dock", (dock) => {
+    dock.append(note);
+    // What floats above the composer floats above the notes between the chat and the composer, too.
+    const sizes = new ResizeObserver(() => {
+      let first = dock;
+      for (let one = dock; one && one.id !== "chat"; one = one.previousElementSibling) if (one.offsetHeight) first = one;
+      dock.style.setProperty("--notes", `${dock.offsetTop - first.offsetTop}px`);
+    });
+    const observe = () => [...dock.parentElement.children].forEach((one) => sizes.observe(one));
+    new MutationObserver(observe).observe(dock.parentElement, { childList: true });
+    observe();
+  });
   let leaving;
   const hint = (text) => {
     clearTimeout(leaving);

@@ -1,12 +1,23 @@
 // Mends Gradio's toasts: no button around another one, translated words, and nothing that the page says already or that is
 // over.
-({ said, $, when }) => {
+({ said, language, $, when }) => {
   const LOST = "Connection to the server was lost. Attempting reconnection...";
+  const UNITS = { B: "byte", K: "kilobyte", M: "megabyte", G: "gigabyte" };
+  const LARGE = /^File\(s\) exceed the maximum allowed size of ([\d.]+) (\S+): (.+)$/;
   const plain = (text) => text.replace(/\s+/g, " ").trim();
   // Whether the notes on the attached files say the same.
   const isRepeated = (text) => {
     const notes = [...document.querySelectorAll("#attached li.refused span")].map((note) => plain(note.textContent));
     return notes.length > 0 && !plain(notes.reduce((rest, note) => rest.replace(note, ""), plain(text)));
+  };
+  const inOurWords = (text) => {
+    const [, most, unit, names] = LARGE.exec(plain(text)) ?? [];
+    if (most) {
+      const size = parseFloat(most).toLocaleString(language, { style: "unit", unit: UNITS[unit[0].toUpperCase()] });
+      return said.too_large.replace("{most}", size).replace("{names}", () => names.replaceAll('"', ""));
+    }
+    if (plain(text) === LOST) return said.connection_lost;
+    return isRepeated(text) ? said.not_sent : "";
   };
   const mend = (toasts) => {
     // A head need not be a button, because the text that it folds is short.
@@ -16,9 +27,8 @@
       $(".toast-close", head)?.setAttribute("aria-label", said.close);
     }
     for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
-      const isLost = plain(text.textContent) === LOST;
-      if (!isLost && !isRepeated(text.textContent)) continue;
-      const better = isLost ? said.connection_lost : said.not_sent;
+      const better = inOurWords(text.textContent);
+      if (!better) continue;
       const short = Object.assign(document.createElement("div"), { className: text.className, textContent: better });
       text.hidden = true;
       text.after(short);

@@ -33,7 +33,8 @@
       if (file) send(file);
     });
 
-    document.addEventListener("chat-opening", () => bar.hidden && (state.textContent = ""));
+    for (const kind of ["chat-opening", "message-stored"])
+      document.addEventListener(kind, () => bar.hidden && (state.textContent = ""));
     const show = (percent) => {
       bar.hidden = percent === undefined;
       bring.disabled = !bar.hidden;
