@@ -1,7 +1,7 @@
 """The shown branch of a conversation as blocks of a document. Markdown and HTML are made of them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     TextContent,
+    ToolReturnPart,
     UserPromptPart,
 )
 
@@ -25,7 +26,7 @@ from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
-from agent.transfer.tool_titles import tool_title
+from agent.transfer.tool_titles import ASK_USER, tool_title
 
 DELETED = _("An attachment that was deleted.")
 EXTRACTED = {
@@ -35,7 +36,18 @@ EXTRACTED = {
 }
 
 BlockType = Literal[
-    "user", "model", "text", "reasoning", "call", "result", "extracted", "problem", "caption", "file", "sources"
+    "user",
+    "model",
+    "text",
+    "reasoning",
+    "question",
+    "call",
+    "result",
+    "extracted",
+    "problem",
+    "caption",
+    "file",
+    "sources",
 ]
 _RESERVED = str.maketrans(dict.fromkeys((BEGIN, END), "\ufffd"))
 FAILED = ("error", "limit", "interrupted")
@@ -46,10 +58,10 @@ FAILED = ("error", "limit", "interrupted")
 class Block:
     """A block of the document. `user` and `model` are headings before what they wrote.
 
-    `title` is the name of a model, tool or file. `file` is the id of a stored file. `seconds` is how long the model has
-    reasoned, 0 if that is not known. A text `joins` the block before it if it is the next piece of the same text.
-    `is_failed`: it is the result of a tool that failed. `citations` have positions in the text, and `sources` are those
-    that the texts of an answer cite.
+    A `question` is one of the model to the user. `title` is the name of a model, tool or file. `file` is the id of a
+    stored file. `seconds` is how long the model has reasoned, 0 if that is not known. A text `joins` the block before
+    it if it is the next piece of the same text. `is_failed`: it is the result of a tool that failed. `citations` have
+    positions in the text, and `sources` are those that the texts of an answer cite.
     """
 
     type: BlockType
@@ -139,7 +151,7 @@ def _turn(entries: Sequence[Entry], translator: Translator, mark: Callable[[Mark
 
 
 def _answer(entries: Sequence[Entry], translator: Translator) -> Iterator[Block]:
-    stamp, model = BubbleMarker(), ""
+    stamp, model, failed = BubbleMarker(), "", _failed_calls(entries)
     # As on the page, a turn whose run was continued has the times of all its runs.
     ends = {entry.note.run_id: entry.note for entry in entries if entry.note.ended}
     seconds = iter([one for end in ends.values() if end.timings for one in end.timings.reasoning])
@@ -150,12 +162,35 @@ def _answer(entries: Sequence[Entry], translator: Translator) -> Iterator[Block]
             model = name
         for piece, part in pieces_with_texts(entry.message):
             citations = (part and part.citations) or ()
-            for block in _response_blocks(stamp(piece), translator):
+            response = stamp(piece)
+            if (asked := _asked(response, failed, translator)) is not None:
+                yield from asked
+                model = model if response.type == "tool_call" else ""  # its name comes again after the user's
+                continue
+            for block in _response_blocks(response, translator):
                 thinks = block.type == "reasoning" and not block.joins
                 yield replace(block, citations=tuple(citations), seconds=next(seconds, 0.0) if thinks else 0.0)
         if isinstance(entry.message, ModelResponse):
             ids = (part.content.identifier for part in entry.message.parts if isinstance(part, FilePart))
             yield from (_file(id_) for id_ in ids if is_id(id_))
+
+
+def _failed_calls(entries: Sequence[Entry]) -> set[str]:
+    """Return the ids of the calls with a failed result, such as a question that nobody could be asked."""
+    parts = [part for entry in entries for part in entry.message.parts]
+    return {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart) and part.outcome != "success"}
+
+
+def _asked(response: Response, failed: Set[str], translator: Translator) -> list[Block] | None:
+    """Return a question to the user, or the user's answer to it, as on the page. None: the response is neither."""
+    content: Any = response.content
+    if response.type not in ("tool_call", "tool_call_result") or content["name"] != ASK_USER:
+        return None
+    if content["id"] in failed:
+        return None
+    if response.type == "tool_call":
+        return [Block(type="question", text=str(content["arguments"].get("question") or ""))]
+    return [Block(type="user", title=translator(_("You"))), Block(type="text", text=str(content["content"]))]
 
 
 def _prompt(entry: Entry) -> UserPromptPart | None:

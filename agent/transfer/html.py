@@ -260,8 +260,8 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_ask
             return _fold(translator(_("Result: {name}", name=block.title)), f"<pre>{text}</pre>")
         case "extracted":
             return _fold(block.title, f"<pre>{text}</pre>")
-        case "problem":
-            return f'<p class="problem">{text}</p>\n'
+        case "problem" | "question":
+            return f'<p class="{block.type}">{text}</p>\n'
         case "sources":
             items = "".join(_source(source, translator) for source in block.sources)
             name = escape(translator(SOURCES))

@@ -40,6 +40,8 @@ def _markdown(block: Block, files: Mapping[str, str], translator: Translator) ->
             return f"**{title}**\n\n{fence(block.text)}"
         case "extracted":
             return _quote(f"{_line(block.title)}\n\n{block.text.strip()}")
+        case "question":
+            return _quote(_line(block.text))
         case "problem" | "caption":
             return f"_{_line(block.text)}_"
         case "file" if path := files.get(block.file):

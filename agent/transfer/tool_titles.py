@@ -2,13 +2,15 @@
 
 from agent.i18n import N_, LocalizedText
 
+ASK_USER = "ask_user"
+"""The name of `agent.tools.ask_user`. Its question and the answer are shown as text."""
 TITLES = {
     "calculate": N_("Calculate"),
     "current_time": N_("Current time"),
     "convert_units": N_("Convert units"),
     "search_files": N_("Search files"),
     "read_pages": N_("Read pages"),
-    "ask_user": N_("Question"),
+    ASK_USER: N_("Question"),
 }
 """The titles of this program's own tools, by their names. All languages have them."""
 

@@ -78,6 +78,26 @@ def test_answer_layout(own: App, visit: Callable[..., Visitor]) -> None:
     becomes(True, lambda: r"Inline $E = mc^2$ and $\frac{a}{b}$; it costs $5" in visitor.page.evaluate(copied))
 
 
+def test_question_is_copied_as_its_words(own: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(own.url)
+    visitor.allow_tools()
+    copied = "navigator.clipboard.readText()"
+    visitor.say(f"{ASK.replace('Which?', 'Which <one>?')} !text Fine.")
+    expect(visitor.chat.locator(".asking")).to_be_visible()
+    visitor.idle()
+    visitor.chat.get_by_role("button", name="Copy message").last.click()
+    becomes("Which <one>?", lambda: visitor.page.evaluate(copied))
+    visitor.chat.get_by_role("button", name="monthly").click()
+    expect(visitor.bubbles.filter(has_text="Fine.")).to_be_visible()
+    visitor.idle()
+    expect(visitor.mine).to_have_count(2)
+    visitor.page.evaluate("navigator.clipboard.writeText('')")
+    visitor.chat.locator(".asked").locator("xpath=ancestor::*[contains(@class, 'message-row')]").locator(
+        "xpath=following-sibling::*[1]//button"
+    ).first.click()
+    becomes("Which <one>?", lambda: visitor.page.evaluate(copied))
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_in_full_chat(own: App, visit: Callable[..., Visitor], dark: bool) -> None:
     visitor = visit(own.url, dark=dark, phone=dark)

@@ -504,6 +504,18 @@ def test_copy_takes_only_the_answer(app: App, visit: Visit) -> None:
     becomes("**The** answer.\n\n    code", lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
 
 
+def test_copied_answer_is_seen(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, locale="de-DE")
+    visitor.ask("!text The answer.")
+    copy = visitor.chat.get_by_role("button", name="Nachricht kopieren").last
+    sign = "(button) => [button.ariaLabel, getComputedStyle(button.querySelector('svg')).maskImage !== 'none']"
+    element = copy.element_handle()
+    assert element is not None
+    copy.click()
+    becomes(["Kopiert", True], lambda: element.evaluate(sign))
+    becomes(["Nachricht kopieren", False], lambda: element.evaluate(sign))
+
+
 @pytest.mark.gate("The settings reach the model.")
 def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
@@ -596,6 +608,21 @@ def test_examples_of_another_model_are_shown(app: App, visit: Visit) -> None:
         "(words) => void (words.firstChild.data = 'Ask another model')"
     )
     expect(visitor.examples.first).to_have_text("Ask another model")
+
+
+def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    earlier = visitor.page.locator("#earlier")
+    for number in range(12):
+        visitor.ask(f"!text answer {number}")
+    expect(earlier).to_be_attached()  # the server has sent the newest messages
+    expect(visitor.mine).to_have_count(12)
+    expect(earlier).to_be_hidden()
+    visitor.page.emulate_media(media="print")
+    expect(visitor.page.locator("#print-note")).to_have_text("")
+    visitor.page.emulate_media(media="screen")
+    visitor.reload()
+    expect(earlier).to_be_visible()
 
 
 def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:

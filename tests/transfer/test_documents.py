@@ -29,6 +29,7 @@ from agent.i18n.translator import ENGLISH, negotiate
 from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.messages.parts import extracted_text
+from agent.tools import ask_user
 from agent.transfer.document import blocks_of
 from agent.transfer.export import Download, Exporter, safe_name
 from agent.transfer.html import data_urls, html_mark, to_html
@@ -218,6 +219,30 @@ async def test_steps_are_one_fold_and_failures_are_seen(tmp_path: Path) -> None:
     )
     assert failed in first, "the failure is beside the fold"
     assert rest.count("<summary>") == 1, "a single step is no series"
+
+
+async def test_question_and_answer_are_read_without_a_click(tmp_path: Path) -> None:
+    question, lost = (
+        ToolCallPart(ask_user.name, {"question": f"Which <{one}>?", "choices": ["a"]}, one) for one in ("one", "lost")
+    )
+    failed = ToolReturnPart("ask_user", "Nobody can be asked here.", "lost", outcome="failed")
+    answers = [
+        ModelResponse([question], model_name="small-model"),
+        ModelRequest([ToolReturnPart("ask_user", "*mine*", "one")]),
+        ModelResponse([lost], model_name="small-model"),
+        ModelRequest([failed]),
+        ModelResponse([TextPart("Done.")], model_name="small-model"),
+    ]
+    exporter, record = await exporter_of(tmp_path, [prompt("Go"), *answers])
+    page = await text_of(await exporter.one(record.id, "html"))
+    first, _, rest = page.partition('<p class="question">Which &lt;one&gt;?</p>\n</section>\n<section class="user">')
+    assert "<details" not in first
+    yours, _, rest = rest.partition('<section class="model">\n<h2>small-model</h2>')
+    assert "*mine*" in yours
+    assert "<details" not in yours
+    assert "Question · failed: Nobody can be asked here" in rest
+    written = await text_of(await exporter.one(record.id, "md"))
+    assert "> Which \\<one\\>?\n\n## You\n\n*mine*\n\n## small-model" in written
 
 
 async def test_steps_say_how_long_was_thought(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@
   let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last
   let drawn = -Infinity, drawing, refreshing;
   let over = ""; // the URL of the answer whose end was read last
+  let isWhole = false; // the page has the first message of the chat
   let confirmed; // the answer after whose beginning the server was asked for a view
   let { props } = unchanged; // what the chatbots get with their first messages
 
@@ -143,6 +144,14 @@
   };
   const isEnd = (messages, all) => JSON.stringify(messages) === JSON.stringify(all.slice(-messages.length || all.length));
 
+  // The messages, after the older ones that the page has, if they go on with those. The same list if none is new.
+  const withOlder = (messages, all) => {
+    const wanted = messages.map((one) => JSON.stringify(one));
+    const first = all.findLastIndex((one) => JSON.stringify(one) === wanted[0]), common = all.slice(first);
+    if (first < 0 || !common.every((one, n) => JSON.stringify(one) === wanted[n])) return messages;
+    return common.length < messages.length ? [...all, ...messages.slice(common.length)] : all;
+  };
+
   // Asks for older turns, once for each length of the chat. page.js calls it when the reader comes near the first one.
   let asked = 0;
   function earlier() {
@@ -197,10 +206,10 @@
       return;
     }
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
-    const { messages, live, window: most, conversation, missing } = view;
+    const { messages, live, window: most, conversation, missing, earlier: isCut } = view;
     // The empty view of a new chat can be missed: the view of its first message, without any messages, overtakes it.
     const before = conversation === page.conversation ? page.messages : [];
-    const isOther = messages && conversation !== page.conversation;
+    const isNext = conversation !== page.conversation, isOther = messages && isNext;
     if (isOther) asked = 0;
     page.conversation = conversation;
     document.dispatchEvent(new CustomEvent("chat-view", { detail: view }));
@@ -213,8 +222,11 @@
     upcoming = live && !stream.hasBegun() && messages && isBeforeLastTurn(messages, before) ? messages : undefined;
     if (upcoming) stored = before;
     else if (!messages) stored = newest(before, most);
-    else if (live || !messages.length || !isEnd(messages, before)) stored = messages;
-    else stored = before; // after an answer, older turns stay on the page
+    else stored = live ? messages : withOlder(messages, before);
+    // The page can have turns before those that the server has sent. Without messages, a chat is new.
+    if (messages && (upcoming || stored === messages)) isWhole = !isCut;
+    else isWhole = isNext || (isWhole && stored[0] === before[0]);
+    document.documentElement.toggleAttribute("data-whole", isWhole);
     const left = !written.length && !ending && page.shown.slice(1).some(({ length }) => length);
     if (stored !== page.messages || left) {
       ending = undefined;

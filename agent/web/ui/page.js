@@ -8,6 +8,10 @@
   // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
   const text = (bubble) => sources.unmarked(bubble.getAttribute("aria-label") ?? "").replace(/^bot's message: /, "").replaceAll("\u2063", "");
 
+  // The text of a question of the model, which is written as HTML. The hint below it is not part of it.
+  const asked = (bubble) =>
+    [...bubble.querySelectorAll(".asked, .asking > :not(.caption)")].map(({ textContent }) => textContent).join("\n\n");
+
   // What is copied is what was written, also where Gradio copies a message.
   const copy = navigator.clipboard?.writeText.bind(navigator.clipboard);
   if (copy) navigator.clipboard.writeText = (text) => copy(unescaped(text));
@@ -18,14 +22,18 @@
     const row = button?.closest(".message-buttons")?.previousElementSibling;
     if (!row?.classList.contains("bot-row") || button !== $("button", button.parentElement)) return;
     const texts = [...row.querySelectorAll('[data-testid="bot"]')]
-      .filter((bubble) => !$(".thought-group, .caption, .waiting, .problem, .citationlist", bubble))
-      .map(text);
+      .filter((bubble) => !$(".thought-group, .caption:not(.asking *), .waiting, .problem, .citationlist", bubble))
+      .map((bubble) => asked(bubble) || text(bubble));
     if (!texts.length) return;
     event.stopPropagation();
     event.preventDefault();
     navigator.clipboard.writeText(division.joined(texts));
-    button.classList.add("copied");
-    setTimeout(() => button.classList.remove("copied"), 1200);
+    const say = (name, isCopied) => {
+      button.setAttribute("aria-label", name);
+      button.classList.toggle("copied", isCopied);
+    };
+    say("Copied message", true); // as Gradio does for the visitor's messages, and `label` translates it
+    setTimeout(() => say("Copy message", false), 1200);
   }, true);
 
   // Keys. The window handles them before Gradio.

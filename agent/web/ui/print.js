@@ -5,7 +5,7 @@
   when("#chat", (chat) => chat.before(note));
   const bare = (text) => text.trim().replace(/^(?:https?:\/\/)?(?:www\.)?|\/$/g, "");
   const prepare = () => {
-    note.textContent = $("#earlier") ? said.print_earlier : "";
+    note.textContent = $(":root:not([data-whole]) #earlier") ? said.print_earlier : "";
     for (const link of document.querySelectorAll('#chat .prose a[href^="http"]')) {
       link.toggleAttribute("data-bare", bare(link.textContent) === bare(link.getAttribute("href")));
     }
