@@ -32,7 +32,6 @@ from agent.media.mime import ConvertedMedia, detect_mime, is_text_type, label
 from agent.media.sandbox import SandboxJob
 from agent.media.sentences import refused
 from agent.messages.parts import text_file_of
-from agent.messages.plain_text import plain_text
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.providers import RequestQueue
 
@@ -116,7 +115,7 @@ async def convert_messages(messages: Sequence[ModelMessage], spec: ModelSpec) ->
     out = list(messages)
     for number in range(len(out) - 1, -1, -1):
         message = out[number]
-        if not isinstance(message, ModelRequest) or not _has_file_part(message):
+        if not isinstance(message, ModelRequest) or not any([_has_file(part) for part in message.parts]):
             continue
         parts = [await _part(part, spec, left, last=number == last) for part in reversed(message.parts)][::-1]
         if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
@@ -124,14 +123,8 @@ async def convert_messages(messages: Sequence[ModelMessage], spec: ModelSpec) ->
     return out
 
 
-def _has_file_part(message: ModelRequest) -> bool:
-    if (text := plain_text(message)) is not None:
-        return text_file_of(text) is not None
-    return any([_has_file(part) for part in message.parts])
-
-
 def _has_file(part: ModelRequestPart) -> bool:
-    """Return True if a part of a request has a file."""
+    """Return True if a part of a request has a file. Most have none, and each request looks at all messages."""
     is_prompt = isinstance(part, UserPromptPart)
     if not is_prompt and not isinstance(part, ToolReturnPart):
         return False

@@ -162,10 +162,6 @@ class _Adapter:
     ids: dict[str, str] = field(default_factory=dict[str, str])
 
     def response(self, message: ModelResponse) -> ModelResponse:
-        if plain_text(message) is not None and message.provider_name in (None, self.spec.provider):
-            [only] = message.parts
-            if getattr(only, "provider_name", None) in (None, self.spec.provider):
-                return message
         parts: list[ModelResponsePart] = []
         for part in message.parts:
             author = getattr(part, "provider_name", None) or message.provider_name

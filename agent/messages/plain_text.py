@@ -1,7 +1,7 @@
 """Finds the messages that are one text and nothing else.
 
 Most messages are, and each request looks at all of them several times. Whoever looks for something rarer, such as files
-or tool calls, can pass over these: that takes a seventh of the time at 400 turns.
+or tool calls, can pass over these.
 """
 
 from pydantic_ai.messages import ModelMessage, TextPart, UserPromptPart

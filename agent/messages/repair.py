@@ -49,11 +49,7 @@ def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     waiting: dict[str, str] = {}
     held: ModelRequest | None = None  # the last message, if it has only results and can get more
     for message in messages:
-        if (
-            held is None
-            and not waiting
-            and (plain_text(message) is not None or (message.parts and not _has_tools(message)))
-        ):
+        if held is None and not waiting and message.parts and not _has_tools(message):  # as most messages
             out.append(message)
             continue
         if isinstance(message, ModelResponse):
@@ -121,7 +117,7 @@ def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "")
             if out and isinstance(before := out[-1], ModelResponse):
                 out[-1] = join_responses(before, message)
                 continue
-            if not (plain_text(message) or "").strip() and not any(_says_something(part) for part in message.parts):
+            if not any([_says_something(part) for part in message.parts]):
                 message = replace(message, parts=[TextPart(_unsaid(message))])
         elif out and isinstance(out[-1], ModelRequest):
             out.append(ModelResponse(parts=[TextPart(UNANSWERED)], timestamp=_EPOCH))
@@ -152,7 +148,9 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
     """
     turns: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
-        if not turns or (isinstance(message, ModelRequest) and _has_prompt(message)):
+        if not turns or (
+            isinstance(message, ModelRequest) and any([isinstance(p, UserPromptPart) for p in message.parts])
+        ):
             turns.append((index, 0))
         turns[-1] = (turns[-1][0], turns[-1][1] + count_bytes(message) // 3)
     first, total = 0, 0
@@ -192,12 +190,8 @@ def _bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def _has_prompt(message: ModelRequest) -> bool:
-    return plain_text(message) is not None or any(isinstance(part, UserPromptPart) for part in message.parts)
-
-
 def _has_tools(message: ModelMessage) -> bool:
-    return any([isinstance(part, _TOOL_PARTS) for part in message.parts])
+    return plain_text(message) is None and any([isinstance(part, _TOOL_PARTS) for part in message.parts])
 
 
 def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:

@@ -3,4 +3,4 @@
 (language) => {
   if (navigator.language.split("-")[0] === language) return;
   Object.defineProperty(navigator, "language", { get: () => language });
-};
+}

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.web.ui.page_files import PageFiles
+from agent.web.ui.page_script import read
 from agent.web.ui.theme import COLOURS
 
 STATIC = Path(__file__).parent / "static"
@@ -22,10 +23,7 @@ ICONS = {
 }
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
-CLOSED_STREAMS = (Path(__file__).parent / "closed_streams.js").read_text(encoding="utf-8")
-IDLE = (Path(__file__).parent / "idle.js").read_text(encoding="utf-8")
-LANGUAGE = (Path(__file__).parent / "language.js").read_text(encoding="utf-8").rstrip().removesuffix(";")
-LOST_PARTS = (Path(__file__).parent / "lost_parts.js").read_text(encoding="utf-8")
+LANGUAGE, IDLE, LOST_PARTS, CLOSED_STREAMS = map(read, ("language.js", "idle.js", "lost_parts.js", "closed_streams.js"))
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 _TITLE = re.compile(r"<title>[^<]*</title>\s*")
