@@ -65,7 +65,7 @@ def test_page_waits_for_its_history(
     ann.ask("say the second message")
 
     # The server of the page is killed in the middle of an answer, and starts again before its database does.
-    ann.say("count to 1000")
+    ann.say("!tokens 100 @20")
     becomes(1, lambda: unfinished(postgres))
     app.stop(signal.SIGKILL)
     postgres.stop(signal.SIGQUIT)
@@ -74,6 +74,9 @@ def test_page_waits_for_its_history(
     becomes(0, lambda: unfinished(postgres))
     ann.open(app.url)
     expect(ann.mine).to_have_count(3)
+    expect(ann.chat).to_contain_text("word99")
+    expect(ann.caption).to_contain_text("another one has")
+    expect(ann.box).to_have_value("")
 
     for secret in (PASSWORD, QUOTED):
         assert secret not in app.log
