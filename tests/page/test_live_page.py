@@ -267,26 +267,16 @@ class EventStreams:
         self._ended += request in self._open
 
 
-def is_of_timer(route: Route) -> bool:
-    """Return True for an event of a timer. On a busy machine, its first one comes when the page is in use already."""
-    numbers = """(number) => gradio_config.dependencies.some(({ id, targets }) =>
-      id === number && targets.some(([, kind]) => kind === "tick"))"""
-    return bool(route.request.frame.evaluate(numbers, route.request.post_data_json["fn_index"]))
-
-
 def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
     """Gradio's page can open a stream for an event whose end it was told on the stream before.
 
     If the server has forgotten the page by then, and refuses the stream, the page says that its connection has failed.
     """
     visitor = visit(app.url, fresh=True)
-    page, held, others = visitor.page, list[tuple[Route, APIResponse]](), list[Route]()
+    page, held = visitor.page, list[tuple[Route, APIResponse]]()
     page.wait_for_load_state("networkidle")  # the events of the page's start have ended
     streams = EventStreams(page)
-    page.route(
-        "**/queue/join*",
-        lambda route: others.append(route) if is_of_timer(route) else held.append((route, route.fetch())),
-    )
+    page.route("**/queue/join*", lambda route: held.append((route, route.fetch())))
     page.evaluate("[1, 2].forEach(() => document.querySelector('#refresh').click())")
     visitor.wait_for_requests(held, 2)
     (first, answer), (late, late_answer) = held
@@ -295,8 +285,6 @@ def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
     late.fulfill(response=late_answer)
     becomes(2, lambda: streams.count[0])
     assert streams.statuses == [200, 200]
-    for route in others:
-        route.continue_()
     page.unroute_all()
     visitor.ask("!text And on it goes.")
     expect(visitor.chat).to_contain_text("And on it goes.")
@@ -448,10 +436,7 @@ def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_s
     """Gradio loads the page again when its server has restarted. The draft comes back, and is a repeat then."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
-    visitor.page.route(
-        "**/queue/join*",
-        lambda route: route.continue_() if is_of_timer(route) else (route.fetch(), route.fulfill(status=502, body="")),
-    )
+    visitor.page.route("**/queue/join*", lambda route: (route.fetch(), route.fulfill(status=502, body="")))
     with visitor.page.expect_response("**/queue/join*"):
         visitor.say("!text Two.")
     becomes(True, lambda: "!text Two." in str(model_server.journal()[-1]["body"]))  # so it is stored
@@ -471,8 +456,6 @@ def test_message_whose_answer_was_lost_is_sent_once(app: App, visit: Visit, agai
 
     def lose(route: Route) -> None:
         """Pass the message on and lose the answer. The events after that wait if the message is to be sent again."""
-        if is_of_timer(route):
-            return route.continue_()
         joined.append(route.request.post_data or "")
         if len(joined) == 1:
             route.fetch()

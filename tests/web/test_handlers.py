@@ -60,6 +60,16 @@ async def test_page_shows_download_progress(handlers: Handlers, models: FakeLoca
     assert 'value="0.250"' in notice
 
 
+async def test_page_asks_again_only_while_models_load(handlers: Handlers, models: FakeLocalModels) -> None:
+    timer = handlers.widgets.timer
+    assert not timer.active, "the page has asked already when it loads"
+    for at_work in (False, True):
+        models.serve(SMALL)
+        models.status = Status("ready", "Fetching Large.", 0.5 if at_work else None)
+        shown = await handlers.page_loaded(None, page_request())
+        assert properties_of(shown[timer])["active"] is at_work
+
+
 async def test_better_model_is_offered_not_forced(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(SMALL)
     models.status = Status("ready", "Fetching Large.", 0.5)

@@ -155,7 +155,8 @@ class Conversations:
         """
         owner, files = visitor.owner, (value or {}).get("files")
         await self._check_not_busy(conversation, owner)
-        if conversation is not None and not files and await waits_for_answer(self._store, owner, conversation):
+        record = await record_of(self._store, conversation, owner, message)
+        if not files and await waits_for_answer(self._store, record):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
         async with self.runs.permit(visitor, choices, conversation) as permit:
             if files:
@@ -170,7 +171,8 @@ class Conversations:
                 reserve=permit.reserve,
                 limits=self.attachment_limits,
             )
-            record = await record_of(self._store, conversation, owner, message)
+            if files:  # reading them can take minutes, in which the chat can go on elsewhere
+                record = await record_of(self._store, conversation, owner, message)
             return await self._start(record, parts, choices, permit, message)
 
     async def answer(

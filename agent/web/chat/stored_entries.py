@@ -55,9 +55,11 @@ def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:
     return last
 
 
-async def waits_for_answer(store: HistoryStore, owner: str, conversation: str) -> bool:
+async def waits_for_answer(store: HistoryStore, record: Record) -> bool:
     """Return True if the last answer is suspended and waits for a person. The note of the last message says so."""
+    if not record.revision:  # not stored yet
+        return False
     with suppress(NotFound):
-        entries = await store.history(await store.get(conversation, owner=owner), limit=1)
-        return bool(entries) and entries[-1].note.ended == "suspended"
+        newest = await store.history(record, limit=1)
+        return bool(newest) and newest[-1].note.ended == "suspended"
     return False

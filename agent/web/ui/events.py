@@ -104,7 +104,7 @@ class Events:
         """Connect the events that begin an answer."""
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
-        loaded = [widgets.settings.extract_text, *self._menu, *self._for_model]
+        loaded = [widgets.timer, widgets.settings.extract_text, *self._menu, *self._for_model]
         follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=LOADED_CHAT, **QUIET))
         view = widgets.chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}

@@ -88,7 +88,7 @@ class Handlers:
         if self._conversations.choices(session.owner).extract_text:
             await self._conversations.transcriber.check_models()
         busy = await self._conversations.running.is_busy(session.conversation, session.owner)
-        return await self._remembered(session, busy)
+        return await self._remembered(session, busy) | {self.widgets.timer: self._model.timer()}
 
     async def settings_deleted(self, request: gr.Request) -> Updates:
         """Return the settings of a new visitor, because what this one has set is deleted."""
@@ -104,7 +104,8 @@ class Handlers:
     async def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.
 
-        While the store is away, it is called as well, and looks again.
+        While the store is away, it is called as well, and looks again. If both are there when the page has loaded, it
+        is never called.
 
         If the page names an available model, nothing that a visitor sets is changed. The visitor could have chosen
         another model or typed a key since the page asked.

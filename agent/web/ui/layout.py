@@ -153,7 +153,7 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
         settings=settings,
         chat=chat,
         composer=composer,
-        timer=gr.Timer(1.0),
+        timer=gr.Timer(1.0, active=False),
         sign_of_life=gr.Timer(sign_of_life, active=False),
     )
 
