@@ -20,6 +20,21 @@ Visit = Callable[..., Visitor]
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
 
 
+# Counts the frames in which an edit box is drawn after it was once gone.
+COUNT_EDIT_BOXES = """() => {
+  let wasGone = false;
+  window.shownAgain = 0;
+  const look = () => {
+    const box = document.querySelector("#chat textarea.edit-textarea");
+    const isSeen = Boolean(box?.checkVisibility());
+    if (isSeen && wasGone) window.shownAgain += 1;
+    wasGone ||= !isSeen;
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
 def texts(content: Any) -> list[str]:
     """Return the texts of a message in a request."""
     return [content] if isinstance(content, str) else [part["text"] for part in content if part["type"] == "text"]
@@ -217,6 +232,27 @@ def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Runnin
     assert len(model_server.journal()) == before
     other.page.reload()
     expect(other.mine).to_have_count(1)
+
+
+@pytest.mark.parametrize("draft", ["", "A draft."])
+def test_retry_moves_an_open_edit_into_the_composer(app: App, visit: Visit, draft: str) -> None:
+    """The question that is answered again is shown as it was sent, and nothing that was typed is lost."""
+    visitor = visit(app.url, fresh=True)
+    for text in ("!text One.", "!tokens 40 @60"):
+        visitor.ask(text)
+    visitor.box.fill(draft)
+    open_edit(visitor, 1)
+    edit = visitor.page.locator("textarea.edit-textarea")
+    edit.fill("Other words")
+    visitor.page.evaluate(COUNT_EDIT_BOXES)
+    visitor.chat.get_by_role("button", name="Retry").click()
+    expect(visitor.page.get_by_role("button", name="Stop")).to_be_visible()
+    visitor.idle()
+    expect(visitor.mine).to_have_text(["!text One.", "!tokens 40 @60"])
+    expect(visitor.box).to_have_value(f"{draft}\n\nOther words" if draft else "Other words")
+    assert visitor.page.evaluate("window.shownAgain") == 0
+    open_edit(visitor, 1)
+    expect(edit).to_have_value("!tokens 40 @60")
 
 
 def test_stale_button_answers_no_other_question(start_app: Callable[..., App], visit: Visit) -> None:

@@ -416,8 +416,9 @@ COVERED_AT = """(heading) => {
   };
   for (let at = 0; at <= most; at += 4) {
     content.scrollTo(0, at);
-    const words = [4, 24, 44].every((x) => isOnTop(heading, x));
-    if (!words || !isOnTop(document.querySelector("#settings .toggle-button"), 18)) covered.push(at);
+    const block = heading.closest(".block"), words = [4, 24, 44].every((x) => isOnTop(heading, x));
+    const hasCorner = block.contains(document.elementFromPoint(block.getBoundingClientRect().left + 0.5, 0.5));
+    if (!words || !hasCorner || !isOnTop(document.querySelector("#settings .toggle-button"), 18)) covered.push(at);
   }
   content.scrollTo(0, 60);
   return [covered, most / 4];
@@ -545,6 +546,8 @@ LONG_NUMBERS = """(list) => {
   return pen.measureText(last).width <= parseFloat(style.paddingInlineStart) + 1;
 }"""
 """Returns whether the numbers of a list are inside it."""
+MIDDLE = "(element) => element.getBoundingClientRect().top + element.getBoundingClientRect().height / 2"
+OFFSET = "(word) => word.getBoundingClientRect().top - word.closest('.caption').getBoundingClientRect().top"
 WORDS_AND_BUTTON = """(caption) => {
   const words = document.createRange();
   words.setStart(caption, 0);
@@ -567,6 +570,8 @@ def test_phone_shows_numbers_and_buttons_whole(sized: Callable[..., Visitor]) ->
     visitor.open_settings()
     expect(page.locator("#settings .min_value")).to_be_visible()
     expect(page.locator("#settings .max_value")).to_have_text("2")
+    middles = [page.locator(f"#settings .head {part}").evaluate(MIDDLE) for part in ("label span", "input")]
+    assert abs(middles[0] - middles[1]) <= 1, "the label is level with its field"
     page.locator("#system textarea").fill("Other.")
     page.keyboard.press("Tab")
     for reset in ".usual", ".reset-button":
@@ -581,6 +586,7 @@ def test_phone_shows_numbers_and_buttons_whole(sized: Callable[..., Visitor]) ->
     caption = visitor.chat.locator(".caption:has(.copy-branch)")
     colors = [one.evaluate("(one) => getComputedStyle(one).color") for one in (caption, caption.locator(".last"))]
     assert colors[0] == colors[1], "the last word looks like the others"
+    assert caption.locator(".last").evaluate(OFFSET) % 1 == 0, "half a pixel draws the last word above the others"
     seen = set[int]()
     for width in range(390, 240, -10):
         page.set_viewport_size({"width": width, "height": 844})

@@ -1,6 +1,6 @@
 // Addresses messages for edit, retry, undo and branches by their ids. The server never gets a position, because its list may have
 // changed since the page got its own.
-({ said, $, box, write, make, frame, unescaped }) => {
+({ said, $, write, make, frame, joined, unescaped }) => {
   const REDRAW_FRAMES = 60; // Gradio draws the arrows below an answer some frames after the rows
   const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button:not(.version)") ?? [])];
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
@@ -63,20 +63,22 @@
   };
 
   // Gradio's edit box stays at a place in the list. If the list changes, the box moves to its message. If the message
-  // is gone, the typed text goes into the composer.
+  // is gone, or is being answered again, the typed text goes into the composer. Gradio then shows the box once more when
+  // that place has a message again.
   const follow = () => {
     clearTimeout(later);
-    if (!editing || open()?.dataset.message === editing.id) return;
-    const { id, text } = editing;
-    const cancel = buttons(open()).at(-1);
-    const edit = buttons(find(id)).at(-1);
+    const shown = open();
+    if (shown?.dataset.message === editing?.id) return;
+    const { id, text } = editing ?? {};
+    const cancel = buttons(shown).at(-1);
+    const edit = editing && buttons(find(id)).at(-1);
     if (cancel?.disabled || edit?.disabled) return void (later = setTimeout(follow, 200));
     cancel?.click();
     editing = undefined;
     if (edit) {
       edit.click();
       begin(find(id), text);
-    } else if (text && box() && !box().value) write(box(), text);
+    } else if (text) window.composer.change((value) => joined(value, { text }));
   };
 
   document.addEventListener("click", (event) => {
