@@ -212,7 +212,8 @@ class TestTheImage:
             def ask() -> dict[str, Any]:
                 client = Client(URL.replace("7860", "7880"), verbose=False, analytics_enabled=False)
                 try:
-                    return client.predict({"text": "Hello!", "files": []}, "", {"max_tokens": 8}, api_name="/chat")
+                    message = {"text": "Write a sentence about the sea.", "files": []}  # one word would not do
+                    return client.predict(message, "", {"max_tokens": 8, "temperature": 0}, api_name="/chat")
                 finally:
                     client.close()
 
