@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.conftest import App, Visitor
 from tests.support.scripted_server import Running
@@ -50,26 +50,33 @@ def test_empty_answer_is_reported_and_can_be_retried(app: App, visit: Visit, mod
     expect(visitor.bubbles.filter(has_text="Now I speak.")).to_be_visible()
 
 
+def seconds_waited(dots: Locator) -> int:
+    """Wait until the page counts the seconds of a wait, and return their number."""
+    expect(dots).to_have_attribute("data-waited", re.compile(r"^Waiting for the model · \d+ s$"))
+    return int(re.sub(r"\D", "", str(dots.get_attribute("data-waited"))))
+
+
 def test_wait_is_counted(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.allow_tools()
-    dots = visitor.chat.locator(".waiting")
-    visitor.say("!wait 9 !text Here I am.")
+    answer, dots = visitor.chat.locator(".bot-row").last, visitor.chat.locator(".waiting")
+    visitor.say("!wait 25 !text Here I am.")
     expect(dots).to_be_visible()
-    assert dots.get_attribute("data-waited") is None
-    expect(dots).to_have_attribute("data-waited", re.compile(r"^Waiting for the model · [3-6] s$"))
+    assert dots.get_attribute("data-waited") is None  # a short wait is not counted
+    assert seconds_waited(dots) >= 3
+    expect(dots).to_have_attribute("data-waited", re.compile(r"· (?:[6-9]|[12]\d) s$"))
     visitor.page.reload()
-    expect(dots).to_have_attribute("data-waited", re.compile(r"^Waiting for the model · [4-9] s$"))
+    assert seconds_waited(dots) >= 6  # the reload did not begin the count again
     visitor.shot("waiting")
     expect(visitor.bubbles.first).to_have_text("Here I am.")
     expect(dots).to_have_count(0)
     visitor.idle()
     # Between two steps and in the middle of a text
-    visitor.say('!tool calculate {"expression": "6*7"} !wait 5 !tokens 3 !wait 5 !text That is all.')
-    expect(visitor.chat.locator(".bot-row").last).to_contain_text("Calculate")
-    expect(dots).to_have_attribute("data-waited", re.compile(r"· [3-6] s$"))
-    expect(visitor.chat.locator(".bot-row").last).to_contain_text("word2")
-    expect(dots).to_have_count(0)
-    expect(dots).to_have_attribute("data-waited", re.compile(r"· [3-8] s$"))
-    expect(visitor.chat.locator(".bot-row").last).to_contain_text("That is all.")
+    visitor.say('!tool calculate {"expression": "6*7"} !wait 10 !tokens 3 !wait 15 !text That is all.')
+    expect(answer).to_contain_text("Calculate")
+    assert seconds_waited(dots) >= 3
+    expect(answer).to_contain_text("word2")
+    # The count of the second wait begins anew, and may have begun
+    assert 3 <= seconds_waited(dots) < 10
+    expect(answer).to_contain_text("That is all.")
     expect(dots).to_have_count(0)
