@@ -242,6 +242,7 @@ class Pages:
             permissions=["clipboard-read", "clipboard-write"],
             reduced_motion="reduce",
         )
+        context.add_init_script(path=RECORDER)
         page = context.new_page()
         if fresh:
             self._own.append(context)
@@ -283,6 +284,7 @@ def shared_pages(browser: Browser) -> Pages:
 
 
 FAILED = pytest.StashKey[bool]()
+RECORDER = ROOT / "tests/support/page_recorder.js"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -302,7 +304,8 @@ def _state_of(page: Page) -> str:
     try:
         snapshot = page.locator("body").aria_snapshot(timeout=3000)
         wrong = [message.text for message in page.console_messages() if message.type in {"error", "warning"}]
-        return "\n".join([snapshot, *wrong, *map(str, page.page_errors())])
+        recorded: list[str] = page.evaluate("window.recorded ?? []")
+        return "\n".join([snapshot, *recorded, *wrong, *map(str, page.page_errors())])
     except Error as error:
         return f"cannot be read: {error}"
 
