@@ -88,6 +88,7 @@ class OurPage(PageClient):
     """Our page. `run_id` is the id of the last answer."""
 
     run_id: str = ""
+    _last_frame: str = ""
 
     async def open(self) -> None:
         """Load the page and its settings, and the conversation, as live.js does."""
@@ -103,11 +104,16 @@ class OurPage(PageClient):
         path, _, query = live.partition("?")
         self.run_id = str(path).split("/")[1]
         async with aclosing(stream(self.http, "/" + path, dict(re.findall(r"(\w+)=(\w+)", query)))) as frames:
-            async for frame in frames:
-                yield frame
+            async for self._last_frame in frames:
+                yield self._last_frame
 
-    async def finish(self) -> dict[str, Any]:
-        """Ask for the stored conversation, as the page does at the end of an answer, and return it."""
+    async def finish(self) -> None:
+        """Do what the page does at the end of an answer: ask for the stored conversation if the end is not stored."""
+        if not json.loads(self._last_frame).get("stored"):
+            await self.stored()
+
+    async def stored(self) -> dict[str, Any]:
+        """Ask for the stored conversation and return it."""
         return await self.run(self.config.on("refresh", "click"))
 
 
@@ -128,9 +134,8 @@ class NaivePage(PageClient):
                     raise RuntimeError(f"chat failed: {message[:200]}")
                 yield message
 
-    async def finish(self) -> dict[str, Any]:
-        """Return nothing: the page has all it shows."""
-        return {}
+    async def finish(self) -> None:
+        """Do nothing: the page has all it shows."""
 
 
 async def stream(http: httpx.AsyncClient, path: str, params: dict[str, str]) -> AsyncGenerator[str]:

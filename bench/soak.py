@@ -161,7 +161,7 @@ class Visitor:
             async for _ in frames:
                 self._report.done["frames"] += 1
         self._report.done["answers"] += 1
-        run, answer = page.run_id, json.dumps(await page.finish())
+        run, answer = page.run_id, json.dumps(await page.stored())
         if answer.count(self._marker.decode()) < 2:
             self._report.fault("a stored chat lacks the marker in its message or its answer")
         events = (await page.http.get(f"/runs/{run}/events?wait=0")).text

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Protocol
 
 from fastapi import FastAPI, Request, Response
@@ -37,7 +36,7 @@ FRAMES = 1000
 """Frames that are looked up at once for a reader."""
 
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
-END = "event: end\ndata: {}\n\n"
+NOTHING = "{}"
 
 Frame = tuple[str, str]
 """The id and the data of one Server-Sent Event."""
@@ -48,6 +47,10 @@ class Frames(Protocol):
 
     def after(self, last_id: str) -> Sequence[Frame]:
         """Return up to `FRAMES` frames after the one with this id, or the first ones if there is no such frame."""
+        ...
+
+    def end(self) -> str:
+        """Return what readers get with the end, as JSON."""
         ...
 
 
@@ -67,6 +70,10 @@ class RunFrames:
             return [_frame(events[-1])]
         return [_frame(event) for event in events[number : number + FRAMES]]
 
+    def end(self) -> str:
+        """Implement `Frames.end`."""
+        return NOTHING
+
 
 class StoredFrames:
     """The frames of an answer that has ended, as the store has them."""
@@ -78,6 +85,10 @@ class StoredFrames:
         """Implement `Frames.after`."""
         first = bisect_right(self._events, number_in(last_id), key=lambda event: event.number)
         return [_frame(event) for event in self._events[first : first + FRAMES]]
+
+    def end(self) -> str:
+        """Implement `Frames.end`."""
+        return NOTHING
 
 
 class RunEventRoutes:
@@ -121,11 +132,8 @@ class RunEventRoutes:
         if request.query_params.get("wait") == "0":
             with live.watched():  # a page that asks again and again watches, too
                 await live.publish()
-            if for_page and live.is_ended:
-                self._running.note_end_sent(live.run_id)
             return _answer(_rest(frames, last_id, is_ended=live.is_ended))
-        on_end = partial(self._running.note_end_sent, live.run_id) if for_page else None
-        return _counted(self._live, owner, client_address(request.scope), stream(live, frames, last_id, on_end))
+        return _counted(self._live, owner, client_address(request.scope), stream(live, frames, last_id))
 
     async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
         """Answer with the events of an answer that has ended, as long as the store keeps them.
@@ -174,13 +182,11 @@ async def _count(streams: Counter[str], keys: Sequence[str], texts: AsyncGenerat
         streams += Counter()  # drops those at zero
 
 
-async def stream(
-    live: RunningAnswer, frames: Frames, last_id: str, on_end: Callable[[], None] | None = None
-) -> AsyncGenerator[str]:
+async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGenerator[str]:
     """Yield the text of a stream: a comment at once, then each frame, and the end.
 
     A reader that is slow gets several frames at once: nothing is kept for it but the id of its last frame, and the
-    frames and the piece of text that it gets now. `on_end` is called before the end is sent.
+    frames and the piece of text that it gets now.
     """
     yield f": connected\nretry: {RETRY_MS}\n\n"
     spoke_at = _now()
@@ -197,9 +203,7 @@ async def stream(
                 yield ": ping\n\n"
                 spoke_at = _now()
     if live.is_ended:  # otherwise another replica writes the rest: the reader connects again, and gets it there
-        if on_end is not None:
-            on_end()
-        yield END
+        yield _end(frames)
 
 
 async def _rest(frames: Frames, last_id: str, *, is_ended: bool) -> AsyncGenerator[str]:
@@ -209,7 +213,11 @@ async def _rest(frames: Frames, last_id: str, *, is_ended: bool) -> AsyncGenerat
             yield text
         last_id = new[-1][0]
     if is_ended:
-        yield END
+        yield _end(frames)
+
+
+def _end(frames: Frames) -> str:
+    return f"event: end\ndata: {frames.end()}\n\n"
 
 
 SSE = "text/event-stream"

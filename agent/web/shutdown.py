@@ -18,7 +18,6 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
-from agent.web.chat.running_answers import RunningAnswers
 from agent.web.gradio_compat.application import end_heartbeats
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.listener import accept_connections
@@ -117,20 +116,17 @@ class GracefulServer(uvicorn.Server):
         if running and not self.force_exit:
             left = self._seconds - (monotonic() - cast(float, self._first))
             longest = min(LAST_UPDATE_SECONDS, max(RESERVED_SECONDS, left))
-            await _wait_until_pages_are_current(state.queue, state.conversations.running, longest)
+            await _wait_until_pages_are_current(state.queue, longest)
         end_heartbeats(state.page)
         state.queue.close()
         self.should_exit = True
 
 
-async def _wait_until_pages_are_current(queue: BoundedQueue, running: RunningAnswers, seconds: float) -> None:
-    """Wait at most `seconds` until the pages have read their last update and what they requested after it.
-
-    A page moves its answer to the stored turns before it asks for them, which takes seconds on a slow machine.
-    """
+async def _wait_until_pages_are_current(queue: BoundedQueue, seconds: float) -> None:
+    """Wait at most `seconds` until the pages have read their last update and what they requested after it."""
     end = monotonic() + seconds
     quiet = monotonic() + QUIET_SECONDS
     while monotonic() < min(end, quiet):
-        if queue.has_unsent or running.has_outdated_pages:
+        if queue.has_unsent:
             quiet = monotonic() + QUIET_SECONDS
         await asyncio.sleep(POLL_SECONDS)

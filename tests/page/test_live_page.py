@@ -50,17 +50,13 @@ HOLD_BEGUN = """() => {
 }"""
 """Does not show the view of an answer that has begun, but keeps it."""
 COUNT_REDRAWS = """() => {
-  const show = window.live.show;
   let ended = false;
   window.redraws = 0;
   const count = ({ target }) => (window.redraws += ended && target.closest("#redraw") ? 1 : 0);
   document.addEventListener("click", count, true);
-  window.live.show = (view) => {
-    ended = !view.live;
-    show(view);
-  };
+  document.addEventListener("chat-view", ({ detail }) => (ended = !detail.live));
 }"""
-"""Counts how often the chat is drawn again once the page has the stored conversation after an answer."""
+"""Counts how often the chat is drawn again once the page shows the stored conversation after an answer."""
 SCENES = [
     "!reasoning Let me think. !text **Bold**, `code` and a [link](https://example.org).",
     "!text ```python\\nprint(1)\\n```\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n- one\\n- two\\n\\n$$x^2$$",
@@ -208,34 +204,33 @@ def test_answers_of_several_models_are_named(start_app: Callable[..., App], visi
 
 
 def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
-    """The page looks the same with its last frame and with the stored conversation, apart from the composer."""
+    """The page asks for nothing after an answer, and looks the same with its last frame and with the stored turns."""
     visitor = visit(making_app.url, fresh=True)
     visitor.allow_tools()
-    refresh, held = visitor.page.evaluate(REFRESH_ID), list[Route]()
-
-    def hold(route: Route) -> None:
-        if (route.request.post_data_json or {}).get("trigger_id") == refresh:
-            held.append(route)
-        else:
-            route.continue_()
+    refresh, asked = visitor.page.evaluate(REFRESH_ID), list[Any]()
 
     def picture() -> Image.Image:
         changing = [visitor.page.locator("#composer"), visitor.chat.locator("audio")]
         return Image.open(BytesIO(visitor.page.screenshot(animations="disabled", mask=changing))).convert("RGB")
 
-    visitor.page.route("**/queue/join*", hold)
+    visitor.page.on(
+        "request", lambda request: "/queue/join" in request.url and asked.append(request.post_data_json["trigger_id"])
+    )
     for number, scene in enumerate(PICTURED, 1):
         visitor.say(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
-        becomes(True, lambda: visitor.page.evaluate(LOADED) and bool(held))
+        becomes(True, lambda: visitor.page.evaluate(LOADED))
         expect(visitor.chat.locator(".caption")).to_have_count(number)
+        visitor.idle()
         expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
         expect(visitor.chat.locator(WITHOUT_BUTTONS)).to_have_count(0)  # they are added once the chat is at rest
-        expect(visitor.stop).to_be_visible()
+        assert refresh not in asked, scene
         before = picture()
-        while held:  # the page asks again if it has waited for long
-            held.pop().continue_()
-        visitor.idle()
+        visitor.page.evaluate(KEEP_LAST)
+        visitor.page.evaluate("document.querySelector('#refresh').click()")
+        becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.messages?.length")))
         assert ImageChops.difference(before, picture()).getbbox() is None, scene
+        asked.clear()
+        visitor.page.evaluate("window.seen = undefined")
 
 
 class EventStreams:
@@ -368,7 +363,7 @@ def test_event_stream_that_breaks_off_hides_no_answer(app: App, visit: Visit, to
 
 @pytest.mark.parametrize("answer", [{"status": 503, "json": {"detail": "full"}}, {"json": {"event_id": "lost"}}])
 def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, Any]) -> None:
-    """The page gets the stored conversation after an answer even if the first event for it is refused or forgotten.
+    """After an end that is not stored, the page asks for the stored turns, also if the first event is refused or lost.
 
     That happens if the process that has the event ends, and another one serves the page's next requests.
     """
@@ -382,7 +377,12 @@ def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, A
         else:
             route.continue_()
 
+    def forget(route: Route) -> None:
+        got = route.fetch()
+        route.fulfill(response=got, body=re.sub(r'\{"stored":.*\}', "{}", got.text()))
+
     visitor.page.route("**/queue/join*", lose)
+    visitor.page.route("**/runs/**", forget)
     visitor.say("!tokens 20 @20")
     becomes(1, lambda: visitor.page.evaluate("0") or len(lost))
     visitor.idle()

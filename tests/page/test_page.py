@@ -615,6 +615,7 @@ def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
     earlier = visitor.page.locator("#earlier")
     for number in range(12):
         visitor.ask(f"!text answer {number}")
+    visitor.page.evaluate("document.querySelector('#refresh').click()")
     expect(earlier).to_be_attached()  # the server has sent the newest messages
     expect(visitor.mine).to_have_count(12)
     expect(earlier).to_be_hidden()
@@ -623,6 +624,21 @@ def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
     visitor.page.emulate_media(media="screen")
     visitor.reload()
     expect(earlier).to_be_visible()
+
+
+def test_page_without_its_oldest_messages_offers_them(app: App, visit: Visit) -> None:
+    """A page drops its oldest messages during a long chat."""
+    visitor = visit(app.url)
+    earlier = visitor.page.locator("#earlier")
+    for number in range(20):
+        visitor.ask(f"!text answer {number}")
+    expect(visitor.mine).to_have_count(20)
+    expect(earlier).to_be_hidden()
+    for number in range(20, 22):
+        visitor.ask(f"!text answer {number}")
+    expect(earlier).to_be_visible()
+    expect(visitor.chat).not_to_contain_text("answer 0")
+    expect(visitor.chat).to_contain_text("answer 21")
 
 
 def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:

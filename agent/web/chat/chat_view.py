@@ -12,6 +12,12 @@ COMPLETE = ("stop", "length")
 """The endings of an answer that was not broken off."""
 
 
+def is_complete(turn: Turn) -> bool:
+    """Return True if the turn's answer has not failed, is not empty, was not stopped or withheld, and asks nothing."""
+    ended = turn.note.ended if turn.note is not None else None
+    return ended in COMPLETE and turn.question is None and not turn.is_empty
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChatView:
     """The newest turns of a conversation, without the one that is being written.
@@ -27,13 +33,8 @@ class ChatView:
 
     @property
     def is_complete(self) -> bool:
-        """True if the last answer is complete, so that a waiting message can follow it without asking the visitor.
-
-        An answer that has failed, was stopped or withheld, is empty, or asks something is not complete.
-        """
-        last = self.turns[-1] if self.turns and self.live is None else None
-        ended = last.note.ended if last is not None and last.note is not None else None
-        return last is not None and ended in COMPLETE and last.question is None and not last.is_empty
+        """True if the last answer is complete, so that a waiting message can follow it without asking the visitor."""
+        return self.live is None and bool(self.turns) and is_complete(self.turns[-1])
 
 
 class RunningTurn:

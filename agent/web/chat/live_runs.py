@@ -103,6 +103,11 @@ class LiveRun:
         """Implement `RunningAnswer.is_ended`."""
         return self.log.is_ended and self.run.done
 
+    @property
+    def is_end_stored(self) -> bool:
+        """Implement `RunningAnswer.is_end_stored`."""
+        return self.log.is_end_stored
+
     async def publish(self) -> None:
         """Implement `RunningAnswer.publish`."""
         await self.log.publish()

@@ -93,6 +93,11 @@ class RemoteRun:
         """Implement `RunningAnswer.is_ended`."""
         return self._ending is not None
 
+    @property
+    def is_end_stored(self) -> bool:
+        """Implement `RunningAnswer.is_end_stored`: pages read the store, which knows more of the run than this object."""
+        return False
+
     async def publish(self) -> None:
         """Implement `RunningAnswer.publish`. A store that is away for a moment changes nothing."""
         async with self._lock:

@@ -37,8 +37,9 @@ log = logging.getLogger(__name__)
 class RunLog:
     """The events of one run, from its first stored message to its end.
 
-    `events` are all published ones and `bubbles` shows them folded. `is_ended` is True after the last event, and
-    `is_released` if another replica will write it. Only the tasks of the server's event loop use it.
+    `events` are all published ones and `bubbles` shows them folded. `is_ended` is True after the last event,
+    `is_end_stored` if the store has it, too, and `is_released` if another replica will write it. Only the tasks of the
+    server's event loop use it.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class RunLog:
         self._store_seconds = SHARED_STORE_SECONDS if self._is_shared else EVENT_STORE_SECONDS
         self.events: list[RunEvent] = []
         self.bubbles: list[Bubble] = []
-        self.is_ended = False
+        self.is_ended = self.is_end_stored = False
         self._run: Run | None = None
         self._id = ""
         self._seen = self._stored = 0
@@ -145,6 +146,7 @@ class RunLog:
             yield self._batch(pending, has_ended=bool(ending)) if pending else None
             self._stored += len(pending)
             self._stored_at, self._can_store = monotonic(), True
+            self.is_end_stored = self.is_end_stored or bool(ending)
             self._publish_end(note, ending)
 
     async def release(self) -> bool:

@@ -88,6 +88,11 @@ class RunningAnswer(Protocol):
         """True if no more events will come."""
         ...
 
+    @property
+    def is_end_stored(self) -> bool:
+        """True if the store has the end. The frames of the answer then show the turn as it is stored."""
+        ...
+
     async def publish(self) -> None:
         """Look for new events now."""
         ...

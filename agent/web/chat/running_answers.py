@@ -1,7 +1,6 @@
 """The answers that are being written, wherever that happens: by this process, or by another replica of the store."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from weakref import WeakValueDictionary
@@ -22,8 +21,6 @@ class RunningAnswers:
     def __init__(self, store: HistoryStore, live_runs: LiveRuns) -> None:
         self._store, self._live_runs, self._replicas = store, live_runs, replicas_of(store)
         self._remote = WeakValueDictionary[str, RemoteRun]()
-        self._outdated_pages = Counter[str]()
-        """The pages per run that were sent its end during a shutdown, and have not asked for the stored turns yet."""
 
     async def get(self, conversation: str | None, owner: str) -> RunningAnswer | None:
         """Return the running answer of this owner's conversation, if there is one."""
@@ -66,20 +63,6 @@ class RunningAnswers:
     async def conversations(self, owner: str) -> Collection[str]:
         """Return this owner's conversations in which other replicas are writing."""
         return set(await self._replicas.unfinished_conversations(owner)) if self._replicas else ()
-
-    def note_end_sent(self, run_id: str) -> None:
-        """Note that a page is sent the end of this run. It then asks for the stored turns: see `note_end_read`."""
-        if self._live_runs.is_closing:
-            self._outdated_pages[run_id] += 1
-
-    def note_end_read(self, run_id: str) -> None:
-        """Note that a page which has read the end of this run asks for the stored turns."""
-        self._outdated_pages -= Counter([run_id])
-
-    @property
-    def has_outdated_pages(self) -> bool:
-        """True if a page was sent the end of a run since the shutdown began, and has not asked for the turns."""
-        return bool(self._outdated_pages)
 
     async def stop(self, conversations: Iterable[str | None], owner: str, *, wait: bool = False) -> None:
         """Stop the running answers of these conversations. With `wait`, wait up to `STOP_SECONDS` for their ends."""

@@ -49,13 +49,11 @@ class ChatHandlers:
             found = wanted or session.conversation
         return self._sessions.save(request, replace(session, conversation=found, missing=missing))
 
-    async def show(self, ended: str, request: gr.Request) -> Updates:
+    async def show(self, request: gr.Request) -> Updates:
         """Return the conversation, and where the page reads the answer that is being written.
 
-        `ended` is the id of the last run of which the page has read the end, or "".
         Re-enables the composer only if no answer is being written.
         """
-        self._conversations.running.note_end_read(ended)
         session = self._sessions.get(request)
         if session.missing is not None:  # without the list, too
             return {self._widgets.chat.view: self._chat.view(session, None, None)}

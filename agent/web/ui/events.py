@@ -34,8 +34,8 @@ QUEUED_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.queue.sendin
 """The same with the queued message in place of the composer's."""
 EMPTY = "(stored, value) => window.composer.empty(stored, value)"
 SWAP = "(value) => window.chats.swap(window.queue ? window.queue.keep(value) : value)"
-ENDED_RUN = "() => [window.live.ended()]"
 SHOW = "(view) => window.live.show(view)"
+FREE = "() => ({ __type__: 'update', submit_btn: true, stop_btn: false })"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
 
@@ -96,8 +96,7 @@ class Events:
     def _show(self, begin: Any) -> None:
         """Show the conversation when this event occurs."""
         chat, box = self._widgets.chat, self._widgets.composer.box
-        asked: dict[str, Any] = {"js": ENDED_RUN, "trigger_mode": "multiple", **QUIET}
-        shown = begin(self._handlers.chats.show, self._widgets.addressed, [chat.view, chat.earlier, box], **asked)
+        shown = begin(self._handlers.chats.show, None, [chat.view, chat.earlier, box], trigger_mode="multiple", **QUIET)
         shown.success(None, chat.view, None, js=SHOW, **QUIET)
 
     def _connect_messages(self) -> None:
@@ -153,6 +152,7 @@ class Events:
         compose.click(None, box, box, js="(value) => window.composer.changed(value)", trigger_mode="multiple", **QUIET)
         chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)
         self._show(chat.refresh.click)
+        chat.free.click(None, None, self._widgets.composer.box, js=FREE, **QUIET)
 
     def _connect_attachments(self) -> None:
         """Connect the events of attached files and of links to images."""

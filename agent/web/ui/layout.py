@@ -38,9 +38,9 @@ class Chat:
     """The widgets above the composer: the bar, the conversation, and the key panel.
 
     The two `running` chatbots show the answer that is being written: what is done, and what grows. `view` tells live.js
-    what to show. live.js clicks `redraw` to show it, and `refresh` to get another. chats.js clicks `open` to show
-    another conversation, and `swap` to give the composer the text and files that were left there. address.js clicks
-    `edit`, `version` and `copy_branch`.
+    what to show. live.js clicks `redraw` to show it, `refresh` to get another, and `free` to let the composer send after
+    an answer. chats.js clicks `open` to show another conversation, and `swap` to give the composer the text and files
+    that were left there. address.js clicks `edit`, `version` and `copy_branch`.
     """
 
     new: gr.Button
@@ -52,6 +52,7 @@ class Chat:
     view: gr.JSON
     redraw: gr.Button
     refresh: gr.Button
+    free: gr.Button
     open: gr.Button
     swap: gr.Button
     edit: gr.Button
@@ -214,6 +215,7 @@ def _chat(new: gr.Button) -> Chat:
     view = gr.JSON(visible=False)
     redraw = gr.Button("", elem_id="redraw", visible="hidden")
     refresh = gr.Button("", elem_id="refresh", visible="hidden")
+    free = gr.Button("", elem_id="free", visible="hidden")
     edit, version, copy_branch = (
         gr.Button("", elem_id=name, visible="hidden") for name in ("edit", "version", "copy-branch")
     )
@@ -240,6 +242,7 @@ def _chat(new: gr.Button) -> Chat:
         view=view,
         redraw=redraw,
         refresh=refresh,
+        free=free,
         open=open_,
         swap=swap,
         edit=edit,

@@ -6,7 +6,7 @@
 ({ said, $, frame, division, stream, handover, unchanged }) => {
   const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000;
 
-  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle, ended: endedRun, isReading, expect: stream.expect };
+  const page = { messages: [], shown: [[], [], []], conversation: "", show, earlier, draw: render, entitle, isReading, expect: stream.expect };
   let stored = [], written = [], ended = []; // the stored messages, those of the turn that is being written, and of the last one
   let upcoming; // the stored messages, while an answer that goes on is shown until its first frame is there
   let ending; // while the first chatbot gets the messages of the others: what it shows, and what they show at last
@@ -89,14 +89,24 @@
     draw();
   };
   const follow = async (url) => {
-    if (!(await stream.read(take))) return;
+    const { conversation } = page, end = await stream.read(take);
+    if (!end) return;
     over = url;
     ended = written;
     announce();
     await handOver();
-    refresh();
+    const isLast = page.conversation === conversation && !stream.reading(), lacks = !isWhole && !$("#earlier")?.checkVisibility();
+    if (end.stored && isLast && !lacks) settle(end.complete);
+    else refresh();
   };
-  // Asks for the view after a message or an end until the page has it. It comes through Gradio's queue, and is lost if the
+  // The page shows the turn as it is stored. Another message can be sent, and nothing has to be asked for.
+  const settle = (complete) => {
+    clearTimeout(refreshing);
+    $("#free")?.click();
+    const detail = { conversation: page.conversation, messages: page.messages, live: "", complete, guest: "", missing: "" };
+    document.dispatchEvent(new CustomEvent("chat-view", { detail }));
+  };
+  // Asks for the view after a message, or after an end that is not stored, until the page has it. It comes through Gradio's queue, and is lost if the
   // process that has the event ends first, or if another one serves the page's next requests.
   function refresh() {
     refreshLater();
@@ -104,9 +114,6 @@
   }
   function isReading() {
     return Boolean(stream.reading());
-  }
-  function endedRun() {
-    return over.split("/")[1] ?? "";
   }
   function refreshLater() {
     clearTimeout(refreshing);

@@ -3,6 +3,10 @@
 A frame is one of `{"messages": [...]}`, all messages of the turn, and `{"edits": [...]}`. An edit is
 `["append", n, text, removed]` to the text of message n, after so many UTF-16 units were removed from its end,
 `["set", n, message]`, or `["cut", n]` to the first n messages.
+
+The end is `{"stored": true, "complete": ...}` if the store has it: the page then shows the turn as it is stored, and
+`complete` says whether a waiting message can follow (see `agent.web.chat.chat_view.is_complete`). Otherwise it is `{}`,
+and the page asks for the stored turns.
 """
 
 import json
@@ -12,9 +16,9 @@ from typing import Any
 from uuid import uuid4
 
 from agent.i18n.translator import Translator
-from agent.web.chat.chat_view import RunningTurn
+from agent.web.chat.chat_view import RunningTurn, is_complete
 from agent.web.chat.running_answer import RunningAnswer
-from agent.web.run_event_routes import FRAMES, Frame, number_in
+from agent.web.run_event_routes import FRAMES, NOTHING, Frame, number_in
 from agent.web.ui.render import Formulas, WireMessage, render_turn
 from agent.web.ui.view import wait_text
 
@@ -53,6 +57,13 @@ class PageFrames:
             messages = self._render(monotonic())
             self._whole = self._id(len(self._frames) - 1), _dump({"messages": messages})
         return [self._whole]
+
+    def end(self) -> str:
+        """Implement `Frames.end`."""
+        turn = self._turn
+        if not turn.live.is_end_stored:
+            return NOTHING
+        return _dump({"stored": True, "complete": is_complete(turn.turn(self._watched_since))})
 
     def _advance(self) -> None:
         """Add a frame if something has changed.

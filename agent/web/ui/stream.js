@@ -24,23 +24,25 @@
     return undefined;
   };
 
-  // Gives the frames of complete events to `got`. Returns the rest of the text, or undefined after the end.
+  // Gives the frames of complete events to `got`. Returns the rest of the text, or what the end says.
   const take = (text, got) => {
     const events = text.split("\n\n"), rest = events.pop(), frames = [];
-    let ended = false;
+    let end;
     for (const event of events) {
       const field = Object.fromEntries(event.split("\n").map((line) => /^(\w*): ?(.*)$/s.exec(line)?.slice(1) ?? ["", ""]));
-      ended = field.event === "end";
-      if (ended) break;
+      if (field.event === "end") {
+        end = JSON.parse(field.data);
+        break;
+      }
       if (!field.id) continue;
       frames.push(JSON.parse(field.data));
       last = field.id;
     }
     got(frames);
-    return ended ? undefined : rest;
+    return end ?? rest;
   };
 
-  // Reads one response. Returns true if the answer has ended.
+  // Reads one response. Returns what the end says, or undefined if the answer has not ended.
   const readOnce = async (wanted, got) => {
     const begun = takeEarly(wanted), mine = (request = begun?.control ?? new AbortController());
     let timer = setTimeout(() => {
@@ -49,20 +51,21 @@
     }, polls ? SILENCE_MS : FIRST_MS);
     try {
       const response = await (begun?.response ?? ask(wanted, last, mine.signal));
-      if (response.status === 404) return true; // it ended a while ago, and is stored
+      if (response.status === 404) return {}; // it ended a while ago, and is stored
       if (response.status === 429) polls = true;
-      if (!response.ok) return false;
+      if (!response.ok) return undefined;
       const chunks = response.body.getReader(), decoder = new TextDecoder();
       for (let text = "";;) {
         const { value, done } = await chunks.read();
         clearTimeout(timer);
-        if (done || wanted !== url) return false;
+        if (done || wanted !== url) return undefined;
         timer = setTimeout(() => mine.abort(), SILENCE_MS);
-        text = take(text + decoder.decode(value, { stream: true }), got);
-        if (text === undefined) return true;
+        const left = take(text + decoder.decode(value, { stream: true }), got);
+        if (typeof left !== "string") return left;
+        text = left;
       }
     } catch {
-      return false; // no network, or a break: it is read again
+      return undefined; // no network, or a break: it is read again
     } finally {
       clearTimeout(timer);
       mine.abort();
@@ -87,18 +90,19 @@
       mine.response.catch(() => {});
       setTimeout(() => early === mine && takeEarly(), FIRST_MS);
     },
-    // Gives the frames of the answer to `got`. Returns true after the end, and false if another answer is to be read.
+    // Gives the frames of the answer to `got`. Returns what the end says, or undefined if another answer is to be read.
     read: async (got) => {
       const wanted = url;
       while (wanted === url) {
-        if (await readOnce(wanted, got)) {
-          if (wanted !== url) return false;
+        const end = await readOnce(wanted, got);
+        if (end) {
+          if (wanted !== url) return undefined;
           url = "";
-          return true;
+          return end;
         }
         if (wanted === url) await wait(polls ? POLL_MS : RETRY_MS);
       }
-      return false;
+      return undefined;
     },
   };
 }
