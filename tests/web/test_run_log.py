@@ -18,13 +18,16 @@ from agent.errors import HistoryError
 from agent.history import Entry, HistoryStore, Record
 from agent.history.memory import MemoryRuns, MemoryStore
 from agent.history.run_events import RunEvent, RunEvents
+from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.responses import Response
+from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.recovery import end_interrupted_runs, partial_answer
 from agent.web.chat.transcript import Bubble, fold_responses, to_turns
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
+from agent.web.ui.page_frames import PageFrames
 from tests.support.fakes import Act, FakeConnection, Step, Words
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
 
@@ -124,6 +127,29 @@ async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:
     assert [event.value["type"] for event in seen[-2:]] == ["error", "ended"]
     assert "could not be saved" in seen[-1].value["detail"]
     assert [run.run_id for run in await store.runs.unfinished()] == [live.run.id]
+    assert end_for_page(live) == {}
+
+
+def end_for_page(live: LiveRun) -> dict[str, Any]:
+    """Return what the end says to a page."""
+    return json.loads(PageFrames(RunningTurn(live, [], {}), ENGLISH).end())
+
+
+@pytest.mark.parametrize(
+    ("script", "is_complete"),
+    [
+        ([Words("output_text", ["Hello"])], True),
+        ([Words("output_text", ["Hello"]), Act("hang")], False),
+        ([], False),
+    ],
+    ids=["answered", "stopped", "empty"],
+)
+async def test_end_says_whether_a_waiting_message_can_follow(script: list[Words | Act], is_complete: bool) -> None:
+    hangs = Act("hang") in script
+    live = begin([Step(script)], MemoryStore(), hangs=hangs)
+    assert end_for_page(live) == {}
+    await followed(live, stop=hangs)
+    assert end_for_page(live) == {"stored": True, "complete": is_complete}
 
 
 async def test_reader_sees_the_end_only_when_it_is_stored() -> None:

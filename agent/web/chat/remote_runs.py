@@ -95,7 +95,7 @@ class RemoteRun:
 
     @property
     def is_end_stored(self) -> bool:
-        """Implement `RunningAnswer.is_end_stored`: pages read the store, which knows more of the run than this object."""
+        """Implement `RunningAnswer.is_end_stored`: pages read the store, which knows more of the run."""
         return False
 
     async def publish(self) -> None:

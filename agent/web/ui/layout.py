@@ -38,9 +38,9 @@ class Chat:
     """The widgets above the composer: the bar, the conversation, and the key panel.
 
     The two `running` chatbots show the answer that is being written: what is done, and what grows. `view` tells live.js
-    what to show. live.js clicks `redraw` to show it, `refresh` to get another, and `free` to let the composer send after
-    an answer. chats.js clicks `open` to show another conversation, and `swap` to give the composer the text and files
-    that were left there. address.js clicks `edit`, `version` and `copy_branch`.
+    what to show. live.js clicks `redraw` to show it, `refresh` to get another, and `free` to let the composer send
+    after an answer. chats.js clicks `open` to show another conversation, and `swap` to give the composer the text and
+    files that were left there. address.js clicks `edit`, `version` and `copy_branch`.
     """
 
     new: gr.Button
