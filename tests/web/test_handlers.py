@@ -245,5 +245,5 @@ async def test_repeated_earlier_still_shows_conversation(models: FakeLocalModels
         handlers._sessions.save(page_request(), replace(handlers._sessions.get(page_request()), conversation=record.id))
         for _ in range(80):
             handlers.chats.earlier(page_request())
-        shown = await handlers.chats.show("", page_request())
+        shown = await handlers.chats.show(page_request())
         assert "Hi." in str(shown[handlers.widgets.chat.view])
