@@ -183,6 +183,35 @@ def test_answer_goes_on_in_another_chat(app: App, visit: Visit) -> None:
 
 
 @pytest.mark.gate("On a phone, the list of chats is a drawer.")
+def test_answer_that_ended_out_of_sight_is_marked(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    new_chat(visitor, "!text Other.")
+    visitor.page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.say("!tokens 60 @20")
+    expect(visitor.chat).to_contain_text("word5")
+    mark = row(visitor, "!tokens 60").locator(".mark")
+    expect(mark).to_be_hidden()
+    row(visitor, "Other.").locator("a").click()
+    expect(mark).to_have_attribute("aria-label", "The answer is being written")
+    expect(mark).to_have_attribute("aria-label", "Answer ready")
+    expect(mark).to_be_visible()
+    visitor.shot("answer-ready")
+    visitor.reload()
+    expect(mark).to_have_attribute("aria-label", "Answer ready")
+    row(visitor, "!tokens 60").locator("a").click()
+    expect(visitor.chat).to_contain_text("word59")
+    expect(mark).to_be_hidden()
+    # An answer that another tab shows is not out of sight
+    second = visit(visitor.page.url, like=visitor)
+    row(visitor, "Other.").locator("a").click()
+    expect(visitor.chat).to_contain_text("Other.")
+    second.say("!tokens 60 @20 again")
+    expect(mark).to_have_attribute("aria-label", "The answer is being written")
+    second.idle()
+    expect(mark).to_be_hidden()
+
+
 def test_list_is_a_drawer_on_a_phone(app: App, visit: Visit) -> None:
     visitor = visit(app.url, phone=True)
     page = visitor.page

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 
 pytestmark = pytest.mark.browser
 
@@ -68,6 +68,7 @@ def test_stop_while_offline_waits_for_the_network(app: App, visit: Visit) -> Non
         page.wait_for_timeout(1000)  # Gradio says at once that the connection was lost
         expect(visitor.toast).to_have_count(0)
         expect(visitor.stop).to_have_attribute("aria-disabled", "true")
+        expect(page.locator("#offline")).to_have_text("You are offline. Your last action waits for the network.")
         visitor.shot(f"stop-while-offline-{number}")
         page.context.set_offline(False)
         visitor.idle()
@@ -101,6 +102,29 @@ def test_other_actions_while_offline_wait_for_the_network(app: App, visit: Visit
         visitor.idle()
         expect(note).to_be_hidden()
     expect(visitor.toast).to_have_count(0)
+
+
+def test_actions_while_offline_go_in_their_order(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page, joins = visitor.page, list[int]()
+    page.on(
+        "request", lambda request: "/queue/join" in request.url and joins.append(request.post_data_json["fn_index"])
+    )
+    visitor.ask("!text First.")
+    orders: list[list[int]] = []
+    for names in ("Retry", "Undo"), ("Undo", "Retry"):
+        visitor.ask("!wait 0.5 !text Second.")  # the page reads it while it is written, and asks for nothing after it
+        joins.clear()
+        page.context.set_offline(True)
+        for name in names:
+            visitor.chat.get_by_role("button", name=name).last.click()
+            page.wait_for_timeout(300)  # as a person presses them
+        assert joins == []
+        page.context.set_offline(False)
+        becomes(True, lambda: bool(page.evaluate("1")) and len(joins) >= 2)
+        orders.append(joins[:2])
+        visitor.idle()
+    assert orders[0] == orders[1][::-1]
 
 
 def test_server_on_the_same_computer_needs_no_network(app: App, visit: Visit) -> None:

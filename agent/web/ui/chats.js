@@ -11,6 +11,8 @@
   const rows = new Map(); // by id, in the order of the list: those that are pinned first
   let next, shown = inAddress(); // the offset of the next page, and the open conversation
   let query = "", hits;
+  const unseen = new Set(tab.get("unseen") ?? []); // chats whose answer has ended while this tab showed another one
+  const seenElsewhere = new Set(); // chats that another tab shows
 
   const button = (name, label) => make("button", { type: "button", class: name, "aria-label": label, title: label });
   const stored = (() => {
@@ -70,11 +72,12 @@
 
   // The server
   const tabs = "BroadcastChannel" in window ? new BroadcastChannel(`chats${root}`) : undefined;
+  const tellTabs = () => tabs?.postMessage({ shown });
   // Does something that the visitor wants, and says if it failed.
   const act = async (path, how) => {
     try {
       const value = await ask(path, how);
-      tabs?.postMessage("changed");
+      tellTabs();
       return value;
     } catch (error) {
       say(error.status ? error.message : said.chats_failed);
@@ -97,6 +100,12 @@
     take([...pinned, ...found], offset);
   };
   const take = (found, offset) => {
+    for (const { id, state } of found) {
+      if (rows.get(id)?.state === "answering" && state !== "answering") unseen.add(id);
+    }
+    for (const id of [shown, ...seenElsewhere]) unseen.delete(id);
+    seenElsewhere.clear();
+    tab.set("unseen", [...unseen]);
     rows.clear();
     for (const row of found) rows.set(row.id, row);
     next = offset;
@@ -117,7 +126,7 @@
     }
     reading = false;
     draw();
-    if (tell && state() !== before) tabs?.postMessage("changed");
+    if (tell && state() !== before) tellTabs();
     if (stale) {
       stale = false;
       return refresh();
@@ -154,14 +163,18 @@
   list.addEventListener("scroll", () => {
     if (list.scrollTop + 2 * list.clientHeight > list.scrollHeight) more();
   }, { passive: true });
-  tabs?.addEventListener("message", () => refresh({ elsewhere: true }));
+  tabs?.addEventListener("message", ({ data }) => {
+    seenElsewhere.add(data.shown);
+    refresh({ elsewhere: true });
+  });
   document.addEventListener("chats-imported", () => {
-    tabs?.postMessage("changed");
+    tellTabs();
     list.scrollTop = 0;
     refresh();
   });
   document.addEventListener("own-data-deleted", () => {
-    tabs?.postMessage("changed");
+    tellTabs();
+    unseen.clear();
     drop();
     drafts.clear();
     offers.replaceChildren();
@@ -259,9 +272,10 @@
     if (title.textContent !== titleOf(row) || $("mark", title)) entitled(title, (link.title = titleOf(row)));
     if (row.id === shown) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    mark.hidden = !row.state || (row.state === "answering" && row.id === shown); // there one sees it
-    mark.dataset.state = row.state;
-    mark.setAttribute("aria-label", { answering: said.chats_answering, waiting: said.answer_asks }[row.state] ?? "");
+    const state = row.state || (unseen.has(row.id) && row.id !== shown ? "ready" : "");
+    mark.hidden = !state || (state === "answering" && row.id === shown); // there one sees it
+    mark.dataset.state = state;
+    mark.setAttribute("aria-label", { answering: said.chats_answering, waiting: said.answer_asks, ready: said.answer_ready }[state] ?? "");
     mark.title = mark.getAttribute("aria-label");
     options.setAttribute("aria-label", said.chats_options.replace("{title}", () => titleOf(row)));
     if (searched) {

@@ -20,17 +20,30 @@
     const { trigger_id: trigger } = JSON.parse(how?.body ?? "{}");
     return gradio_config.components.some(({ id, type }) => id === trigger && type === "timer");
   };
-  // After an event that could not be sent, Gradio ignores everything until it can load the page again.
+  // After an event that could not be sent, Gradio ignores everything until it can load the page again. Events go in the
+  // order in which they occurred.
   const send = window.fetch.bind(window);
+  let last = Promise.resolve(), waiting = 0;
   window.fetch = async (where, how) => {
-    if (!navigator.onLine && String(where?.url ?? where).includes("/queue/join")) {
-      const isMine = (navigator.userActivation?.isActive ?? true) && !isOfTimer(how); // of the visitor
+    if (!String(where?.url ?? where).includes("/queue/join") || (navigator.onLine && !waiting)) return send(where, how);
+    const isMine = (navigator.userActivation?.isActive ?? true) && !isOfTimer(how); // of the visitor
+    const say = () => isMine && away && (note.textContent = said.offline_waits);
+    const earlier = last;
+    let sent;
+    last = new Promise((then) => (sent = then));
+    waiting++;
+    try {
+      say();
+      await earlier;
       while (!(await reaches())) {
-        if (isMine && away) note.textContent = said.offline_waits;
+        say();
         await new Promise((then) => setTimeout(then, RETRY_MS));
       }
+      return await send(where, how);
+    } finally {
+      waiting--;
+      sent();
     }
-    return send(where, how);
   };
   // A browser can be online a moment before the server can be reached, and Gradio would lose a Stop that fails.
   const stopLate = async () => {
@@ -66,6 +79,8 @@
     event.preventDefault();
     event.stopImmediatePropagation();
     unwanted = running; // none while a message is being sent
-    if (unwanted) button.setAttribute("aria-disabled", "true");
+    if (!unwanted) return;
+    button.setAttribute("aria-disabled", "true");
+    note.textContent = said.offline_waits;
   }, true);
 }
