@@ -106,8 +106,9 @@
     const detail = { conversation: page.conversation, messages: page.messages, live: "", complete, guest: "", missing: "" };
     document.dispatchEvent(new CustomEvent("chat-view", { detail }));
   };
-  // Asks for the view after a message, or after an end that is not stored, until the page has it. It comes through Gradio's queue, and is lost if the
-  // process that has the event ends first, or if another one serves the page's next requests.
+  // Asks for the view after a message, or after an end that is not stored, until the page has it. It comes through
+  // Gradio's queue, and is lost if the process that has the event ends first, or if another one serves the page's next
+  // requests.
   function refresh() {
     refreshLater();
     $("#refresh")?.click();
