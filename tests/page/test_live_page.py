@@ -208,6 +208,7 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
     visitor = visit(making_app.url, fresh=True)
     visitor.allow_tools()
     refresh, asked = visitor.page.evaluate(REFRESH_ID), list[Any]()
+    visitor.page.evaluate(KEEP_LAST)
 
     def picture() -> Image.Image:
         changing = [visitor.page.locator("#composer"), visitor.chat.locator("audio")]
@@ -224,13 +225,12 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
         expect(visitor.chat.locator(WITHOUT_BUTTONS)).to_have_count(0)  # they are added once the chat is at rest
         assert refresh not in asked, scene
-        before = picture()
-        visitor.page.evaluate(KEEP_LAST)
-        visitor.page.evaluate("document.querySelector('#refresh').click()")
+        before, messages = picture(), visitor.page.evaluate("window.live.messages")
+        visitor.page.evaluate("window.seen = undefined, document.querySelector('#refresh').click()")
         becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.messages?.length")))
+        assert visitor.page.evaluate("window.live.messages") == messages, scene
         assert ImageChops.difference(before, picture()).getbbox() is None, scene
         asked.clear()
-        visitor.page.evaluate("window.seen = undefined")
 
 
 class EventStreams:

@@ -72,11 +72,12 @@ def test_wait_is_counted(app: App, visit: Visit) -> None:
     expect(dots).to_have_count(0)
     visitor.idle()
     # Between two steps and in the middle of a text
-    visitor.say('!tool calculate {"expression": "6*7"} !wait 10 !tokens 3 !wait 15 !text That is all.')
+    visitor.say('!tool calculate {"expression": "6*7"} !wait 10 !tokens 30 @5 !wait 15 !text That is all.')
     expect(answer).to_contain_text("Calculate")
     assert seconds_waited(dots) >= 3
     expect(answer).to_contain_text("word2")
-    # The count of the second wait begins anew, and may have begun
-    assert 3 <= seconds_waited(dots) < 10
+    expect(dots).to_have_count(0)
+    expect(answer).to_contain_text("word29")
+    assert 3 <= seconds_waited(dots) < 10  # the second wait has a count of its own
     expect(answer).to_contain_text("That is all.")
     expect(dots).to_have_count(0)
