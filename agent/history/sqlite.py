@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-import aiosqlite
-
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
@@ -192,13 +190,13 @@ class SqliteStore:
         return [replace(record, title=row[1], pinned=bool(row[2])) for record, row in zip(records, rows, strict=True)]
 
 
-async def _save(
+def _save(
     record: Record,
     text: str,
     rows: Sequence[tuple[str, str, str | None, str]],
     searched: Sequence[tuple[str, str, str]],
     events: RunEvents | None,
-    connection: aiosqlite.Connection,
+    connection: sqlite3.Connection,
 ) -> Record:
     """Store `text`, which is `record` with its new revision, the entries' rows and texts, and the events.
 
@@ -207,39 +205,39 @@ async def _save(
     expires_at = record.expires_at.timestamp() if record.expires_at else None
     values = {"id": record.id, "owner": record.owner, "revision": record.revision, "head_id": record.head_id}
     try:
-        async with transaction(connection):
-            stored = await connection.execute_fetchall(_STORED, {**values, "now": record.updated_at.timestamp()})
-            if found := _check([*stored], record.revision - 1):
+        with transaction(connection):
+            stored = connection.execute(_STORED, {**values, "now": record.updated_at.timestamp()}).fetchone()
+            if found := _check(stored, record.revision - 1):
                 record = replace(record, title=found[2] or record.title, pinned=bool(found[3]))
             label = {"title": record.title, "folded_title": fold(record.title), "pinned": record.pinned}
             added = sum(len(row[3].encode()) for row in rows)
             put = {**values, **label, "expires_at": expires_at, "record": text, "added": added}
-            await connection.execute_fetchall(_PUT_RECORD, put)
-            await connection.executemany(_PUT_ENTRY, rows)
-            await connection.executemany(PUT_TEXT, searched)
+            connection.execute(_PUT_RECORD, put)
+            connection.executemany(_PUT_ENTRY, rows)
+            connection.executemany(PUT_TEXT, searched)
             if events is not None:
-                await put_events(connection, events, record.updated_at, saved=True)
+                put_events(connection, events, record.updated_at, saved=True)
     except sqlite3.IntegrityError as error:
         raise HistoryError(_broken_link(error, record)) from error
     return record
 
 
-def _check(stored: Sequence[sqlite3.Row], revision: int) -> sqlite3.Row | None:
+def _check(stored: sqlite3.Row | None, revision: int) -> sqlite3.Row | None:
     """Compare the stored revision with the caller's and return the stored row. Raises `NotFound` and `Conflict`."""
-    if not stored and revision == 0:
+    if stored is None and revision == 0:
         return None
-    if not stored or not stored[0][0]:
+    if stored is None or not stored[0]:
         raise NotFound(NO_CONVERSATION)
-    if stored[0][1] != revision:
+    if stored[1] != revision:
         raise Conflict(CHANGED_ELSEWHERE)
-    return stored[0]
+    return stored
 
 
-async def _label(values: dict[str, str | float | bool | None], connection: aiosqlite.Connection) -> int:
+def _label(values: dict[str, str | float | bool | None], connection: sqlite3.Connection) -> int:
     """Set the label, and return the number of conversations that have it: 1, or 0 if the owner has no such one."""
     try:
-        async with transaction(connection), connection.execute(_LABEL, values) as cursor:
-            return cursor.rowcount
+        with transaction(connection):
+            return connection.execute(_LABEL, values).rowcount
     except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
         return 0
 

@@ -7,23 +7,23 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-
-import aiosqlite
+from typing import TypeVar
 
 from agent.errors import ConfigError, HistoryError
-from agent.history.sqlite_file import connect, create_private, enable_wal, naming_errors, transaction, unusable
+from agent.history.sqlite_connection import SqliteConnection
+from agent.history.sqlite_file import create_private, enable_wal, naming_errors, transaction, unusable
 from agent.history.sqlite_schema import migrate
 from agent.history.uninterrupted import UninterruptedWork
 
 T = TypeVar("T")
-Check = Callable[[aiosqlite.Connection], Awaitable[bool]]
+Work = Callable[[sqlite3.Connection], T]
+Values = Mapping[str, str | float | None]
 
 WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
 """Seconds until the file is rewritten after a deletion, and the most of the time that this takes, as a fraction."""
@@ -36,10 +36,9 @@ log = logging.getLogger(__name__)
 class SqliteDatabase:
     """The three connections to one file, until `aclose`. `clock` returns the current time."""
 
-    def __init__(self, path: Path, connections: Sequence[aiosqlite.Connection], clock: Callable[[], datetime]) -> None:
+    def __init__(self, path: Path, connections: Sequence[SqliteConnection], clock: Callable[[], datetime]) -> None:
         self.path, self.clock = path, clock
         self._writer, self._reader, self._searcher = connections
-        self._lock = asyncio.Lock()  # One connection holds one transaction at a time.
         self._writes = UninterruptedWork()
         self._has_left_text, self._pause = False, WIPE_SECONDS
         self._wiping: asyncio.Task[None] | None = None
@@ -47,22 +46,21 @@ class SqliteDatabase:
     @classmethod
     async def open(cls, path: Path, busy_timeout: float, clock: Callable[[], datetime]) -> "SqliteDatabase":
         """Open or create the file, and bring it to the newest schema. Raises `ConfigError`."""
-        connections: list[aiosqlite.Connection] = []
+        connections: list[SqliteConnection] = []
         with naming_errors(path, ConfigError):
             await asyncio.to_thread(create_private, path)
             try:
-                connections.append(await connect(path, busy_timeout))
+                connections.append(await SqliteConnection.open(path, busy_timeout))
                 await enable_wal(connections[0], busy_timeout)
                 await migrate(connections[0], path)
-                await _empty_log(connections[0])
-                connections += [await connect(path, busy_timeout) for _ in range(2)]
+                await connections[0].run(_empty_log)
+                connections += [await SqliteConnection.open(path, busy_timeout) for _ in range(2)]
             except BaseException:
                 for connection in connections:
-                    await connection.close()
+                    await connection.aclose()
                 raise
         database = cls(path, connections, clock)
-        ((free,),) = await connections[0].execute_fetchall("PRAGMA freelist_count")
-        if free:  # A killed process has deleted and not wiped.
+        if await connections[0].run(_has_free_pages):  # A killed process has deleted and not wiped.
             database._wipe_soon()
         return database
 
@@ -78,21 +76,22 @@ class SqliteDatabase:
         """Return the rows of a query that can take long."""
         return await self._rows(self._searcher, sql, values)
 
-    async def write(self, work: Callable[[aiosqlite.Connection], Awaitable[T]]) -> T:
-        """Run `work` in its turn, in a task that survives the caller's cancellation."""
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in its turn. It is finished even if the caller is cancelled."""
         return await self._writes.run(self._in_turn(work))
 
-    async def erase(self, sql: str, only_if: Check | None = None, /, **values: str | float | None) -> int:
+    async def erase(self, sql: str, only_if: Work[bool] | None = None, /, **values: str | float | None) -> int:
         """Delete rows, and return their number. `:now` is the current time.
 
         With `only_if`, nothing is deleted unless that returns True in the same transaction.
         Their text is overwritten in the file. Copies of it can be left in the unused parts of pages, until `wipe`.
         """
-        return await self.write(partial(self._erase, sql, {"now": self.clock().timestamp(), **values}, only_if))
+        values = {"now": self.clock().timestamp(), **values}
+        return await self._writes.run(self._erase(partial(_delete, sql, values, only_if)))
 
     async def wipe(self) -> None:
         """Rewrite the file without what deletions have left. This also happens by itself, soon after them."""
-        await self.write(self._wipe)
+        await self._writes.run(self._wipe())
 
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
         """Return what `load` makes of stored texts. An error names the file."""
@@ -108,39 +107,24 @@ class SqliteDatabase:
             self._wiping.cancel()
             await asyncio.wait([self._wiping])
         if self._has_left_text:
-            await self._in_turn(self._wipe)
+            await self._wipe()
         for connection in (self._searcher, self._reader, self._writer):
-            await connection.close()
+            await connection.aclose()
 
-    async def _rows(
-        self, connection: aiosqlite.Connection, sql: str, values: dict[str, str | float | None]
-    ) -> Sequence[sqlite3.Row]:
+    async def _rows(self, connection: SqliteConnection, sql: str, values: Values) -> Sequence[sqlite3.Row]:
         self._writes.check_open()
         with naming_errors(self.path, HistoryError):
             try:
-                return [*await connection.execute_fetchall(sql, {"now": self.clock().timestamp(), **values})]
+                return await connection.run(partial(_fetch, sql, {"now": self.clock().timestamp(), **values}))
             except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
                 return ()
 
-    async def _in_turn(self, work: Callable[[aiosqlite.Connection], Awaitable[T]]) -> T:
-        async with self._lock:
-            with naming_errors(self.path, HistoryError):
-                return await work(self._writer)
+    async def _in_turn(self, work: Work[T]) -> T:
+        with naming_errors(self.path, HistoryError):
+            return await self._writer.run(work)
 
-    async def _erase(
-        self, sql: str, values: dict[str, Any], only_if: Check | None, connection: aiosqlite.Connection
-    ) -> int:
-        erased = 0
-        try:
-            async with transaction(connection):
-                if only_if is None or await only_if(connection):
-                    async with connection.execute(sql, values) as cursor:
-                        erased = cursor.rowcount
-        except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
-            return 0
-        if erased:
-            with suppress(sqlite3.OperationalError):  # `_wipe` tries again.
-                await _empty_log(connection)
+    async def _erase(self, delete: Work[int]) -> int:
+        if erased := await self._in_turn(delete):
             self._wipe_soon()
         return erased
 
@@ -154,7 +138,7 @@ class SqliteDatabase:
             await asyncio.sleep(self._pause)
             await self.wipe()
 
-    async def _wipe(self, connection: aiosqlite.Connection) -> None:
+    async def _wipe(self) -> None:
         """Copy the file without unused space. It is tried again if the disk is full or another process reads the log.
 
         `secure_delete` overwrites a row where it lies. When SQLite has balanced a tree, older copies of the row lie in
@@ -162,18 +146,46 @@ class SqliteDatabase:
         """
         if not self._has_left_text:
             return
-        began = time.monotonic()
         try:
-            await connection.execute_fetchall("VACUUM")
-            self._has_left_text = not await _empty_log(connection)
+            is_wiped, seconds = await self._writer.run(_wipe)
         except sqlite3.Error:
             log.warning("deleted text could not be wiped from %s; this is tried again", self.path, exc_info=True)
             self._pause = DISK_FULL_SECONDS
         else:
-            self._pause = max(WIPE_SECONDS, (time.monotonic() - began) / WIPE_SHARE)
+            self._has_left_text, self._pause = not is_wiped, max(WIPE_SECONDS, seconds / WIPE_SHARE)
 
 
-async def _empty_log(connection: aiosqlite.Connection) -> bool:
+def _fetch(sql: str, values: Values, connection: sqlite3.Connection) -> Sequence[sqlite3.Row]:
+    return connection.execute(sql, values).fetchall()
+
+
+def _delete(sql: str, values: Values, only_if: Work[bool] | None, connection: sqlite3.Connection) -> int:
+    """Delete rows if the condition holds, and return their number. The log keeps none of their text."""
+    erased = 0
+    try:
+        with transaction(connection):
+            if only_if is None or only_if(connection):
+                erased = connection.execute(sql, values).rowcount
+    except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
+        return 0
+    if erased:
+        with suppress(sqlite3.OperationalError):  # `_wipe` tries again.
+            _empty_log(connection)
+    return erased
+
+
+def _wipe(connection: sqlite3.Connection) -> tuple[bool, float]:
+    """Copy the file. Return whether the log is empty, and the seconds that it took."""
+    began = time.monotonic()
+    connection.execute("VACUUM")
+    return _empty_log(connection), time.monotonic() - began
+
+
+def _has_free_pages(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("PRAGMA freelist_count").fetchone()[0])
+
+
+def _empty_log(connection: sqlite3.Connection) -> bool:
     """Copy the log into the file and empty it. Return False if another process reads an older state in it."""
-    ((busy, _frames, _copied),) = await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+    busy, _frames, _copied = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy

@@ -1,17 +1,15 @@
-"""The file of a SQLite history: creates it for one user alone, opens connections, and names errors."""
+"""The file of a SQLite history: creates it for one user alone, writes to it in transactions, and names errors."""
 
 import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
-
-import aiosqlite
 
 from agent.errors import AgentError
+from agent.history.sqlite_connection import SqliteConnection
 from agent.i18n import _
 
 LIVE = "(expires_at IS NULL OR expires_at > :now)"
@@ -41,30 +39,7 @@ def create_private(path: Path) -> None:
                 path.chmod(mode & 0o700)
 
 
-async def connect(path: Path, busy_timeout: float) -> aiosqlite.Connection:
-    """Open a connection. It overwrites deleted rows."""
-    connection = aiosqlite.connect(path, timeout=busy_timeout, isolation_level=None)
-    # Without this, aiosqlite's thread would keep a script alive for ever if it forgets `aclose`.
-    thread: Thread | None = vars(connection).get("_thread")
-    if thread is not None:
-        thread.daemon = True
-    try:
-        await connection
-    except BaseException:
-        if thread is not None:  # aiosqlite stops it, but the loop can be closed before it has ended.
-            await asyncio.to_thread(thread.join)
-        raise
-    try:
-        # In WAL mode, NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
-        for pragma in ("foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
-            await connection.execute_fetchall(f"PRAGMA {pragma}")
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
-
-
-async def enable_wal(connection: aiosqlite.Connection, patience: float) -> None:
+async def enable_wal(connection: SqliteConnection, patience: float) -> None:
     """Switch the file to a write-ahead log, trying for `patience` seconds.
 
     Two processes that do this to a new file at once would wait for each other, so SQLite refuses one immediately.
@@ -72,24 +47,27 @@ async def enable_wal(connection: aiosqlite.Connection, patience: float) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
-            await connection.execute_fetchall("PRAGMA journal_mode = WAL")
-            return
+            return await connection.run(_enable_wal)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
         await asyncio.sleep(0.01)
 
 
-@asynccontextmanager
-async def transaction(connection: aiosqlite.Connection) -> AsyncGenerator[None, None]:
+def _enable_wal(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
     """Write from here to the end of the block, all or nothing."""
     # IMMEDIATE: a transaction that reads first and writes later cannot wait for another writer, only fail.
-    await connection.execute_fetchall("BEGIN IMMEDIATE")
+    connection.execute("BEGIN IMMEDIATE")
     try:
         yield
-        await connection.commit()
+        connection.commit()
     except BaseException:
-        await connection.rollback()
+        connection.rollback()
         raise
 
 

@@ -1,10 +1,9 @@
 """The read-only links in a SQLite history."""
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-
-import aiosqlite
 
 from agent.errors import Conflict, NotFound
 from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
@@ -74,15 +73,14 @@ class SqliteLinks:
         return self._database.load(lambda texts: [load_link(text) for text in texts], texts)
 
 
-async def _put(values: dict[str, str | float | None], most: int | None, connection: aiosqlite.Connection) -> None:
-    async with transaction(connection):
-        if not [*await connection.execute_fetchall(_OWNED, values)]:
+def _put(values: dict[str, str | float | None], most: int | None, connection: sqlite3.Connection) -> None:
+    with transaction(connection):
+        if connection.execute(_OWNED, values).fetchone() is None:
             raise NotFound(NO_CONVERSATION)
-        await connection.execute_fetchall(_FORGET, values)
+        connection.execute(_FORGET, values)
         if most is not None:
-            [[count]] = await connection.execute_fetchall(_COUNT, values)
+            (count,) = connection.execute(_COUNT, values).fetchone()
             if count >= most:
                 raise too_many(most)
-        async with connection.execute(_PUT, values) as cursor:
-            if cursor.rowcount != 1:
-                raise Conflict(USED_DIGEST)
+        if connection.execute(_PUT, values).rowcount != 1:
+            raise Conflict(USED_DIGEST)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-import aiosqlite
-
 from agent.history.codec import dump_record, load_undamaged
 from agent.history.records import Record, versions_of
 from agent.history.sqlite_database import SqliteDatabase
@@ -120,23 +118,20 @@ class SqliteRetention:
         return await self._database.write(partial(_put_expiry, sql, records))
 
 
-async def _put_expiry(sql: str, records: Sequence[Record], connection: aiosqlite.Connection) -> int:
+def _put_expiry(sql: str, records: Sequence[Record], connection: sqlite3.Connection) -> int:
     """Store the expiry of each record that was not saved in the meantime; return their number."""
     stored = 0
-    async with transaction(connection):
+    with transaction(connection):
         for record in records:
             ends = record.expires_at.timestamp() if record.expires_at else None
             values = {"id": record.id, "revision": record.revision, "expires_at": ends, "record": dump_record(record)}
-            async with connection.execute(sql, values) as cursor:
-                stored += cursor.rowcount
+            stored += connection.execute(sql, values).rowcount
     return stored
 
 
-async def _are_unused(
-    values: dict[str, str | float], records: Sequence[Record], connection: aiosqlite.Connection
-) -> bool:
+def _are_unused(values: dict[str, str | float], records: Sequence[Record], connection: sqlite3.Connection) -> bool:
     """Return True if these are all conversations of the owner, as they were loaded, and no run would lose one."""
-    stored = [*await connection.execute_fetchall(_OWNED, values)]
+    stored = connection.execute(_OWNED, values).fetchall()
     return {(values["owner"], *row[:3]) for row in stored} == versions_of(records) and not any(row[3] for row in stored)
 
 

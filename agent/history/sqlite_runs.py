@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-import aiosqlite
-
 from agent.errors import Conflict, NotFound
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
 from agent.history.sqlite_database import SqliteDatabase
@@ -63,7 +61,7 @@ class SqliteRuns:
         return await self._database.erase(_REMOVE, before=before.timestamp())
 
 
-async def put_events(connection: aiosqlite.Connection, events: RunEvents, at: datetime, *, saved: bool) -> None:
+def put_events(connection: sqlite3.Connection, events: RunEvents, at: datetime, *, saved: bool) -> None:
     """Store events within a transaction. With `saved`, the entries contain what they say.
 
     Raises `Conflict` and `NotFound`.
@@ -79,20 +77,19 @@ async def put_events(connection: aiosqlite.Connection, events: RunEvents, at: da
         "events": join_events(events.events),
         "now": at.timestamp(),
     }
-    if not [*await connection.execute_fetchall(_OWNED, values)]:
+    if connection.execute(_OWNED, values).fetchone() is None:
         raise NotFound(NO_RUN)
     for statement in (_PUT_RUN, _MOVE_RUN) if events.first == 1 else (_MOVE_RUN,):
-        async with connection.execute(statement, values) as cursor:
-            if cursor.rowcount == 1:
-                await connection.execute_fetchall(_PUT_EVENTS, values)
-                return
+        if connection.execute(statement, values).rowcount == 1:
+            connection.execute(_PUT_EVENTS, values)
+            return
     raise Conflict(RUN_CONFLICT)
 
 
-async def _append(events: RunEvents, at: datetime, connection: aiosqlite.Connection) -> None:
+def _append(events: RunEvents, at: datetime, connection: sqlite3.Connection) -> None:
     """Store events in a transaction of their own."""
-    async with transaction(connection):
-        await put_events(connection, events, at, saved=False)
+    with transaction(connection):
+        put_events(connection, events, at, saved=False)
 
 
 def _unfinished(row: sqlite3.Row) -> UnfinishedRun:

@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
+import sqlite3
 import time
+from functools import partial
 from pathlib import Path
-
-import aiosqlite
 
 from agent.errors import ConfigError, HistoryError
 from agent.history.codec import load_entries, load_undamaged
 from agent.history.search import fold, searchable_text
+from agent.history.sqlite_connection import SqliteConnection
 from agent.history.sqlite_file import transaction
 
 log = logging.getLogger(__name__)
@@ -120,51 +121,58 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-async def migrate(connection: aiosqlite.Connection, path: Path) -> None:
+async def migrate(connection: SqliteConnection, path: Path) -> None:
     """Bring the file to the newest schema. Raises `ConfigError` if a newer version wrote it.
 
     A process that is killed meanwhile loses nothing: the next one goes on.
     """
+    await connection.run(partial(_migrate, path))
+    if filled := await fill_search(connection):
+        log.info("%d conversations of an older version can be searched now", filled)
+
+
+async def fill_search(connection: SqliteConnection) -> int:
+    """Store the text to search of conversations that an older version wrote, and return their number."""
+    filled = 0
+    while some := await connection.run(_fill_some):
+        filled += some
+        await asyncio.sleep(FILL_PAUSE_SECONDS)
+    return filled
+
+
+def _migrate(path: Path, connection: sqlite3.Connection) -> None:
     # Read the version inside the transaction: another process may be migrating the same file.
-    async with transaction(connection):
-        ((version,),) = await connection.execute_fetchall("PRAGMA user_version")
+    with transaction(connection):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise ConfigError(
                 f"The history file {str(path)!r} has schema {version}, and this version knows {len(MIGRATIONS)}: "
                 "use a newer version, or name another file."
             )
         for statement in (statement for migration in MIGRATIONS[version:] for statement in migration):
-            await connection.execute_fetchall(statement)
-        await connection.execute_fetchall(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    if filled := await fill_search(connection):
-        log.info("%d conversations of an older version can be searched now", filled)
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-async def fill_search(connection: aiosqlite.Connection) -> int:
-    """Store the text to search of conversations that an older version wrote, and return their number."""
-    # The stubs do not say what a function of SQL takes and returns.
-    await connection.create_function("searchable_text", 1, _text)  # pyright: ignore[reportUnknownMemberType]
-    filled = 0
-    while True:
-        async with transaction(connection):
-            found = [*await connection.execute_fetchall(_TO_FILL, (FILL_CONVERSATIONS,))]
-            deadline = time.monotonic() + FILL_SECONDS
-            for id_, record in found:
-                await _fill(connection, id_, record)
-                filled += 1
-                if time.monotonic() > deadline:
-                    break
-        if not found:
-            return filled
-        await asyncio.sleep(FILL_PAUSE_SECONDS)
+def _fill_some(connection: sqlite3.Connection) -> int:
+    """Fill some conversations in one transaction, and return their number."""
+    connection.create_function("searchable_text", 1, _text)
+    with transaction(connection):
+        found = connection.execute(_TO_FILL, (FILL_CONVERSATIONS,)).fetchall()
+        deadline = time.monotonic() + FILL_SECONDS
+        for filled, (id_, record) in enumerate(found, start=1):
+            _fill(connection, id_, record)
+            if time.monotonic() > deadline:
+                return filled
+    return len(found)
 
 
-async def _fill(connection: aiosqlite.Connection, id_: str, record: str) -> None:
-    await connection.execute_fetchall(_FORGET_TEXTS, (id_,))
-    await connection.executemany(_FILL_TEXT, [*await connection.execute_fetchall(_ROWS, (id_,))])
+def _fill(connection: sqlite3.Connection, id_: str, record: str) -> None:
+    connection.execute(_FORGET_TEXTS, (id_,))
+    connection.executemany(_FILL_TEXT, connection.execute(_ROWS, (id_,)).fetchall())
     read = load_undamaged(record)
     title = read.title if read else ""
-    await connection.execute_fetchall(_SET_TITLE, (title, fold(title), id_))
+    connection.execute(_SET_TITLE, (title, fold(title), id_))
 
 
 def _text(entry: str) -> str | None:

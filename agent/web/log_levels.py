@@ -11,7 +11,6 @@ from time import monotonic
 from traceback import extract_tb
 
 WITH_CONTENT = (
-    "aiosqlite",
     "anthropic",
     "google_genai",
     "gradio",

@@ -16,7 +16,7 @@ from agent.errors import ConfigError, HistoryError
 from agent.history import HistoryStore
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_schema import MIGRATIONS
-from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, started, titled
+from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -209,13 +209,13 @@ async def test_failing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path)) as store:
         record, entries = await started(store, "1")
-        await store._database._writer.execute_fetchall("PRAGMA query_only = ON")
+        await run_sql(store, "PRAGMA query_only = ON")
         with pytest.raises(HistoryError, match="cannot be written") as caught:
             await started(store, "2")
         assert str(path) in str(caught.value)
-        await store._database._writer.execute_fetchall("PRAGMA query_only = OFF")
+        await run_sql(store, "PRAGMA query_only = OFF")
         assert await store.history(record) == entries
-        await store._database._writer.execute_fetchall('UPDATE entries SET entry = \'{"message": "secret"}\'')
+        await run_sql(store, 'UPDATE entries SET entry = \'{"message": "secret"}\'')
         with pytest.raises(HistoryError, match="damaged") as caught:
             await store.history(record)
         assert str(path) in str(caught.value)

@@ -138,18 +138,6 @@ APPLICATIONS = ("agent.web", "agent.cli", "agent.deploy", "agent.doctor")
 HOMES = {
     "gradio": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
-    "aiosqlite": tuple(
-        f"agent.history.{name}"
-        for name in (
-            "sqlite",
-            "sqlite_database",
-            "sqlite_file",
-            "sqlite_links",
-            "sqlite_retention",
-            "sqlite_runs",
-            "sqlite_schema",
-        )
-    ),
     "redis": ("agent.history.redis_server", "agent.suspension.ledgers.redis"),
     "psycopg": (
         *(
@@ -237,7 +225,6 @@ NOT_IMPORTED = (
     "psycopg_pool",
     "fsspec",
     "xllamacpp",
-    "aiosqlite",
     "av",
     "soundfile",
     "pillow_heif",
@@ -706,7 +693,7 @@ def test_allowed_import_is_not_reported(rule: Rule) -> None:
         "agent.web.gradio_compat.queue": "from gradio.queueing import Queue\nqueue._tasks",
         "agent.run": "from agent.history import Entry\nfrom agent.errors import E",
         "agent.history": "def f():\n    import redis",
-        "agent.history.sqlite": "import aiosqlite\nfrom agent.history import Entry\nfrom .codec import dump",
+        "agent.history.sqlite": "import sqlite3\nfrom agent.history import Entry\nfrom .codec import dump",
         "agent.history.codec": "from . import Entry\n'agent'",
         "agent.errors": "#\n" * MAX_LINES,
     }

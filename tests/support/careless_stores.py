@@ -314,7 +314,7 @@ async def _queries_for_each_event(folder: Path, clock: Callable[[], datetime]) -
 async def _never_wiped(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:
     store = await SqliteStore.open(folder / "history.db", clock=clock)
 
-    async def wipe(_connection: object) -> None: ...
+    async def wipe() -> None: ...
 
     vars(store._database)["_wipe"] = wipe
     return store

@@ -41,6 +41,7 @@ __all__ = [
     "grown",
     "prompt",
     "prompts",
+    "run_sql",
     "started",
     "subject_name",
     "titled",
@@ -95,6 +96,11 @@ async def in_files(folder: Path, _: HistoryStore) -> bytes:
     return await asyncio.to_thread(read)
 
 
+async def run_sql(store: SqliteStore, statement: str) -> None:
+    """Run a statement that no store would run, such as one that damages a message."""
+    await store._database.write(lambda connection: connection.execute(statement).fetchall())
+
+
 @asynccontextmanager
 async def traced(store: Any) -> AsyncIterator[list[str]]:
     """Add each statement of a SQLite store to the list. A cascade repeats it for each row, which does not count."""
@@ -107,10 +113,10 @@ async def traced(store: Any) -> AsyncIterator[list[str]]:
     database = store._database
     connections = (database._writer, database._reader, database._searcher)
     for connection in connections:
-        await connection.set_trace_callback(add)
+        await connection.run(lambda connection: connection.set_trace_callback(add))
     yield statements
     for connection in connections:
-        await connection.set_trace_callback(None)
+        await connection.run(lambda connection: connection.set_trace_callback(None))
 
 
 async def in_tables(folder: Path, _: HistoryStore) -> bytes:

@@ -19,6 +19,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
+from tests.support.history_stores import run_sql
 from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
 
@@ -207,10 +208,8 @@ async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.
     async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite", clock=lambda: now() - DAY)) as store:
         for number, owner in enumerate([*["guest-damaged"] * 2, *["guest-stuck"] * 3, *["guest-fine"] * 4]):
             await store.save(Record(owner=owner, expires_at=at + timedelta(seconds=number)))
-        await store._database._writer.execute_fetchall(
-            "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'"
-        )
-        await store._database._writer.execute_fetchall(STUCK)
+        await run_sql(store, "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
+        await run_sql(store, STUCK)
         expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), lambda _: False)
         rounds = [await expired.delete(at=at + HOUR, limit=2) for _ in range(4)]
         assert sum(rounds) == 6
@@ -218,7 +217,7 @@ async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.
         assert await expired.delete(at=at + HOUR * 3, limit=2) == 0
         assert caplog.text.count("could not be deleted") == 3, "each failure is logged once"
         assert caplog.text.count("cannot be read") == 2
-        await store._database._writer.execute_fetchall("DROP TRIGGER stuck")
+        await run_sql(store, "DROP TRIGGER stuck")
         assert await expired.delete(at=at + HOUR * 3.5) == 0, "it is not expired yet"
         assert await expired.delete(at=at + HOUR * 5) == 3
 
@@ -227,9 +226,7 @@ async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
     async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite")) as store:
         for owner in ("guest-damaged", "guest-fine"):
             await store.save(Record(owner=owner))
-        await store._database._writer.execute_fetchall(
-            "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'"
-        )
+        await run_sql(store, "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
         assert await add_missing_expiry(store, PRIVATE) == 1
         assert [record.owner for record in await store.retention.expiring(now() + DAY)] == ["guest-fine"]
 

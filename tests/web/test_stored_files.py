@@ -27,6 +27,7 @@ from agent.web.chat.orphaned_files import KEPT_SECONDS, OrphanedFiles
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
+from tests.support.history_stores import run_sql
 from tests.support.media_files import PNG, random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
@@ -241,7 +242,7 @@ async def test_damaged_message_keeps_its_files(tmp_path: Path) -> None:
     media, now = MediaStore(tmp_path / "media"), time()
     store = await SqliteStore.open(tmp_path / "history.sqlite")
     named = await talk(store, media, tmp_path / "media", "ann")
-    await store._database._writer.execute_fetchall("UPDATE entries SET entry = '{' || entry")
+    await run_sql(store, "UPDATE entries SET entry = '{' || entry")
     assert await OrphanedFiles(store, media, clock=lambda: now + 2 * KEPT_SECONDS).remove() == 0
     assert [path.name for path in stored(tmp_path / "media")] == named
     await store.aclose()

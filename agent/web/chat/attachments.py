@@ -65,6 +65,8 @@ async def plan_attachments(
     models that can be chosen, and `max_bytes` is the largest size of one file. `transcriber`, if given, extracts the
     text of images and audio for a model that cannot take them. The files share the model's room with the `typed` text.
     """
+    if not files:
+        return []
     try:
         await asyncio.to_thread(check_files, files, max_bytes)
     except InputError as error:

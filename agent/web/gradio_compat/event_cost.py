@@ -12,7 +12,8 @@ component's class for each update, which are 20 for a page load.
 Gradio makes a component anew for each output that an event leaves as it is, and then sends nothing of it.
 
 Gradio reads and writes the value of each component in a thread of its own, one after the other. A message has about 16
-of them, which took a third of the time between its arrival and its handler.
+of them, which took a third of the time between its arrival and its handler. It also begins each handler that yields
+several updates in a thread, and FastAPI asks there whether each request to the queue has a login.
 """
 
 import inspect
@@ -24,9 +25,11 @@ from typing import Any, cast
 
 import anyio.to_thread
 import gradio as gr
+from fastapi.dependencies import utils as dependencies
 from gradio import blocks, component_meta, utils
 from gradio.components import base
 from gradio.state_holder import SessionState
+from starlette.concurrency import run_in_threadpool
 
 from agent.web.gradio_compat.import_hook import nothing
 
@@ -39,15 +42,24 @@ NOTHING = cast(Any, base)._Keywords.FINISHED_ITERATING
 INSPECT = SimpleNamespace(getfile=inspect.getfile, getfullargspec=cache(inspect.getfullargspec))
 """The functions of `inspect` that Gradio's module uses."""
 
+LOGIN_CHECK = "login_check"
+"""The name of Gradio's function that looks whether somebody has logged in."""
 CONVERSIONS = ("preprocess", "postprocess")
 """The methods of a component that Gradio runs in a thread. No component of this page reads a file in them."""
 
 
 async def _run(function: Callable[..., Any], *arguments: Any, limiter: anyio.CapacityLimiter | None = None) -> Any:
-    """Run a function in a thread, unless it is quick. See `CONVERSIONS`."""
-    if getattr(function, "__name__", "") in CONVERSIONS:
+    """Run a function in a thread, unless it is quick. See `CONVERSIONS`. A generator function only returns."""
+    if getattr(function, "__name__", "") in CONVERSIONS or inspect.isasyncgenfunction(function):
         return function(*arguments)
     return await anyio.to_thread.run_sync(function, *arguments, limiter=limiter)
+
+
+async def _depend(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Run a dependency of a request in a thread, unless it only looks whether somebody has logged in."""
+    if function.__name__ == LOGIN_CHECK:
+        return function(*arguments, **named)
+    return await run_in_threadpool(function, *arguments, **named)
 
 
 ANYIO = SimpleNamespace(to_thread=SimpleNamespace(run_sync=_run))
@@ -62,6 +74,7 @@ def reduce_event_cost(page: gr.Blocks) -> None:
     cast(Any, SessionState)._update_config = nothing
     cast(Any, component_meta).inspect = INSPECT
     cast(Any, blocks).anyio = ANYIO
+    cast(Any, dependencies).run_in_threadpool = _depend
     manager = cast(Any, utils).MatplotlibBackendMananger
     manager.__enter__ = manager.__exit__ = nothing
     cast(Any, page).postprocess_data = _without_unchanged(cast(Any, page).postprocess_data)

@@ -8,8 +8,8 @@ import gradio as gr
 
 def hand_on_values() -> None:
     """Patch the sliders. Their handlers clip the values."""
-    gr.Slider.preprocess = _as_it_is
 
+    def preprocess(self: gr.Slider, payload: float) -> float:  # named as the method, so that it needs no thread
+        return payload
 
-def _as_it_is(self: gr.Slider, payload: float) -> float:
-    return payload
+    gr.Slider.preprocess = preprocess
