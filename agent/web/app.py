@@ -147,7 +147,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_temporary_route(app, conversations.temporary, _owner_of(services.visitors))
     passages = CitedPassages(services.store, services.media)
     ConversationRoutes(conversations.list, passages, _owner_of(services.visitors), limit).add_to(app)
-    LinkRoutes(links, _owner_of(services.visitors), limit).add_to(app)
+    LinkRoutes(links, _owner_of(services.visitors), conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, limit, name_model).add_to(app)
     mount(

@@ -3,7 +3,7 @@
 `docs/http.md` describes them. The answer to a new link is the only one with its address.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
@@ -39,10 +39,19 @@ class _Body(BaseModel):
 
 
 class LinkRoutes:
-    """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page."""
+    """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page.
 
-    def __init__(self, links: ChatLinks, owner_of: Callable[[Request], str], limit: RequestLimit | None = None) -> None:
-        self._links, self._owner_of, self._limit = links, owner_of, limit
+    `is_answering` returns True while an answer is written in this conversation of this owner.
+    """
+
+    def __init__(
+        self,
+        links: ChatLinks,
+        owner_of: Callable[[Request], str],
+        is_answering: Callable[[str, str], Awaitable[bool]],
+        limit: RequestLimit | None = None,
+    ) -> None:
+        self._links, self._owner_of, self._is_answering, self._limit = links, owner_of, is_answering, limit
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -66,8 +75,10 @@ class LinkRoutes:
             with_files=body.attachments,
             system_prompt=body.system_prompt,
         )
+        # The link ends with the last stored message, and the store cannot say that the next one belongs to it.
+        ends_early = not choices.later and await self._is_answering(_conversation(request), owner)
         token, link = await self._links.create(owner, _conversation(request), choices)
-        return _fields(link) | {"path": SHARED + token}
+        return _fields(link) | {"path": SHARED + token, "ends_before_answer": ends_early}
 
     async def _revoke(self, request: Request, owner: str) -> Any:
         self._count(request, owner)

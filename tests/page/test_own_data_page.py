@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from playwright.sync_api import expect
 
@@ -108,3 +109,22 @@ def test_deleted_answer_is_not_spoken(app: App, visit: Visit) -> None:
     page.wait_for_function("performance.now() > window.deletedAt + 1200")  # the page speaks once a second
     expect(spoken).to_be_empty()
     page.unroute("**/queue/join*")
+
+
+def test_files_that_are_not_sent_are_counted_apart(app: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text Sent without a file.")
+    (tmp_path / "notes.txt").write_text("words")
+    visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / "notes.txt"])
+    expect(visitor.page.locator("#attached li")).to_have_count(1)
+    visitor.page.get_by_role("button", name="Remove file: notes.txt").click()
+    expect(visitor.page.locator("#attached li")).to_have_count(0)
+    visitor.open_settings()
+    expect(visitor.page.locator("#own-data").get_by_role("status")).to_contain_text(
+        re.compile(
+            r"files: 0, together [\d.]+ kB\. "
+            r"Attached files that were not sent: 1\. They are deleted automatically after a while\."
+        )
+    )
+    visitor.page.locator("#own-data").scroll_into_view_if_needed()
+    visitor.shot("own-data-unsent")

@@ -161,3 +161,28 @@ def test_dialog_on_a_dark_phone(app: App, visit: Visit) -> None:
     assert made.evaluate(BEGINNING) == [0, 0]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     owner.shot("share-dark-phone-de")
+
+
+def test_link_made_during_an_answer_says_it_ends_before(app: App, visit: Visit) -> None:
+    owner = visit(app.url)
+    owner.say("!tokens 400 @20 share me")
+    expect(owner.bubbles.last).to_contain_text("word3")
+    share(owner, "share me")
+    dialog = owner.page.get_by_role("dialog", name="Share this chat")
+    create, state = dialog.get_by_role("button", name="Create link"), dialog.get_by_role("status")
+    create.click()
+    expect(state).to_have_text(
+        "The answer that is being written is not in this link. For that, make another link when it has ended. "
+        "Copy the link and send it to your readers: it cannot be shown again."
+    )
+    owner.shot("share-unfinished")
+    dialog.get_by_role("button", name="Another link").click()
+    dialog.get_by_role("checkbox", name="Later messages").check()
+    create.click()
+    expect(state).to_have_text("Copy the link and send it to your readers: it cannot be shown again.")
+    address = dialog.get_by_role("textbox", name="Link").input_value()
+    owner.page.keyboard.press("Escape")
+    owner.stop.click()
+    owner.idle()
+    owner.page.goto(address)
+    expect(owner.page.get_by_role("main")).to_contain_text("word3")

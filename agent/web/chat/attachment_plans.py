@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agent.i18n import _
+from agent.i18n import N_, LocalizedText, _
 from agent.media.convert import media_limits
 from agent.media.mime import ConvertedMedia
 from agent.messages.adapt import pictures, sounds
@@ -27,6 +27,9 @@ PRIVATE_LIMITS = AttachmentLimits()
 """The limits on a page that is not open to everybody."""
 PUBLIC_LIMITS = AttachmentLimits(transcribed=4, seconds=600.0)
 """The limits on a page that is open to everybody."""
+
+TAKES_AT_ONCE = N_("{model} takes {most} in one message. Send {name} in another.")
+TRANSCRIBED_AT_ONCE = N_("Text is extracted from at most {most} files of a message. Send {name} in another.")
 
 Outcome = Literal["as it is", "converted", "extracted", "refused"]
 
@@ -75,11 +78,7 @@ def refuse_excess(
         remaining["extracted"] -= 1
         if remaining["extracted"] >= 0:
             return plan
-        text = _(
-            "Text is extracted from at most {most} files of a message. Send {name} in another.",
-            most=attachment_limits.transcribed,
-            name=plan.name,
-        )
+        text = LocalizedText(TRANSCRIBED_AT_ONCE, {"most": attachment_limits.transcribed, "name": plan.name})
         return AttachmentPlan(name=plan.name, outcome="refused", text=text)
     what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
     needs = {what: 1, "bytes": len(plan.sent.data)}
@@ -89,12 +88,7 @@ def refuse_excess(
             allowed = (
                 f"{number / 1e6:.0f} MB" if name == "bytes" else (pictures if name == "picture" else sounds)(number)
             )
-            text = _(
-                "{model} takes {most} in one message. Send {name} in another.",
-                model=spec.label,
-                most=allowed,
-                name=plan.name,
-            )
+            text = LocalizedText(TAKES_AT_ONCE, {"model": spec.label, "most": allowed, "name": plan.name})
             return AttachmentPlan(name=plan.name, outcome="refused", text=text)
     for name in remaining.keys() & needs.keys():
         remaining[name] -= needs[name]

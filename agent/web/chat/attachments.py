@@ -33,6 +33,7 @@ from agent.web.chat.attached_documents import (
 )
 from agent.web.chat.attachment_plans import PRIVATE_LIMITS, AttachmentLimits, AttachmentPlan, refuse_excess
 from agent.web.chat.message_files import check_files, decode_text, is_text, read_file
+from agent.web.chat.refusals import NOT_OPENED, merge_refusals
 from agent.web.chat.storage_quota import Reserve, size_of
 from agent.web.chat.transcription_text import CANNOT_TAKE, scan_text, transcription_text
 from agent.web.file_names import given_name
@@ -110,7 +111,7 @@ async def message_parts(
                 planned = await plan_attachments(
                     files, spec, max_bytes=max_bytes, transcriber=transcriber, limits=limits, typed=text
                 )
-                if refused := [plan.text for plan in planned if plan.outcome == "refused"]:
+                if refused := [plan.text for plan in merge_refusals(planned) if plan.outcome == "refused"]:
                     raise InputError(joined(refused))
                 for number, plan in enumerate(planned):
                     if transcriber and plan.outcome == "extracted" and isinstance(plan.sent, ConvertedMedia):
@@ -179,7 +180,7 @@ async def _plan(
         if path.suffix.lower() not in MEDIA_SUFFIXES and is_text(data):
             return _plan_text(name, data)
         if kind not in ("image", "audio"):
-            raise InputError(_("{name} can't be opened. It may be damaged, or not supported.", name=name))
+            raise InputError(LocalizedText(NOT_OPENED, {"name": name}))
     except InputError as error:
         return AttachmentPlan(name=name, outcome="refused", text=error.text)
     is_accepted = _accepts(spec, kind)

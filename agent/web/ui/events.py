@@ -18,9 +18,10 @@ QUIET: dict[str, Any] = {
 }
 """The arguments that most events share. An empty `show_progress_on` keeps the page from copying all values of all
 outputs that any event has had, such as every message that is shown, several times for each event."""
-LAST_MESSAGE = "(_, ...settings) => [window.addressed.last, ...settings]"
+ASKED = 'document.dispatchEvent(new Event("answer-asked"))'
+LAST_MESSAGE = f"(_, ...settings) => ({ASKED}, [window.addressed.last, ...settings])"
 UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
-EDITED_MESSAGE = "(_, __, ...settings) => [...window.addressed.edited(), ...settings]"
+EDITED_MESSAGE = f"(_, __, ...settings) => ({ASKED}, [...window.addressed.edited(), ...settings])"
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
 WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""

@@ -268,30 +268,32 @@ def _chatbot(**more: Any) -> gr.Chatbot:
 
 
 def _composer() -> Composer:
-    links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)  # attach.js writes into it
+    with gr.Column(elem_id="foot"):  # the box, and what is said above it
+        # attach.js writes into the first one.
+        links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)
+        attached = gr.HTML(elem_id="attached", padding=False)
+        sending = gr.HTML(elem_id="sending", padding=False)
+        with gr.Column(elem_id="dock"):
+            box = gr.MultimodalTextbox(
+                elem_id="composer",
+                label=static("message"),
+                show_label=False,
+                placeholder=static("message"),
+                file_count="multiple",
+                # It has no `file_types`: they are endings, but a text file can have any name. The server reads it.
+                max_plain_text_length=4_000,  # text_files.js makes a file of a longer text that is pasted
+                max_lines=12,
+                autofocus=True,
+            )
+            model = gr.Dropdown(
+                [], label=static("model"), container=False, elem_id="model", allow_custom_value=True, visible="hidden"
+            )
     fetch = gr.Button("", elem_id="fetch", visible="hidden")  # clicked by attach.js, like the next one
     give_up = gr.Button("", elem_id="give-up", visible="hidden")
-    attached = gr.HTML(elem_id="attached", padding=False)
-    sending = gr.HTML(elem_id="sending", padding=False)
     stored = gr.JSON(visible=False, elem_id="stored")
     look = gr.Button("", elem_id="look", visible="hidden")  # clicked by page.js when something was attached
     compose = gr.Button("", elem_id="compose", visible="hidden")  # clicked by composer.js
     send_queued = gr.Button("", elem_id="send-queued", visible="hidden")  # clicked by queue.js
-    with gr.Column(elem_id="dock"):
-        box = gr.MultimodalTextbox(
-            elem_id="composer",
-            label=static("message"),
-            show_label=False,
-            placeholder=static("message"),
-            file_count="multiple",
-            # It has no `file_types`: they are endings, but a text file can have any name. The server reads the files.
-            max_plain_text_length=4_000,  # text_files.js makes a file of a longer text that is pasted
-            max_lines=12,
-            autofocus=True,
-        )
-        model = gr.Dropdown(
-            [], label=static("model"), container=False, elem_id="model", allow_custom_value=True, visible="hidden"
-        )
     model_name = gr.HTML(elem_id="model-name", padding=False, visible="hidden")
     list_models = gr.Button("", elem_id="list-models", visible="hidden")
     listed = gr.JSON(visible=False)

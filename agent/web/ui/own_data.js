@@ -21,9 +21,11 @@
     isDeleted &&= isNothing(kept);
     if (isNothing(kept)) return isDeleted ? said.own_gone : said.own_nothing;
     const values = { chats: number(kept.conversations), messages: number(kept.messages),
-      files: number(kept.files + kept.unsent_files), size: size(kept.text_bytes + kept.file_bytes) };
+      files: number(kept.files), size: size(kept.text_bytes + kept.file_bytes) };
     const date = kept.expires_at && new Date(kept.expires_at).toLocaleDateString(language, { dateStyle: "long" });
-    return said.own_kept.replace(/\{(\w+)\}/g, (_, name) => values[name]) +
+    // Those that were removed from the composer count, too. They are deleted like those of a page that was left.
+    const unsent = kept.unsent_files ? ` ${said.own_unsent.replace("{files}", number(kept.unsent_files))}` : "";
+    return said.own_kept.replace(/\{(\w+)\}/g, (_, name) => values[name]) + unsent +
       (date ? ` ${said.own_expires.replace("{date}", () => date)}` : "");
   };
 

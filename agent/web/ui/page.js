@@ -339,8 +339,9 @@
     }
   };
 
-  // The newest line stays in view until the reader scrolls up, and again once the next answer begins. Shrinking content
-  // also moves the view up, so a move counts as the reader's only after their input or while the content is still.
+  // The newest line stays in view until the reader scrolls up, and again once the next answer begins that this page asked
+  // for. One that another page asked for leaves the reader, and an open edit, where they are. Shrinking content also moves
+  // the view up, so a move counts as the reader's only after their input or while the content is still.
   when("#chat #running [role=log]", () => {
     const log = $("#chat");
     const added = (node) => {
@@ -447,11 +448,16 @@
     for (const child of log.children) sizes.observe(child);
     document.addEventListener("chat-opened", toTheEnd);
     document.addEventListener("message-found", () => follow(false));
-    let answering = false;
+    let answering = false, asked = false; // `asked`: this page asked for the answer that begins next
+    for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (asked = true));
+    document.addEventListener("click", ({ target }) => (asked ||= Boolean(target.closest?.("#chat .option"))), true);
     when("#composer .input-row", (input) => new MutationObserver(() => {
       const begins = !answering && stop();
       answering = Boolean(stop());
-      if (begins) toTheEnd();
+      if (!begins) return;
+      if (asked || (following && !$("textarea.edit-textarea", log))) toTheEnd();
+      else follow(false);
+      asked = false;
     }).observe(input, { childList: true }));
     speak(log, change);
   });

@@ -94,6 +94,9 @@ SCRIPTS = {
     "share_copy": N_("Copy"),
     "share_copied": N_("Copied. Paste it into a message to your readers: it cannot be shown again."),
     "share_once": N_("Copy the link and send it to your readers: it cannot be shown again."),
+    "share_unfinished": N_(
+        "The answer that is being written is not in this link. For that, make another link when it has ended."
+    ),
     "share_another": N_("Another link"),
     "share_links": N_("Links to this chat"),
     "share_made": N_("Created on {date}"),
@@ -111,6 +114,7 @@ SCRIPTS = {
     "import_failed": N_("The import failed. Check the connection and try again."),
     "own_title": N_("What is kept about you"),
     "own_kept": N_("Chats: {chats}, messages: {messages}, files: {files}, together {size}."),
+    "own_unsent": N_("Attached files that were not sent: {files}. They are deleted automatically after a while."),
     "own_expires": N_("The first chat is deleted on {date}."),
     "own_nothing": N_("Nothing is kept: 0 chats, 0 messages, 0 files."),
     "own_gone": N_("Nothing is kept any more: 0 chats, 0 messages, 0 files."),

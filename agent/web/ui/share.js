@@ -94,7 +94,7 @@
     address.value = location.origin + root + link.path;
     made.dataset.id = link.id;
     offers(false);
-    say(said.share_once);
+    say(link.ends_before_answer ? `${said.share_unfinished} ${said.share_once}` : said.share_once);
     address.focus();
     selectAddress();
     await read();

@@ -13,14 +13,17 @@
   when("#dock", (dock) => {
     dock.append(note);
     // What floats above the composer floats above the notes between the chat and the composer, too.
+    const foot = dock.parentElement, top = (one) => one.getBoundingClientRect().top;
     const sizes = new ResizeObserver(() => {
-      let first = dock;
-      for (let one = dock; one && one.id !== "chat"; one = one.previousElementSibling) if (one.offsetHeight) first = one;
-      dock.style.setProperty("--notes", `${dock.offsetTop - first.offsetTop}px`);
+      let first = foot;
+      for (let one = foot; one && one.id !== "chat"; one = one.previousElementSibling) if (one.offsetHeight) first = one;
+      dock.style.setProperty("--notes", `${top(dock) - top(first)}px`);
     });
-    const observe = () => [...dock.parentElement.children].forEach((one) => sizes.observe(one));
-    new MutationObserver(observe).observe(dock.parentElement, { childList: true });
-    observe();
+    for (const around of [foot, foot.parentElement]) {
+      const observe = () => [...around.children].forEach((one) => sizes.observe(one));
+      new MutationObserver(observe).observe(around, { childList: true });
+      observe();
+    }
   });
   let leaving;
   const hint = (text) => {
