@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, nameOf }) => {
+({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, joined, nameOf }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -633,6 +633,11 @@
         restoreFiles();
       });
       return draft;
+    },
+    // Puts a text into the composer of a chat, after what is there.
+    keep: (id, text) => {
+      if (id === shown) window.composer.change((value) => joined(value, { text }));
+      else drafts.set(id, joined(drafts.get(id), { text }));
     },
   };
   const written = JSON.parse(stored[0]?.getItem("drafts") ?? "{}");
