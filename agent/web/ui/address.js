@@ -113,12 +113,14 @@
     if (editing && event.target.matches?.("#chat textarea.edit-textarea")) editing.text = event.target.value;
   });
   document.addEventListener("own-data-deleted", () => (editing = undefined));
+  document.addEventListener("message-sent", () => (window.addressed.copied = ""));
 
   // Buttons under a message or an answer: its other versions, and a copy of the branch.
   document.addEventListener("click", ({ target }) => {
     const button = target.closest?.("#chat .branches button");
     if (!button || button.disabled) return;
     window.addressed.branch = button.value;
+    window.addressed.copied = button.matches(".copy-branch") ? window.live.conversation : "";
     const [name, kind] = button.classList;
     walked = name === "version" ? { id: button.value, kind, inAnswer: !button.matches(".message-buttons *") } : undefined;
     $(button.matches(".copy-branch") ? "#copy-branch" : "#version").click();
@@ -127,6 +129,7 @@
   window.addressed = {
     last: "",
     branch: "", // the id of the message whose version is chosen, or whose branch is copied
+    copied: "", // the chat of which a branch was copied last, if nothing was sent since
     held,
     edited: () => [editing?.id ?? "", editing?.text ?? ""],
     // The box stays open until the server has accepted the edit, so that a refusal loses nothing.
