@@ -407,7 +407,7 @@
     fetched = fetched?.asked === id ? fetched : undefined;
     miss("");
     document.dispatchEvent(new Event("chat-opening"));
-    if ($("#hint")?.textContent === said.branched) hint(""); // of the chat that is left
+    if (left !== id) hint(""); // of the chat that is left
     tell();
     if (left !== id) $("#swap")?.click();
     $("#open").click();
