@@ -217,6 +217,28 @@ def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server
     assert requests(model_server, "only for the first chat") == 0
 
 
+def test_hints_of_the_queue_go_with_their_chat(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    hint, stays = visitor.page.locator("#hint"), 3000  # a hint goes after 6 s
+    answering(visitor)
+    visitor.say("second")
+    expect(queued(visitor)).to_be_visible()
+    visitor.say("third")
+    expect(hint).to_contain_text("One message is queued already")
+    visitor.page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    expect(hint).to_be_empty(timeout=stays)
+    visitor.page.locator("#chats li a").click()
+    expect(hint).to_have_text(UNSENT)
+    expect(visitor.box).to_have_value("second\n\nthird")
+    visitor.page.locator("#chats li").hover()
+    visitor.page.locator("#chats li").get_by_role("button").click()
+    visitor.page.get_by_role("menuitem", name="Delete", exact=True).click()
+    expect(visitor.mine).to_have_count(0)
+    expect(hint).to_be_empty(timeout=stays)
+    expect(visitor.box).to_have_value("")
+
+
 def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server: Running) -> None:
     """Another page of the visitor is faster."""
     first = visit(app.url)

@@ -1,11 +1,11 @@
 // Addresses messages for edit, retry, undo and branches by their ids. The server never gets a position, because its list may have
 // changed since the page got its own.
-({ said, $, write, make, frame, joined, unescaped }) => {
+({ said, $, write, make, frame, unescaped }) => {
   const REDRAW_FRAMES = 60; // Gradio draws the arrows below an answer some frames after the rows
   const buttons = (row) => [...(row?.nextElementSibling?.querySelectorAll("button:not(.version)") ?? [])];
   const open = () => $("#chat .user-row:has(textarea.edit-textarea)");
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
-  let editing; // the id of the message with the open edit box, and the text typed into the box
+  let editing; // the open edit box: the id of its message, their chat, the text typed into it, and the message's own
   let later;
   let walked; // the arrow that showed another version, until that is here: its kind, the version's id, and whether of an answer
 
@@ -54,19 +54,28 @@
   };
 
   const begin = (row, text) => {
-    editing = { id: row.dataset.message, text };
+    const mine = (editing = { id: row.dataset.message, chat: window.live.conversation, text });
     setTimeout(() => {
       const area = $("textarea.edit-textarea", row);
-      const typed = area && (text ?? unescaped(area.value));
-      if (area && typed !== area.value) write(area, typed);
+      if (!area) return;
+      mine.own = unescaped(area.value);
+      const typed = text ?? mine.own;
+      if (typed !== area.value) write(area, typed);
     });
+  };
+  // Puts what was typed into the composer of its chat.
+  const keep = () => {
+    const { chat, text, own } = editing ?? {};
+    editing = undefined;
+    if (text && text !== own) window.chats.keep(chat, text);
   };
 
   // Gradio's edit box stays at a place in the list. If the list changes, the box moves to its message. If the message
-  // is gone, or is being answered again, the typed text goes into the composer. Gradio then shows the box once more when
-  // that place has a message again.
+  // is gone, or is being answered again, or another chat is shown, the typed text goes into the composer of its chat.
+  // Gradio then shows the box once more when that place has a message again.
   const follow = () => {
     clearTimeout(later);
+    if (editing && editing.chat !== window.live.conversation) keep(); // at once; a copy of the chat has the same ids
     const shown = open();
     if (shown?.dataset.message === editing?.id) return;
     const { id, text } = editing ?? {};
@@ -74,11 +83,10 @@
     const edit = editing && buttons(find(id)).at(-1);
     if (cancel?.disabled || edit?.disabled) return void (later = setTimeout(follow, 200));
     cancel?.click();
+    if (!edit) return keep();
     editing = undefined;
-    if (edit) {
-      edit.click();
-      begin(find(id), text);
-    } else if (text) window.composer.change((value) => joined(value, { text }));
+    edit.click();
+    begin(find(id), text);
   };
 
   document.addEventListener("click", (event) => {
@@ -89,7 +97,9 @@
     const all = buttons(row);
     if (!area) {
       // Without typed text, Gradio would offer the file's Markdown, which the visitor did not write.
-      if (button === all.at(-1)) begin(row, row.hasAttribute("data-untyped") ? "" : undefined);
+      if (button !== all.at(-1)) return;
+      keep(); // Gradio has one edit box
+      begin(row, row.hasAttribute("data-untyped") ? "" : undefined);
     } else if (button !== all[0]) editing = undefined;
     else {
       event.stopPropagation(); // Gradio would send a position
@@ -102,12 +112,15 @@
   document.addEventListener("input", (event) => {
     if (editing && event.target.matches?.("#chat textarea.edit-textarea")) editing.text = event.target.value;
   });
+  document.addEventListener("own-data-deleted", () => (editing = undefined));
+  document.addEventListener("message-sent", () => (window.addressed.copied = ""));
 
   // Buttons under a message or an answer: its other versions, and a copy of the branch.
   document.addEventListener("click", ({ target }) => {
     const button = target.closest?.("#chat .branches button");
     if (!button || button.disabled) return;
     window.addressed.branch = button.value;
+    window.addressed.copied = button.matches(".copy-branch") ? window.live.conversation : "";
     const [name, kind] = button.classList;
     walked = name === "version" ? { id: button.value, kind, inAnswer: !button.matches(".message-buttons *") } : undefined;
     $(button.matches(".copy-branch") ? "#copy-branch" : "#version").click();
@@ -116,6 +129,7 @@
   window.addressed = {
     last: "",
     branch: "", // the id of the message whose version is chosen, or whose branch is copied
+    copied: "", // the chat of which a branch was copied last, if nothing was sent since
     held,
     edited: () => [editing?.id ?? "", editing?.text ?? ""],
     // The box stays open until the server has accepted the edit, so that a refusal loses nothing.

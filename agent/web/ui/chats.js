@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, nameOf }) => {
+({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, joined, nameOf }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -132,6 +132,7 @@
       return refresh();
     }
     showChanges();
+    followDeletion();
     // The end of an answer in another chat is seen only here.
     if ([...rows.values()].some(({ state, id, naming }) => (naming && state !== "answering") || (state === "answering" && id !== shown))) {
       timer = setTimeout(refresh, ANSWERING_MS);
@@ -143,6 +144,18 @@
     compared = undefined;
     if (!before || !now || before.id !== now.id || window.live.isReading()) return;
     if (now.state === "answering" || now.updated_at !== before.updated_at) $("#refresh").click();
+  };
+  // The chat that is shown can be deleted elsewhere, and come back.
+  let gone = "";
+  const followDeletion = async () => {
+    const id = shown, isStill = () => id === shown && !isSending() && !window.composer?.isSending();
+    if (!id && rows.has(gone) && isStill()) return drop(gone);
+    if (!id || isTemporary(id) || rows.has(id) || window.live?.conversation !== id) return;
+    const isGone = await ask(`/${id}`).then(() => false, ({ status }) => status === 404);
+    if (!isGone || !isStill()) return;
+    drop();
+    gone = id;
+    miss(said.chat_gone);
   };
   const more = async () => {
     if (reading || query || next === null || next === undefined) return;
@@ -389,12 +402,12 @@
   };
   const isSending = () => Boolean($("#sending p"));
   const open = (id) => {
-    [left, shown, opening] = [shown, id, id];
+    [left, shown, opening, gone] = [shown, id, id, ""];
     others.add(left);
     fetched = fetched?.asked === id ? fetched : undefined;
     miss("");
     document.dispatchEvent(new Event("chat-opening"));
-    if ($("#hint")?.textContent === said.branched) hint(""); // of the chat that is left
+    if (left !== id) hint(""); // of the chat that is left
     tell();
     if (left !== id) $("#swap")?.click();
     $("#open").click();
@@ -402,11 +415,11 @@
     if (!wide.matches && isOpen()) toggle(false);
     if (wide.matches || !id || id === TEMPORARY) box()?.focus();
   };
-  // Shows a new chat instead of one that is gone. What is in the composer stays there.
-  const drop = () => {
-    history.replaceState({ isNew: true }, "", `${root}/`);
-    open("");
-    left = "";
+  // Shows a new chat instead of one that is gone, or that one again. What is in the composer stays there.
+  const drop = (id = "") => {
+    history.replaceState(id ? null : { isNew: true }, "", id ? `${root}/c/${id}` : `${root}/`);
+    open(id);
+    left = id;
   };
   const go = (id, { replace = false } = {}) => {
     if (isSending()) return hint(said.chats_sending);
@@ -464,11 +477,13 @@
         miss(sentence);
       } else if (sentence) shown = "";
       else if (conversation && conversation !== inAddress()) {
-        // A new chat got its id, or the last one is shown. Or this chat was copied, and the way back is to the original.
-        const isCopy = inAddress() && shown && shown !== TEMPORARY;
+        // A new chat got its id, or the last one is shown. Or this chat was copied, and the way back is to the original. Or
+        // it was deleted, and the message began another one.
+        const isCopy = shown && window.addressed.copied === shown;
         history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
-        if (isCopy) hint(said.branched);
         if (isCopy && (document.activeElement === document.body || $("#chat").contains(document.activeElement))) box()?.focus();
+        if (isCopy) hint(said.branched);
+        else if (shown && !isTemporary(shown)) ask(`/${shown}`).catch(({ status }) => status === 404 && hint(said.chat_renewed));
         shown = conversation;
         restoreDraft();
       }
@@ -633,6 +648,11 @@
         restoreFiles();
       });
       return draft;
+    },
+    // Puts a text into the composer of a chat, after what is there. That of a chat that is gone is still shown.
+    keep: (id, text) => {
+      if (id === (shown || gone)) window.composer.change((value) => joined(value, { text }));
+      else drafts.set(id, joined(drafts.get(id), { text }));
     },
   };
   const written = JSON.parse(stored[0]?.getItem("drafts") ?? "{}");

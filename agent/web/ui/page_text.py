@@ -38,6 +38,8 @@ SCRIPTS = {
     "shortcuts": N_("Keyboard shortcuts"),
     "edited": N_("Edit your message"),
     "branched": N_("This is a new chat, with the messages up to here."),
+    "chat_gone": N_("This chat was deleted meanwhile. The next message begins a new chat."),
+    "chat_renewed": N_("The chat was deleted meanwhile, so this message begins a new one."),
     "older_question": N_("Previous version of your message"),
     "newer_question": N_("Next version of your message"),
     "waited": N_("Waiting for the model · {seconds} s"),
