@@ -134,3 +134,14 @@ def test_edit_of_another_message_keeps_the_words(app: App, visit: Visit) -> None
     expect(editor(visitor)).to_have_value("About ships")
     expect(visitor.box).to_have_value("A draft\n\nAbout ships and boats\n\nAbout whales and seals")
     expect(visitor.mine).to_have_text(["About whales", "About *otters*"])
+
+
+def test_arrow_up_returns_to_an_open_edit(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("About ships")
+    edit(visitor, 0, " and boats")
+    visitor.box.press("ArrowUp")
+    expect(editor(visitor)).to_be_focused()
+    editor(visitor).press_sequentially(" and rafts")
+    expect(editor(visitor)).to_have_value("About ships and boats and rafts")
+    expect(visitor.box).to_have_value("")

@@ -53,7 +53,7 @@
   const edit = (row) => {
     const button = [...(row?.nextElementSibling?.querySelectorAll("button:not(.version)") ?? [])].at(-1);
     if (!button || button.disabled) return false;
-    button.click();
+    if (!$("textarea.edit-textarea", row)) button.click(); // while it is edited, this button would cancel that
     when("#chat textarea.edit-textarea", (area) => {
       area.focus();
       area.setSelectionRange(area.value.length, area.value.length);
