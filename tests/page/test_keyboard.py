@@ -530,3 +530,14 @@ def test_screen_reader_hears_sentences_not_tokens(app: App, visit: Visit) -> Non
     expect(visitor.chat).to_contain_text("And is this the last?")
     visitor.page.wait_for_timeout(1500)  # earlier text must not be announced again
     expect(spoken).to_have_text("")
+
+
+def test_spoken_words_go_when_another_chat_is_shown(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.page.get_by_role("button", name="Temporary chat").click()
+    visitor.say("!text My diagnosis is private. !wait 0.5 !text The end.")
+    spoken = visitor.page.locator("#spoken")
+    expect(spoken).to_contain_text("The end.")
+    visitor.page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    expect(spoken).to_have_text("")

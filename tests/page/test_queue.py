@@ -1,5 +1,6 @@
 """The next message can wait for the end of the answer. It is sent once, or it goes back into the composer."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -137,6 +138,22 @@ def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_serve
     visitor.idle()
     expect(visitor.mine).to_have_count(1)
     assert requests(model_server, "after a failure") == 0
+
+
+def test_message_is_queued_before_a_new_chat_has_its_id(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    hold_back_answer(visitor)
+    visitor.say("!status 401")
+    expect(visitor.stop).to_be_visible()
+    expect(visitor.page).to_have_url(re.compile("/c/"))
+    visitor.page.evaluate(
+        "window.live.conversation = ''"
+    )  # as in the moment between the answer of the server and its view
+    visitor.say("after a failure")
+    expect(queued(visitor)).to_be_visible()
+    let_end(visitor)
+    expect(visitor.page.locator("#hint")).to_contain_text("not sent")
+    expect(visitor.box).to_have_value("after a failure")
 
 
 @pytest.fixture(scope="module")

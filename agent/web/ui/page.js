@@ -315,10 +315,12 @@
       document.dispatchEvent(new Event("chat-mended"));
     };
     const later = () => (timer ??= setTimeout(look, stop() ? 1000 : 100));
-    document.addEventListener("own-data-deleted", () => {
-      answering = false; // the end of a deleted answer, which the next look would speak
-      spoken.replaceChildren();
-    });
+    for (const kind of ["own-data-deleted", "chat-opening"]) {
+      document.addEventListener(kind, () => {
+        answering = false; // the next look would speak the end of an answer that is deleted or left
+        spoken.replaceChildren();
+      });
+    }
     new MutationObserver(() => {
       changed();
       later();
@@ -390,7 +392,7 @@
       top = log.scrollTop;
     };
     const toTheEnd = () => {
-      turnedUp = -Infinity;
+      turnedUp = touched = -Infinity; // what the reader did before does not explain a later move of the view
       follow(true);
       down();
     };

@@ -74,6 +74,7 @@
   };
 
   document.addEventListener("chat-view", ({ detail }) => {
+    if (queued && !queued.chat) queued.chat = detail.conversation; // a new chat gets its id after its first message is stored
     if (queued && !isSending && detail.conversation !== queued.chat) takeBack(); // a copy of the chat, or none
     [running, complete] = [Boolean(detail.live), detail.complete];
     setTimeout(settle); // the composer gets its buttons at the same time
