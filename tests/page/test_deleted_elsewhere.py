@@ -35,6 +35,16 @@ def assert_gone(visitor: Visitor, url: str) -> None:
     expect(visitor.page).to_have_title("Switchboard")
 
 
+def with_deleted_chat(app: App, visit: Visit) -> Visitor:
+    """Return a page whose chat was deleted on another device, of which nothing has told it."""
+    first = visit(app.url)
+    first.ask("About ships")
+    second = visit(first.page.url, elsewhere=first)
+    expect(second.mine).to_have_text(["About ships"])
+    delete(first)
+    return second
+
+
 def test_deleted_chat_is_not_shown_in_another_tab(app: App, visit: Visit) -> None:
     first = visit(app.url)
     first.ask("About ships")
@@ -84,12 +94,7 @@ def test_undone_deletion_shows_the_chat_again(app: App, visit: Visit) -> None:
 
 
 def test_message_into_a_deleted_chat_begins_a_new_one(app: App, visit: Visit) -> None:
-    """Nothing has told this page of the deletion, which was on another device."""
-    first = visit(app.url)
-    first.ask("About ships")
-    second = visit(first.page.url, elsewhere=first)
-    expect(second.mine).to_have_text(["About ships"])
-    delete(first)
+    second = with_deleted_chat(app, visit)
     second.ask("About whales")
     expect(second.mine).to_have_text(["About whales"])
     expect(second.page.locator("#hint")).to_have_text(BEGUN)
@@ -99,10 +104,6 @@ def test_message_into_a_deleted_chat_begins_a_new_one(app: App, visit: Visit) ->
 
 
 def test_retry_in_a_deleted_chat_says_so(app: App, visit: Visit) -> None:
-    first = visit(app.url)
-    first.ask("About ships")
-    second = visit(first.page.url, elsewhere=first)
-    expect(second.mine).to_have_text(["About ships"])
-    delete(first)
+    second = with_deleted_chat(app, visit)
     second.chat.get_by_role("button", name="Retry").click()
     assert_gone(second, app.url)
