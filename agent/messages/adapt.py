@@ -162,6 +162,10 @@ class _Adapter:
     ids: dict[str, str] = field(default_factory=dict[str, str])
 
     def response(self, message: ModelResponse) -> ModelResponse:
+        own = (None, self.spec.provider)
+        is_plain = message.provider_name in own and plain_text(message) is not None
+        if is_plain and getattr(message.parts[0], "provider_name", None) in own:
+            return message
         parts: list[ModelResponsePart] = []
         for part in message.parts:
             author = getattr(part, "provider_name", None) or message.provider_name
@@ -174,7 +178,7 @@ class _Adapter:
                 part = replace(part, id=id_, signature=None, provider_name=self.spec.provider)
             if isinstance(part, ToolCallPart):
                 self.ids.pop(part.tool_call_id, None)
-            parts.append(part if author in (None, self.spec.provider) else self._without_provider_data(part))
+            parts.append(part if author in own else self._without_provider_data(part))
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 
     def request(self, message: ModelRequest) -> ModelRequest:

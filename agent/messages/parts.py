@@ -191,11 +191,12 @@ def text_file_of(item: object) -> tuple[str, str] | None:
 
     Such a file is a text made by `quoted_file`, or bytes with the media type of a text.
     """
-    if isinstance(item, BinaryContent) and is_text_type(item.media_type):
+    if isinstance(item, str):
+        if item.endswith("```") and (name := quoted_file_name(item)) and is_file_name(name):
+            return name, item.split("\n", 2)[2].rpartition("\n")[0]
+    elif isinstance(item, BinaryContent) and is_text_type(item.media_type):
         name = item.identifier if is_file_name(item.identifier) else ""
         return name, item.data.decode("utf-8", "replace")
-    if isinstance(item, str) and item.endswith("```") and (name := quoted_file_name(item)) and is_file_name(name):
-        return name, item.split("\n", 2)[2].rpartition("\n")[0]
     return None
 
 

@@ -148,9 +148,7 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
     """
     turns: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
-        if not turns or (
-            isinstance(message, ModelRequest) and any([isinstance(p, UserPromptPart) for p in message.parts])
-        ):
+        if not turns or (isinstance(message, ModelRequest) and _has_prompt(message)):
             turns.append((index, 0))
         turns[-1] = (turns[-1][0], turns[-1][1] + count_bytes(message) // 3)
     first, total = 0, 0
@@ -188,6 +186,10 @@ def count_bytes(message: ModelMessage) -> int:
 
 def _bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _has_prompt(message: ModelRequest) -> bool:
+    return plain_text(message) is not None or any([isinstance(part, UserPromptPart) for part in message.parts])
 
 
 def _has_tools(message: ModelMessage) -> bool:

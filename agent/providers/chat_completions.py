@@ -114,21 +114,42 @@ class _Chat(OpenAIChatModel):
     It maps messages of one text itself, as the library does, but sooner: most messages of a long conversation are one.
     """
 
+    async def _map_messages(
+        self,
+        messages: Sequence[ModelMessage],
+        model_request_parameters: ModelRequestParameters,
+        *,
+        model_settings: ModelSettings | None = None,
+    ) -> list[ChatCompletionMessageParam]:
+        plain = [_mapped_text(message) for message in messages[1:]]
+        if not all(plain):
+            return await super()._map_messages(messages, model_request_parameters, model_settings=model_settings)
+        # Only the first message can need more, because the system message is in it.
+        first = await super()._map_messages(messages[:1], model_request_parameters, model_settings=model_settings)
+        return [*first, *filter(None, plain)]
+
     async def _map_user_message(self, message: ModelRequest) -> AsyncGenerator[ChatCompletionMessageParam]:
-        if (text := plain_text(message)) is not None:
-            yield ChatCompletionUserMessageParam(role="user", content=text)
+        if (plain := _mapped_text(message)) is not None:
+            yield plain
             return
         async for mapped in super()._map_user_message(message):
             yield mapped
 
     def _map_model_response(self, message: ModelResponse) -> ChatCompletionMessageParam | None:
-        if text := plain_text(message):
-            return ChatCompletionAssistantMessageParam(role="assistant", content=text)
-        return super()._map_model_response(message)
+        return _mapped_text(message) or super()._map_model_response(message)
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
         return _Stream
+
+
+def _mapped_text(message: ModelMessage) -> ChatCompletionMessageParam | None:
+    """Return the mapped message if it is one text without instructions. An empty answer is not one."""
+    if (text := plain_text(message)) is None:
+        return None
+    if isinstance(message, ModelRequest):
+        return ChatCompletionUserMessageParam(role="user", content=text) if message.instructions is None else None
+    return ChatCompletionAssistantMessageParam(role="assistant", content=text) if text else None
 
 
 class _ContinuingChat(_Chat):

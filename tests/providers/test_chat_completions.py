@@ -12,6 +12,7 @@ import openai
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from openai._models import FinalRequestOptions
 from openai.types.chat import ChatCompletionChunk
 from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError, UserError
 from pydantic_ai.messages import ModelMessage
@@ -28,7 +29,7 @@ from tests.support import dialects
 from tests.support.read_pauses import read_pauses
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running, running
-from tests.support.strategies import conversations
+from tests.support.strategies import conversations, plain_conversations
 from tests.tiers import examples
 
 NAME = "Qwen/Qwen3-8B"
@@ -43,6 +44,26 @@ async def connection(server: Running) -> AsyncIterator[ChatCompletionsConnection
     assert isinstance(made, ChatCompletionsConnection)
     yield made
     await made.aclose()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(st.dictionaries(st.text(), JSON, max_size=3), st.none() | st.dictionaries(st.text(), JSON, max_size=3))
+async def test_body_is_the_one_that_the_library_sends(body: dict[str, Any], more: dict[str, Any] | None) -> None:
+    sent = [
+        cast(Any, client(base_url="http://127.0.0.1/v1", api_key=KEY))._build_request(
+            FinalRequestOptions.construct(method="post", url="/chat/completions", json_data=body, extra_json=more)
+        )
+        for client in (PlainClient, openai.AsyncOpenAI)
+    ]
+    ours, theirs = [(request.headers["content-type"], json.loads(request.content)) for request in sent]
+    assert ours == theirs
 
 
 class Heard:
@@ -61,7 +82,7 @@ class Heard:
 
 
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(conversations(6))
+@given(conversations(6) | plain_conversations())
 async def test_messages_are_mapped_as_the_library_does(
     connection: ChatCompletionsConnection, messages: list[ModelMessage]
 ) -> None:

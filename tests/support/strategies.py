@@ -155,6 +155,18 @@ def messages() -> st.SearchStrategy[ModelMessage]:
     return requests() | responses()
 
 
+def plain_conversations() -> st.SearchStrategy[list[ModelMessage]]:
+    """Any first message, and then messages of one text each, as in most conversations."""
+    prompts: st.SearchStrategy[ModelMessage] = st.builds(
+        ModelRequest, st.builds(UserPromptPart, TEXT).map(lambda part: [part]), instructions=st.none() | TEXT
+    )
+    answers: st.SearchStrategy[ModelMessage] = st.builds(
+        ModelResponse, st.builds(TextPart, TEXT).map(lambda part: [part])
+    )
+    rest = st.lists(prompts | answers, max_size=5)
+    return st.tuples(messages(), rest).map(lambda drawn: [drawn[0], *drawn[1]])
+
+
 def conversations(max_size: int = 5) -> st.SearchStrategy[list[ModelMessage]]:
     """Messages in a random order, with calls that have no results."""
     return st.lists(messages(), min_size=1, max_size=max_size)
