@@ -141,7 +141,7 @@ class UploadSettings:
 
     __pydantic_config__ = CLOSED
 
-    files_per_request: Count = 50
+    files_per_request: Count = 16
     mb_per_request: Amount = 100.0
     mb_per_visitor: Amount = 200.0
     mb_of_guests: Amount = 400.0

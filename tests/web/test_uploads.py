@@ -24,6 +24,7 @@ from playwright.sync_api import expect
 from agent.errors import Limited
 from agent.settings import UploadSettings
 from agent.web import unsent_files as table
+from agent.web.chat.message_files import MAX_FILES
 from agent.web.file_names import given_name, safe_name, stored_name
 from agent.web.middleware import upload_progress
 from agent.web.middleware.upload_form import UploadForm
@@ -491,6 +492,10 @@ def test_unsent_file_is_removed_while_the_server_runs(start_app: Callable[..., A
     app.stop()
 
 
+def test_as_many_files_at_once_as_in_one_message() -> None:
+    assert UploadSettings().files_per_request == MAX_FILES
+
+
 # The page
 
 
@@ -501,7 +506,8 @@ def test_page_says_why_and_keeps_typed_text(visit: Callable[..., Visitor], own: 
     for file in files:
         file.write_text("text")
     visitor.page.locator("#composer input[type=file]").set_input_files(files)
-    expect(visitor.toast).to_contain_text("At most 3 files can be attached at once.")
+    text = visitor.toast.locator(".toast-message-text:visible")
+    expect(text).to_have_text("At most 3 files can be attached at once.")  # without the status before it
     visitor.page.wait_for_timeout(500)
     visitor.shot("too_many_files")
     expect(visitor.box).to_have_value("A long thought")

@@ -4,6 +4,7 @@
   const LOST = "Connection to the server was lost. Attempting reconnection...";
   const UNITS = { B: "byte", K: "kilobyte", M: "megabyte", G: "gigabyte" };
   const LARGE = /^File\(s\) exceed the maximum allowed size of ([\d.]+) (\S+): (.+)$/;
+  const STATUS = /^HTTP \d+: (.+)$/;
   const plain = (text) => text.replace(/\s+/g, " ").trim();
   // Whether the notes on the attached files say the same.
   const isRepeated = (text) => {
@@ -17,6 +18,8 @@
       return said.too_large.replace("{most}", size).replace("{names}", () => names.replaceAll('"', ""));
     }
     if (plain(text) === LOST) return said.connection_lost;
+    const [, refusal] = STATUS.exec(plain(text)) ?? []; // of an upload
+    if (refusal) return refusal;
     return isRepeated(text) ? said.not_sent : "";
   };
   const mend = (toasts) => {
