@@ -190,7 +190,7 @@ def to_turns(
                 note=note,
                 reasoning=tuple(seconds),
                 replies=(replies or {}) if open_ else None,
-                files=generated_files(entry.message for entry in group),
+                files=generated_files([entry.message for entry in group]),
                 run=last,
                 model=next((entry.note.model for entry in reversed(group) if entry.note.model), ""),
             )
@@ -225,10 +225,10 @@ def _sum(before: Timings | None, after: Timings | None) -> Timings | None:
     )
 
 
-def generated_files(messages: Iterable[ModelMessage], owner: str = "") -> tuple[str, ...]:
+def generated_files(messages: Sequence[ModelMessage], owner: str = "") -> tuple[str, ...]:
     """Return the ids of the files that the model made since the last prompt, in a run's messages or in stored ones."""
     found: list[str] = []
-    for part in (part for message in messages for part in message.parts):
+    for part in (part for message in _newest_turn(messages) for part in message.parts):
         if isinstance(part, UserPromptPart):
             found.clear()
         elif isinstance(part, FilePart):
@@ -238,14 +238,21 @@ def generated_files(messages: Iterable[ModelMessage], owner: str = "") -> tuple[
 
 def cited_texts(messages: Sequence[ModelMessage]) -> tuple[Bubble, ...]:
     """Return the text bubbles of the messages since the last prompt, with citations; none if nothing is cited."""
-    prompts = (n for n, one in enumerate(messages) if any(isinstance(part, UserPromptPart) for part in one.parts))
-    turn = messages[max(prompts, default=0) :]
+    turn = _newest_turn(messages)
     if not any(isinstance(part, TextPart) and part.citations for one in turn for part in one.parts):
         return ()
     bubbles, stamp = list[Bubble](), BubbleMarker()
     for message in turn:
         _fold_message(bubbles, stamp, message)
     return tuple(bubble for bubble in bubbles if bubble.first.type == "output_text")
+
+
+def _newest_turn(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+    """Return the messages from the last prompt on, or all. Searches from the end, as a conversation can be long."""
+    for at in range(len(messages) - 1, -1, -1):
+        if any(isinstance(part, UserPromptPart) for part in messages[at].parts):
+            return messages[at:]
+    return messages
 
 
 def with_citations(bubbles: Sequence[Bubble], cited: Sequence[Bubble]) -> Sequence[Bubble]:
