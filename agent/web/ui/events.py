@@ -57,7 +57,8 @@ class Events:
             settings.extract_text,
         }
         self._menu = [composer.model, composer.model_name, chat.notice, chat.switch]
-        self._keys = [chat.key_text, chat.key, chat.forget_keys, widgets.sign_of_life]
+        keys = composer.keys
+        self._keys = [keys.said, keys.key, keys.forget, widgets.sign_of_life]
         self._for_model = [
             settings.system,
             settings.reasoning,
@@ -247,9 +248,10 @@ class Events:
 
     def _connect_keys(self) -> None:
         """Connect the events of the key panel."""
-        handlers, chat, model = self._handlers, self._widgets.chat, self._widgets.composer.model
-        chat.key.submit(handlers.keys.key_typed, [chat.key, model], [*self._menu, *self._keys], **QUIET)
-        chat.forget_keys.click(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
+        handlers, composer = self._handlers, self._widgets.composer
+        keys, model = composer.keys, composer.model
+        keys.key.submit(handlers.keys.key_typed, [keys.key, model], [*self._menu, *self._keys], **QUIET)
+        keys.forget.click(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
         self._widgets.sign_of_life.tick(handlers.keys.still_here, model, self._keys, **QUIET)
 
     def _connect_login(self) -> None:
