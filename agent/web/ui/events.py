@@ -20,6 +20,7 @@ QUIET: dict[str, Any] = {
 outputs that any event has had, such as every message that is shown, several times for each event."""
 ASKED = 'document.dispatchEvent(new Event("answer-asked"))'
 LAST_MESSAGE = f"(_, ...settings) => ({ASKED}, [window.addressed.last, ...settings])"
+CHOSEN_OPTION = f"(...settings) => ({ASKED}, settings)"
 UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
 EDITED_MESSAGE = f"(_, __, ...settings) => ({ASKED}, [...window.addressed.edited(), ...settings])"
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
@@ -123,7 +124,7 @@ class Events:
         queued.failure(None, None, None, js="() => window.queue.sent(false)", **QUIET)
         follow(queued, has_view=True)
         follow(chatbot.example_select(handlers.example, addressed, js=SHOWN_CHAT, **shown), has_view=True)
-        follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
+        follow(chatbot.option_select(handlers.option, self._settings, box, js=CHOSEN_OPTION, **QUIET))
         follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
         edited: set[Any] = {widgets.edited, *addressed}
         sent = widgets.chat.edit.click(handlers.edit, edited, box, js=EDITED_MESSAGE, **QUIET)
