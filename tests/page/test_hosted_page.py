@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
-from tests.conftest import CONFIG, App, Visitor
+from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.dialect_server import Playing, Reply, Request, playing
 from tests.support.replies import anthropic_messages, openai_responses
 from tests.support.traffic import EVENTS, Traffic
@@ -79,6 +79,64 @@ def test_model_without_key_keeps_typed_text(hosted: App, visit: Visit) -> None:
     expect(visitor.toast).to_contain_text("GPT-6 Luna needs an API key from OpenAI")
     expect(visitor.box).to_have_value("a long question")
     expect(visitor.bubbles).to_have_count(0)
+
+
+IN_FRONT = """(one) => {
+  const { left, right, top, bottom } = one.getBoundingClientRect(), x = (left + right) / 2;
+  return [top + 3, (top + bottom) / 2, bottom - 3].every((y) => one.contains(document.elementFromPoint(x, y)));
+}"""
+"""True if nothing covers or cuts an element."""
+
+
+def in_front(part: Locator) -> None:
+    becomes(True, lambda: part.evaluate(IN_FRONT), 8)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["start", "chat"])
+@pytest.mark.parametrize(
+    ("width", "height"), [(640, 400), (780, 390), (390, 780), (1280, 800)], ids=["zoomed", "lying", "phone", "computer"]
+)
+def test_card_of_a_missing_key_is_whole(hosted: App, visit: Visit, width: int, height: int, begun: bool) -> None:
+    visitor = visit(hosted.url)
+    visitor.page.set_viewport_size({"width": width, "height": height})
+    if begun:
+        visitor.ask("!text " + "One more line of an answer.  \n" * 30)
+    visitor.page.locator("#model-button").focus()
+    visitor.page.keyboard.press("Enter")
+    search = visitor.page.locator("#models").get_by_role("combobox")
+    expect(search).to_be_focused()
+    visitor.page.keyboard.type("Luna")
+    visitor.page.keyboard.press("Enter")
+    field = visitor.page.locator("#key-box input")
+    expect(field).to_be_visible()
+    visitor.shot(f"key-{width}-{'chat' if begun else 'start'}")
+    for part in (*visitor.page.locator("#key-said p").all(), field, visitor.page.locator("#key-box button")):
+        in_front(part)
+    in_front(visitor.page.locator("#key"))
+    in_front(visitor.box)
+    in_front(visitor.submit)
+
+
+def test_card_of_a_key_scrolls_where_room_is_short(hosted: App, visit: Visit) -> None:
+    """The box stays in view, also with notes on files."""
+    visitor = visit(hosted.url)
+    visitor.page.set_viewport_size({"width": 640, "height": 400})
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"words"} for number in range(12)]
+    )
+    notes = visitor.page.locator("#attached li")
+    expect(notes.filter(has_text="sent as text")).to_have_count(12)
+    visitor.choose("gpt-6-luna")
+    button = visitor.page.locator("#key-box button")
+    expect(button).to_be_visible()
+    visitor.shot("key-and-notes")
+    in_front(visitor.box)
+    in_front(visitor.submit)
+    notes.first.scroll_into_view_if_needed()
+    in_front(notes.first)
+    button.scroll_into_view_if_needed()
+    in_front(button)
+    in_front(visitor.box)
 
 
 @pytest.mark.gate("A typed key is used and never shown.")

@@ -109,6 +109,8 @@ def test_first_slash_says_how_prompts_are_saved(app: App, visit: Visit) -> None:
     expect(options(visitor)).to_have_count(0)
     expect(visitor.page.locator(".prompts-button")).to_be_visible()  # the hint speaks of it
     visitor.shot("prompts-none")
+    visitor.box.press("Backspace")
+    expect(hint).to_be_empty(timeout=2500)  # every hint goes by itself after 6 s
     put(visitor, *NAMES)
     visitor.reload()
     visitor.box.fill("")

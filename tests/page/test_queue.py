@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 LONG = "!tokens 4000 @100"
+SOON = 2500  # milliseconds, because every hint goes by itself after 6 s
 UNSENT = "The queued message was not sent. It is in the box again."
 ASKING = CONFIG.replace('"tests.support.slow_tools:nap"', '"tests.support.asking_tools:send"')
 
@@ -47,15 +48,20 @@ def answering(visitor: Visitor, script: str = LONG) -> None:
     expect(visitor.chat).to_contain_text("word9")
 
 
+def attach_notes(visitor: Visitor) -> None:
+    """Attach a text file, and wait until it is there."""
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
+    )
+    expect(visitor.page.locator("#composer .open-text")).to_have_count(1)
+
+
 def test_queued_message_is_sent_at_the_end(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     hold_back_answer(visitor)
     visitor.say("!text First answer.")
     expect(visitor.stop).to_be_visible()
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
-    )
-    expect(visitor.page.locator("#composer .open-text")).to_have_count(1)
+    attach_notes(visitor)
     visitor.say("!text Second answer.")
     expect(visitor.page.get_by_role("region", name="Queued")).to_contain_text("!text Second answer.")
     expect(queued(visitor)).to_contain_text("notes.txt")
@@ -83,10 +89,7 @@ def test_queued_message_is_sent_at_the_end(app: App, visit: Visit, model_server:
 def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     answering(visitor)
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
-    )
-    expect(visitor.page.locator("#composer .open-text")).to_have_count(1)
+    attach_notes(visitor)
     visitor.say("my second thought")
     expect(queued(visitor)).to_contain_text("notes.txt")
     visitor.box.press_sequentially("and a third")
@@ -122,6 +125,48 @@ def test_hint_leaves_continue_free(app: App, visit: Visit) -> None:
     visitor.shot("hint-below-continue")
     assert is_shown
     assert below >= 8
+
+
+@pytest.mark.parametrize("with_file", [False, True], ids=["text", "file"])
+def test_hint_on_a_full_queue_goes_with_it(app: App, visit: Visit, with_file: bool) -> None:
+    visitor = visit(app.url)
+    answering(visitor)
+    if with_file:
+        attach_notes(visitor)
+        visitor.box.press("Enter")
+    else:
+        visitor.say("A")
+    expect(queued(visitor)).to_be_visible()
+    visitor.say("B")
+    hint = visitor.page.locator("#hint")
+    expect(hint).to_contain_text("One message is queued already")
+    queued(visitor).get_by_role("button", name="Take it back").click()
+    expect(hint).to_be_empty(timeout=SOON)
+    expect(visitor.box).to_have_value("B" if with_file else "A\n\nB")
+    visitor.stop.click()
+    visitor.idle()
+
+
+@pytest.mark.parametrize("ends", ["replaced", "sent"])
+def test_hint_on_an_unsent_message_goes_with_it(app: App, visit: Visit, ends: str) -> None:
+    visitor = visit(app.url)
+    hold_back_answer(visitor)
+    visitor.say("!status 401")
+    expect(visitor.stop).to_be_visible()
+    visitor.say("!text After a failure.")
+    expect(queued(visitor)).to_be_visible()
+    let_end(visitor)
+    hint = visitor.page.locator("#hint")
+    expect(hint).to_have_text(UNSENT)
+    visitor.box.press("End")
+    visitor.box.press_sequentially("!")
+    expect(hint).to_have_text(UNSENT)
+    if ends == "replaced":
+        visitor.box.fill("another question")
+    else:
+        visitor.idle()
+        visitor.box.press("Enter")
+    expect(hint).to_be_empty(timeout=SOON)
 
 
 def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_server: Running) -> None:
@@ -208,10 +253,7 @@ def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server
     visitor = visit(app.url)
     page = visitor.page
     answering(visitor)
-    page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
-    )
-    expect(page.locator("#composer .open-text")).to_have_count(1)
+    attach_notes(visitor)
     visitor.say("only for the first chat")
     expect(queued(visitor)).to_contain_text("notes.txt")
     first = page.url

@@ -85,3 +85,20 @@ def test_reader_at_the_end_follows_another_tab(tabs: tuple[Visitor, Visitor]) ->
     becomes(True, lambda: second.chat.evaluate(BELOW) < 40)
     sees_all_of_it(second)
     becomes(True, lambda: second.chat.evaluate(BELOW) < 3)
+
+
+def test_answer_that_is_continued_is_followed(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask(f"{LONG} 0")
+    visitor.say("!tokens 4000 @100")
+    expect(visitor.bubbles.last).to_contain_text("word9")
+    visitor.stop.click()
+    visitor.idle()
+    go_on = visitor.chat.get_by_role("button", name="Continue", exact=True)
+    expect(go_on).to_be_visible()
+    read_above(visitor)
+    go_on.evaluate("one => one.click()")  # a click of Playwright would scroll to the button
+    expect(visitor.stop).to_be_visible()
+    becomes(True, lambda: visitor.chat.evaluate(BELOW) < 40, 8)
+    visitor.stop.click()
+    visitor.idle()

@@ -214,7 +214,7 @@ async def test_share_link_takes_no_typed_key(models: FakeLocalModels, tmp_path: 
     conversations = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     page = Handlers(conversations, widgets())
     shown = await page.keys.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", page_request())
-    words, box = shown[page.widgets.chat.key_text], shown[page.widgets.chat.key]
+    words, box = shown[page.widgets.composer.keys.said], shown[page.widgets.composer.keys.key]
     session = page._sessions.get(page_request())
     assert (conversations.models.keys.get(session.owner, "openai") == "sk-of-a-visitor") is taken
     assert not properties_of(box)["visible"]

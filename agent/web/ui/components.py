@@ -295,14 +295,14 @@ def key_panel(
         paragraphs.append(translator(about))
     text = "".join(f"<p>{one}</p>" for one in paragraphs if one)
     return {
-        widgets.chat.key_text: gr.HTML(text, visible=bool(text)),
-        widgets.chat.key: gr.Textbox(
+        widgets.composer.keys.said: gr.HTML(text, visible=bool(text)),
+        widgets.composer.keys.key: gr.Textbox(
             value="",
             visible=missing and taken,
             placeholder=translator(_("{provider} API key", provider=provider.label)) if provider else "",
             submit_btn=translator(_("Use this key")),
         ),
-        widgets.chat.forget_keys: gr.Button(visible=typed),
+        widgets.composer.keys.forget: gr.Button(visible=typed),
     }
 
 

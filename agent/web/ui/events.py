@@ -20,6 +20,7 @@ QUIET: dict[str, Any] = {
 outputs that any event has had, such as every message that is shown, several times for each event."""
 ASKED = 'document.dispatchEvent(new Event("answer-asked"))'
 LAST_MESSAGE = f"(_, ...settings) => ({ASKED}, [window.addressed.last, ...settings])"
+CHOSEN_OPTION = f"(...settings) => ({ASKED}, settings)"
 UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
 EDITED_MESSAGE = f"(_, __, ...settings) => ({ASKED}, [...window.addressed.edited(), ...settings])"
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
@@ -57,7 +58,8 @@ class Events:
             settings.extract_text,
         }
         self._menu = [composer.model, composer.model_name, chat.notice, chat.switch]
-        self._keys = [chat.key_text, chat.key, chat.forget_keys, widgets.sign_of_life]
+        keys = composer.keys
+        self._keys = [keys.said, keys.key, keys.forget, widgets.sign_of_life]
         self._for_model = [
             settings.system,
             settings.reasoning,
@@ -122,7 +124,7 @@ class Events:
         queued.failure(None, None, None, js="() => window.queue.sent(false)", **QUIET)
         follow(queued, has_view=True)
         follow(chatbot.example_select(handlers.example, addressed, js=SHOWN_CHAT, **shown), has_view=True)
-        follow(chatbot.option_select(handlers.option, self._settings, box, **QUIET))
+        follow(chatbot.option_select(handlers.option, self._settings, box, js=CHOSEN_OPTION, **QUIET))
         follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
         edited: set[Any] = {widgets.edited, *addressed}
         sent = widgets.chat.edit.click(handlers.edit, edited, box, js=EDITED_MESSAGE, **QUIET)
@@ -247,9 +249,10 @@ class Events:
 
     def _connect_keys(self) -> None:
         """Connect the events of the key panel."""
-        handlers, chat, model = self._handlers, self._widgets.chat, self._widgets.composer.model
-        chat.key.submit(handlers.keys.key_typed, [chat.key, model], [*self._menu, *self._keys], **QUIET)
-        chat.forget_keys.click(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
+        handlers, composer = self._handlers, self._widgets.composer
+        keys, model = composer.keys, composer.model
+        keys.key.submit(handlers.keys.key_typed, [keys.key, model], [*self._menu, *self._keys], **QUIET)
+        keys.forget.click(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
         self._widgets.sign_of_life.tick(handlers.keys.still_here, model, self._keys, **QUIET)
 
     def _connect_login(self) -> None:

@@ -35,7 +35,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """The widgets above the composer: the bar, the conversation, and the key panel.
+    """The widgets above the composer: the bar and the conversation.
 
     The two `running` chatbots show the answer that is being written: what is done, and what grows. `view` tells live.js
     what to show. live.js clicks `redraw` to show it, `refresh` to get another, and `free` to let the composer send
@@ -58,9 +58,15 @@ class Chat:
     edit: gr.Button
     version: gr.Button
     copy_branch: gr.Button
-    key_text: gr.HTML
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The widgets of the key panel. `said` tells which key is missing or used."""
+
+    said: gr.HTML
     key: gr.Textbox
-    forget_keys: gr.Button
+    forget: gr.Button
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ class Composer:
     shows it, and clicks `set_effort` to change it.
     """
 
+    keys: Keys
     links: gr.HTML
     fetch: gr.Button
     give_up: gr.Button
@@ -220,18 +227,6 @@ def _chat(new: gr.Button) -> Chat:
         gr.Button("", elem_id=name, visible="hidden") for name in ("edit", "version", "copy-branch")
     )
     open_, swap = (gr.Button("", elem_id=name, visible="hidden") for name in ("open", "swap"))
-    with gr.Column(elem_id="key"):
-        key_text = gr.HTML(elem_id="key-said", padding=False, visible=False)
-        key = gr.Textbox(
-            elem_id="key-box",
-            label=static("key"),
-            show_label=False,
-            type="password",
-            submit_btn="Use this key",
-            visible=False,
-            html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
-        )
-        forget_keys = gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False)
     return Chat(
         new=new,
         notice=notice,
@@ -248,9 +243,6 @@ def _chat(new: gr.Button) -> Chat:
         edit=edit,
         version=version,
         copy_branch=copy_branch,
-        key_text=key_text,
-        key=key,
-        forget_keys=forget_keys,
     )
 
 
@@ -267,8 +259,26 @@ def _chatbot(**more: Any) -> gr.Chatbot:
     )
 
 
+def _keys() -> Keys:
+    with gr.Column(elem_id="key"):
+        return Keys(
+            said=gr.HTML(elem_id="key-said", padding=False, visible=False),
+            key=gr.Textbox(
+                elem_id="key-box",
+                label=static("key"),
+                show_label=False,
+                type="password",
+                submit_btn="Use this key",
+                visible=False,
+                html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
+            ),
+            forget=gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False),
+        )
+
+
 def _composer() -> Composer:
     with gr.Column(elem_id="foot"):  # the box, and what is said above it
+        keys = _keys()
         # attach.js writes into the first one.
         links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)
         attached = gr.HTML(elem_id="attached", padding=False)
@@ -303,6 +313,7 @@ def _composer() -> Composer:
     about = gr.HTML(elem_id="about", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
     return Composer(
+        keys=keys,
         links=links,
         fetch=fetch,
         give_up=give_up,

@@ -452,7 +452,6 @@
     document.addEventListener("message-found", () => follow(false));
     let answering = false, asked = false; // `asked`: this page asked for the answer that begins next
     for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (asked = true));
-    document.addEventListener("click", ({ target }) => (asked ||= Boolean(target.closest?.("#chat .option"))), true);
     when("#composer .input-row", (input) => new MutationObserver(() => {
       const begins = !answering && stop();
       answering = Boolean(stop());

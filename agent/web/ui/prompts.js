@@ -54,7 +54,7 @@
     const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
     if (text !== left) left = undefined;
     found = wanted === undefined || left !== undefined ? [] : read().filter(({ name }) => name.toLowerCase().includes(wanted));
-    if (text === "/" && !read().length) hint(said.prompts_how);
+    if (text === "/" && !read().length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
     if (!found.length) return list.hidden || close();
     list.replaceChildren(...found.map((one, n) => make("li", { role: "option", id: `prompt-${n}` }, ...lines(one))));
     list.hidden = false;

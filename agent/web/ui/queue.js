@@ -31,7 +31,7 @@
 
   const add = () => {
     if (window.composer.isSending()) return;
-    if (queued) return hint(said.queue_full);
+    if (queued) return hint(said.queue_full, () => queued);
     if ($(pending)) return hint(said.still_writing);
     const mine = (queued = { text: box().value, chat: window.live.conversation });
     write(box(), "");
@@ -45,14 +45,22 @@
     });
     settle();
   };
-  // Puts the message into the composer, before what was written there meanwhile.
+  // Says that a message with this text was not sent, until the next one is sent or the composer no longer has the text.
+  let sent = 0;
+  document.addEventListener("message-sent", () => (sent += 1));
+  const hintUnsent = (text = "") => {
+    const before = sent;
+    hint(said.queue_unsent, () => sent === before && box()?.value.includes(text.trim()));
+  };
+  // Puts the message into the composer, before what was written there meanwhile. Returns its text.
   const takeBack = () => {
-    if (!queued) return;
+    if (!queued) return undefined;
     const { text, files } = queued;
     [queued, isSending] = [undefined, false];
     draw();
     if (text.trim()) write(box(), joined({ text }, { text: box().value }).text);
     if (files?.length) window.composer.add(files);
+    return text;
   };
   back.addEventListener("click", () => {
     takeBack();
@@ -69,8 +77,7 @@
     if (!queued?.files || isSending || running || stop() || !$("#composer .submit-button")) return;
     if ($("#chat[data-running]") || $("#sending p")) return;
     if (complete && !$("#offline")?.textContent) return send();
-    takeBack();
-    hint(said.queue_unsent);
+    hintUnsent(takeBack());
   };
 
   document.addEventListener("chat-view", ({ detail }) => {
@@ -83,13 +90,13 @@
   when("#sending", (panel) => new MutationObserver(settle).observe(panel, { childList: true, subtree: true }));
   when("#chat", (chat) => new MutationObserver(settle).observe(chat, { attributeFilter: ["data-running"] }));
   document.addEventListener("chat-shown", ({ detail }) => {
-    if (unsent.delete(detail.id)) when("#composer textarea", () => hint(said.queue_unsent));
+    if (unsent.delete(detail.id)) when("#composer textarea", () => hintUnsent());
   });
   addEventListener("pagehide", () => { // before chats.js keeps the draft
     const marked = [...unsent];
     if (queued?.text.trim() && !isSending) {
       marked.push(queued.chat);
-      hint(said.queue_unsent); // for a browser that keeps the page and shows it again
+      hintUnsent(queued.text); // for a browser that keeps the page and shows it again
     }
     takeBack();
     kept.set("unsent", marked);

@@ -6,7 +6,8 @@
     if (found) return then(found);
     setTimeout(() => when(selector, then), 50);
   };
-  // A hint above the composer that disappears by itself.
+  // A hint above the composer that disappears by itself, or as soon as `isSo` no longer returns true. It is asked again and
+  // again, because what a hint says can end in many ways: by a key, a button, another script or the server.
   const note = document.createElement("p");
   note.id = "hint";
   note.setAttribute("role", "status");
@@ -26,10 +27,11 @@
     }
   });
   let leaving;
-  const hint = (text) => {
-    clearTimeout(leaving);
+  const hint = (text, isSo = () => true) => {
+    clearInterval(leaving);
     note.textContent = text;
-    leaving = setTimeout(() => (note.textContent = ""), 6000);
+    let left = 60; // times 100 ms
+    if (text) leaving = setInterval(() => (left-- && isSo()) || hint(""), 100);
   };
   const frame = () => new Promise((done) => {
     const hidden = setTimeout(done, 100); // a hidden page has no frames
