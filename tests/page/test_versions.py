@@ -96,34 +96,6 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     expect(visitor.chat).not_to_contain_text("Other.")
 
 
-def test_undone_edit_shows_the_version_before_it(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("!text One.")
-    visitor.ask("!text Two.")
-    undo = visitor.chat.get_by_role("button", name="Undo")
-    question = visitor.chat.locator(".user-row + .message-buttons .branches").first
-    visitor.chat.get_by_role("button", name="Edit").first.click()
-    visitor.page.locator("textarea.edit-textarea").fill("!text Edited.")
-    visitor.chat.get_by_role("button", name="Submit").click()
-    expect(question).to_have_text("2/2")
-    visitor.idle()
-    visitor.box.fill("a draft")
-    undo.click()
-    expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
-    expect(visitor.box).to_have_value("a draft")
-    visitor.shot("undone-edit")
-    visitor.page.reload()
-    expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
-    question.get_by_role("button", name="Next version of your message").click()
-    expect(visitor.mine).to_have_text(["!text Edited."])
-    question.get_by_role("button", name="Previous version of your message").click()
-    expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
-    for left in ["!text One."], []:  # this version is the first, so it is taken back
-        undo.click()
-        expect(visitor.mine).to_have_text(left)
-    expect(visitor.box).to_have_value("!text One.\n\n!text Two.\n\na draft")
-
-
 def test_arrow_of_an_answer_keeps_the_focus(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!text One.")

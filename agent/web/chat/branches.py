@@ -26,8 +26,8 @@ from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.title_numbers import next_title, without_number
-from agent.web.chat.transcript import has_first_words, is_prompt, message_content, message_text
-from agent.web.chat.versions import ONLY_ONE, TurnVersions, Versions
+from agent.web.chat.transcript import has_first_words, is_prompt, message_content
+from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 
 
@@ -108,19 +108,6 @@ class Branches:
         if await self._is_answered(record.id, owner):
             raise Conflict(STILL_WRITING)
         return record
-
-
-async def undone(store: HistoryStore, record: Record, last: Entry) -> tuple[str | None, str]:
-    """Return the new head of a conversation if its last message is undone, and the text for the composer.
-
-    An edited message gives way to the version before it and what followed that, as it was before the edit. It can still
-    be chosen there, so its text is not needed in the composer.
-    """
-    entries = await store.entries(record) if record.branches else ()
-    question = versions_in(entries).get(last.id, ONLY_ONE).question
-    if question is None or question.number == 1:
-        return last.parent_id, message_text(last)
-    return _newest_after(question.ids[question.number - 2], entries), ""
 
 
 async def versions_of(store: HistoryStore, record: Record) -> Mapping[str, TurnVersions]:

@@ -31,7 +31,7 @@ from agent.web.chat.answer_runs import AnswerRuns
 from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachment_plans import PRIVATE_LIMITS, PUBLIC_LIMITS
 from agent.web.chat.attachments import WRITE_FIRST, check_length, message_parts
-from agent.web.chat.branches import Branches, undone
+from agent.web.chat.branches import Branches
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
@@ -55,6 +55,7 @@ from agent.web.chat.transcript import (
     is_prompt,
     is_unfinished,
     message_content,
+    message_text,
     to_turns,
     unanswered_tool_calls,
 )
@@ -260,12 +261,11 @@ class Conversations:
             await self._answer_again(record, entry, text, choices, permit)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
-        """Remove the last message and its answer. Return the text for the composer. Raises `Conflict` like `retry`."""
+        """Remove the last message and its answer. Return its text. Raises `Conflict` like `retry`."""
         entry, record, _ = await self._find_last(owner, conversation, entry_id)
-        head, text = await undone(self._store, record, entry)
         await self._check_not_busy(conversation, owner)  # an answer can have begun while the messages were read
-        await self._store.save(branch(record, head))
-        return text
+        await self._store.save(branch(record, entry.parent_id))
+        return message_text(entry)
 
     def forget(self, owner: str, conversations: Iterable[str]) -> None:
         """Forget what is only in memory: the owner's keys, settings and address, and these erased conversations."""
