@@ -122,7 +122,8 @@ class _Chat(OpenAIChatModel):
         model_settings: ModelSettings | None = None,
     ) -> list[ChatCompletionMessageParam]:
         plain = [_mapped_text(message) for message in messages[1:]]
-        if not all(plain):
+        has_instructions = any(isinstance(one, ModelRequest) and one.instructions is not None for one in messages[:1])
+        if not all(plain) or has_instructions:
             return await super()._map_messages(messages, model_request_parameters, model_settings=model_settings)
         # Only the first message can need more, because the system message is in it.
         first = await super()._map_messages(messages[:1], model_request_parameters, model_settings=model_settings)

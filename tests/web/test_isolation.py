@@ -30,6 +30,7 @@ from pydantic_ai.messages import BinaryContent
 
 from agent.errors import NotFound
 from agent.media.store import MediaStore
+from agent.web.chat.message_files import MAX_FILES
 from agent.web.middleware import isolation, issued_ids, requests
 from agent.web.middleware.origins import Origins
 from agent.web.middleware.visitor_cookie import COOKIE, VisitorCookies
@@ -487,9 +488,10 @@ def test_same_file_of_two_visitors_stays_for_both(own: App) -> None:
 
 def test_many_files_at_once_belong_to_uploader(own: App) -> None:
     first = HttpVisitor(own.url)
-    files = [("files", (f"a-rather-long-name-{number}.txt", marker().encode())) for number in range(40)]
+    name = "a-rather-long-name-" * 6
+    files = [("files", (f"{name}{number}.txt", marker().encode())) for number in range(MAX_FILES)]
     said = first.ask("POST", f"{API}upload", files=files)
-    assert len(said.json) == 40
+    assert len(said.json) == MAX_FILES
     assert first.ask("HEAD", f"{API}file={said.json[-1]}").status == 200
 
 
