@@ -35,7 +35,7 @@ class PlainClient(AsyncOpenAI):
     """A client that makes the chunks of a stream from the chunk before, as far as only their text differs.
 
     The SDK builds the objects of each chunk from their types, which takes ten times as long as copying them. It also
-    writes the JSON of a request with the standard library, which takes ten times as long for 400 turns.
+    writes the JSON of a request with the standard library, which takes four times as long for 400 turns.
     """
 
     def _build_request(self, options: FinalRequestOptions, *, retries_taken: int = 0) -> httpx2.Request:

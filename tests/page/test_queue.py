@@ -48,6 +48,13 @@ def answering(visitor: Visitor, script: str = LONG) -> None:
     expect(visitor.chat).to_contain_text("word9")
 
 
+def hold_back_failure(visitor: Visitor) -> None:
+    """Send a message whose answer fails as soon as `let_end` is called."""
+    hold_back_answer(visitor)
+    visitor.say("!status 401")
+    expect(visitor.stop).to_be_visible()
+
+
 def attach_notes(visitor: Visitor) -> None:
     """Attach a text file, and wait until it is there."""
     visitor.page.locator("#composer input[type=file]").set_input_files(
@@ -150,9 +157,7 @@ def test_hint_on_a_full_queue_goes_with_it(app: App, visit: Visit, with_file: bo
 @pytest.mark.parametrize("ends", ["replaced", "sent"])
 def test_hint_on_an_unsent_message_goes_with_it(app: App, visit: Visit, ends: str) -> None:
     visitor = visit(app.url)
-    hold_back_answer(visitor)
-    visitor.say("!status 401")
-    expect(visitor.stop).to_be_visible()
+    hold_back_failure(visitor)
     visitor.say("!text After a failure.")
     expect(queued(visitor)).to_be_visible()
     let_end(visitor)
@@ -171,9 +176,7 @@ def test_hint_on_an_unsent_message_goes_with_it(app: App, visit: Visit, ends: st
 
 def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
-    hold_back_answer(visitor)
-    visitor.say("!status 401")
-    expect(visitor.stop).to_be_visible()
+    hold_back_failure(visitor)
     visitor.say("after a failure")
     expect(queued(visitor)).to_be_visible()
     let_end(visitor)
@@ -187,9 +190,7 @@ def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_serve
 
 def test_message_is_queued_before_a_new_chat_has_its_id(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    hold_back_answer(visitor)
-    visitor.say("!status 401")
-    expect(visitor.stop).to_be_visible()
+    hold_back_failure(visitor)
     expect(visitor.page).to_have_url(re.compile("/c/"))
     visitor.page.evaluate(
         "window.live.conversation = ''"

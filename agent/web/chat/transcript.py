@@ -227,13 +227,9 @@ def _sum(before: Timings | None, after: Timings | None) -> Timings | None:
 
 def generated_files(messages: Sequence[ModelMessage], owner: str = "") -> tuple[str, ...]:
     """Return the ids of the files that the model made since the last prompt, in a run's messages or in stored ones."""
-    found: list[str] = []
-    for part in (part for message in _newest_turn(messages) for part in message.parts):
-        if isinstance(part, UserPromptPart):
-            found.clear()
-        elif isinstance(part, FilePart):
-            found.append(id_of(owner, part.content) if part.content.data else part.content.identifier)
-    return tuple(found)
+    parts = [part for message in _newest_turn(messages) for part in message.parts]
+    files = [part.content for part in parts if isinstance(part, FilePart)]
+    return tuple(id_of(owner, file) if file.data else file.identifier for file in files)
 
 
 def cited_texts(messages: Sequence[ModelMessage]) -> tuple[Bubble, ...]:
