@@ -18,7 +18,15 @@ STEPS = '!reasoning Two sums. !tool calculate {"expression": "17+25"} !tool calc
 LONG_NAP = '!tool nap {"seconds": 50}'
 FAILED = "Calculate · failed: '17+' is not an arithmetic expression"
 ROUGH = ".thought-group .arrow:not([inert]), .thought-group .title:not([aria-expanded])"
-"""What page.js has not mended yet."""
+"""Folds that do not say whether they are open, or whose arrow is a second stop of the Tab key."""
+WATCH_ROUGH = f"""() => {{
+  window.rough = 0;
+  const look = () => {{
+    window.rough += document.querySelectorAll("#chat :is({ROUGH})").length;
+    requestAnimationFrame(() => setTimeout(look)); // as it was drawn
+  }};
+  look();
+}}"""
 WATCH_PLACES = """() => {
   window.lefts = new Set();
   const look = () => {
@@ -253,6 +261,15 @@ def test_keyboard_opens_timeline(visitor: Visitor) -> None:
         expect(row).to_be_focused()
     visitor.page.keyboard.press("Tab")
     expect(steps(visitor).first).to_be_focused()
+
+
+def test_folds_are_named_when_they_are_drawn(visitor: Visitor) -> None:
+    visitor.page.evaluate(WATCH_ROUGH)
+    visitor.ask(f"{STEPS} !text Done.")
+    rows(visitor).click()
+    steps(visitor).last.click()
+    expect(visitor.chat.locator(".children pre").last).to_be_visible()
+    assert visitor.page.evaluate("window.rough") == 0
 
 
 def test_focus_in_folded_step_goes_to_row(visitor: Visitor) -> None:

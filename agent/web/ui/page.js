@@ -242,12 +242,8 @@
     }
   };
   const copied = new MutationObserver((changes) => changes.forEach(({ target }) => label(target))); // it has another name then
-  // Adds ARIA attributes that Gradio's chat lacks: the state of folds, inert arrows, and the role of bubbles.
+  // Adds ARIA attributes that Gradio's chat lacks: the role of bubbles and the names of what is in them.
   const mend = () => {
-    for (const arrow of document.querySelectorAll("#chat .thought-group .arrow:not([inert])")) arrow.inert = true;
-    for (const title of document.querySelectorAll("#chat .thought-group .title")) {
-      title.setAttribute("aria-expanded", title.classList.contains("expanded"));
-    }
     nameBubbles($("#chat"));
     for (const block of document.querySelectorAll("#chat .prose :is(pre, table, .katex-display):not([aria-label])")) nameWide(block);
     sources.name();

@@ -13,18 +13,24 @@
   };
   // Failed steps and those that wait for the visitor are never hidden.
   const stateOf = (title, isOpen) => (isOpen ? "open" : $(".failed, .waits", title) ? "kept" : "folded");
+  // Gradio's folds do not say whether they are open, and their arrow is a second stop of the Tab key.
+  const nameFold = (title) => {
+    title.setAttribute("aria-expanded", title.classList.contains("expanded"));
+    const arrow = $(".arrow", title);
+    if (arrow && !arrow.inert) arrow.inert = true;
+  };
   // The first chatbot has whole turns, and the others together the turn that is being written.
   const arrange = (chatbots) => {
     const others = new Set(chatbots.querySelectorAll("[data-row], [data-step]"));
     let row, left = 0;
     for (const group of chatbots.querySelectorAll(".thought-group")) {
-      if (group.parentElement.closest(".thought-group")) continue;
       const message = group.closest(".message"), title = group.firstElementChild, steps = $(".steps", title);
+      nameFold(title);
+      if (group.parentElement.closest(".thought-group")) continue;
       others.delete(message);
       if (steps) {
         [row, left] = [title, Number(/\bof-(\d+)/.exec(steps.className)?.[1])];
         const isOpen = row.classList.contains("expanded");
-        row.setAttribute("aria-expanded", isOpen);
         set(message, "row", isOpen ? "open" : "folded");
       } else if (left-- > 0) {
         const state = stateOf(title, row.classList.contains("expanded"));
