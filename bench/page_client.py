@@ -12,6 +12,7 @@ import httpx
 API = "/gradio_api/queue/"
 SECONDS = 150.0
 """Seconds until a request fails."""
+EVENT_STREAM = {"x-event-stream": "1"}
 Event = dict[str, Any]
 
 
@@ -45,7 +46,9 @@ class PageConfig:
 
 
 class PageClient:
-    """One open page."""
+    """One open page. `streams_events`: the answer to an event has its messages, as `event_answers.js` reads them."""
+
+    streams_events = False
 
     def __init__(self, url: str, config: PageConfig) -> None:
         self.http = httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False)
@@ -56,6 +59,11 @@ class PageClient:
         """Run an event of the page, and yield what the queue says about it. `values` are those of elements, by id."""
         data = [values.get(self.config.names[one], self.config.values[one]) for one in event["inputs"]]
         body = {"data": data, "fn_index": event["id"], "session_hash": self.session}
+        if self.streams_events:
+            async with aclosing(stream(self.http, API + "join", json=body, headers=EVENT_STREAM)) as messages:
+                async for message in messages:
+                    yield message
+            return
         joined = await self.http.post(API + "join", json=body)
         if joined.status_code != 200:
             raise RuntimeError(f"{event['api_name']} was refused: {joined.status_code} {joined.text[:200]}")
@@ -87,6 +95,7 @@ class PageClient:
 class OurPage(PageClient):
     """Our page. `run_id` is the id of the last answer."""
 
+    streams_events = True
     run_id: str = ""
     _last_frame: str = ""
 
@@ -138,9 +147,13 @@ class NaivePage(PageClient):
         """Do nothing: the page has all it shows."""
 
 
-async def stream(http: httpx.AsyncClient, path: str, params: dict[str, str]) -> AsyncGenerator[str]:
-    """Yield the data of each event of a stream, until it ends."""
-    async with http.stream("GET", path, params=params) as answer:
+async def stream(
+    http: httpx.AsyncClient, path: str, params: dict[str, str] | None = None, *, json: Any = None, headers: Any = None
+) -> AsyncGenerator[str]:
+    """Yield the data of each event of a stream, until it ends. With `json`, that is posted."""
+    async with http.stream(
+        "GET" if json is None else "POST", path, params=params, json=json, headers=headers
+    ) as answer:
         if answer.status_code != 200:
             raise RuntimeError(f"{path} was refused: {answer.status_code}")
         lines: AsyncIterator[str] = answer.aiter_lines()

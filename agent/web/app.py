@@ -153,6 +153,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     mount(
         app,
         page,
+        queue,
         root_path=settings.root_path,
         max_file_size=settings.max_upload_bytes,
         theme=theme(),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Route, expect
 
 from agent.i18n.translator import LANGUAGES
 from tests.conftest import App, Visitor, becomes
@@ -52,11 +52,6 @@ def marked(visitor: Visitor) -> str:
 
 def switch(visitor: Visitor, name: str) -> Locator:
     return visitor.page.get_by_role("switch", name=name)
-
-
-def remembers(page: Page) -> Any:
-    """Return a context that ends when the server has answered an event."""
-    return page.expect_response(lambda response: "/queue/data" in response.url)
 
 
 def body(server: Running) -> dict[str, Any]:
@@ -171,9 +166,9 @@ def test_switches_and_settings_show_the_same(own: App, visit: Visit, server: Run
 
     both("Reasoning", True)
     both("Tools", False)
-    with remembers(page):
+    with visitor.event_answered():
         switch(visitor, "Tools").click()
-    with remembers(page):
+    with visitor.event_answered():
         switch(visitor, "Reasoning").press("Space")
     both("Reasoning", False)
     both("Tools", True)
@@ -367,7 +362,7 @@ def test_default_prompt_is_put_back(own: App, visit: Visit, server: Running) -> 
     visitor.open_settings()
     prompt.fill("")
     expect(reset).to_be_visible()
-    with remembers(page):
+    with visitor.event_answered():
         page.keyboard.press("Tab")
     visitor.reload()
     expect(prompt).to_have_value("")
@@ -438,7 +433,7 @@ def test_composer_is_in_the_middle_of_empty_page(own: App, visit: Visit) -> None
 
 def test_composer_is_never_shown_where_it_moves_away(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
-    visitor.page.route(re.compile(r"/queue/data"), lambda route: route.abort())
+    visitor.page.route(re.compile(r"/queue/join"), lambda route: None)
     visitor.page.goto(own.url)
     opacity = "() => getComputedStyle(document.querySelector('#dock')).opacity"
     visitor.page.wait_for_selector("#dock")

@@ -196,7 +196,7 @@ def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic
     names = dict(low="Low", medium="Medium", high="High", xhigh="Very high", max="Maximum")
     expect(effort.locator("option")).to_have_text(["Default", *names.values()])
     expect(effort).to_have_value("")
-    with visitor.page.expect_response(lambda response: "/queue/data" in response.url):
+    with visitor.event_answered():
         effort.select_option("Very high")
     anthropic.play(*(anthropic_messages.answer(text) for text in ("One.", "Two.", "Three.")))
     visitor.ask("one")

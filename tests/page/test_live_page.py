@@ -5,10 +5,11 @@ import signal
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image, ImageChops
-from playwright.sync_api import APIResponse, Page, Request, Response, Route, expect
+from playwright.sync_api import Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.scripted_server import Config, Running, running
@@ -75,21 +76,21 @@ WITHOUT_BUTTONS = ":is(table, .code_wrap:has(code)):not(:has(> .tools), .thought
 """Tables and code that do not have their buttons yet."""
 PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
 REFRESH_ID = 'window.gradio_config.components.find(({ props }) => props.elem_id === "refresh").id'
-LATE_ENDS = """(() => {
+IN_PIECES = """(() => {
   const send = window.fetch.bind(window);
   window.fetch = async (where, how) => {
     const answer = await send(where, how);
-    if (!String(where?.url ?? where).includes("/queue/data")) return answer;
-    const late = new TransformStream({ async transform(chunk, stream) {
-      const [before, ...end] = new TextDecoder().decode(chunk).split(/(?=data: [^\\n]*"close_stream")/);
-      stream.enqueue(new TextEncoder().encode(before));
-      if (end.length) await new Promise((done) => setTimeout(done, 1000));
-      stream.enqueue(new TextEncoder().encode(end.join("")));
+    if (!String(where?.url ?? where).includes("/queue/join")) return answer;
+    const pieces = new TransformStream({ async transform(chunk, stream) {
+      for (let at = 0; at < chunk.length; at += 100) {
+        stream.enqueue(chunk.slice(at, at + 100));
+        await new Promise((then) => setTimeout(then));
+      }
     } });
-    return new Response(answer.body.pipeThrough(late), answer);
+    return new Response(answer.body.pipeThrough(pieces), answer);
   };
 })()"""
-"""Lets the page read a second late that the server has ended its event stream, as on a busy machine."""
+"""Brings the answers to events in small pieces, so that those of several events arrive in turns."""
 LOADED = "[...document.images].every((image) => image.complete)"
 
 
@@ -233,126 +234,50 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         asked.clear()
 
 
-class EventStreams:
-    """The event streams of Gradio that a page opens from now on, and those that have ended."""
-
-    def __init__(self, page: Page) -> None:
-        self._page, self.statuses = page, list[int]()
-        self._open, self._ended = set[Request](), 0
-        page.on("request", self._note_start)
-        page.on("response", self._note_status)
-        page.on("requestfinished", self._note_end)
-        page.on("requestfailed", self._note_end)
-
-    @property
-    def count(self) -> tuple[int, int]:
-        """The number of opened streams, and of those that have ended."""
-        self._page.evaluate("0")  # lets the events of the page arrive
-        return len(self.statuses), self._ended
-
-    def _note_start(self, request: Request) -> None:
-        if "/queue/data" in request.url:
-            self._open.add(request)
-
-    def _note_status(self, response: Response) -> None:
-        if response.request in self._open:
-            self.statuses.append(response.status)
-
-    def _note_end(self, request: Request) -> None:
-        self._ended += request in self._open
-
-
-def test_late_event_stream_is_no_error(app: App, visit: Visit) -> None:
-    """Gradio's page can open a stream for an event whose end it was told on the stream before.
-
-    If the server has forgotten the page by then, and refuses the stream, the page says that its connection has failed.
-    """
+def test_event_is_one_request(app: App, visit: Visit) -> None:
+    """The messages of an event are in the answer to its request."""
     visitor = visit(app.url, fresh=True)
-    page, held = visitor.page, list[tuple[Route, APIResponse]]()
-    page.wait_for_load_state("networkidle")  # the events of the page's start have ended
-    streams = EventStreams(page)
-    page.route("**/queue/join*", lambda route: held.append((route, route.fetch())))
-    page.evaluate("[1, 2].forEach(() => document.querySelector('#refresh').click())")
-    visitor.wait_for_requests(held, 2)
-    (first, answer), (late, late_answer) = held
-    first.fulfill(response=answer)
-    becomes((1, 1), lambda: streams.count)  # it told the end of both events
-    late.fulfill(response=late_answer)
-    becomes(2, lambda: streams.count[0])
-    assert streams.statuses == [200, 200]
-    page.unroute_all()
-    visitor.ask("!text And on it goes.")
-    expect(visitor.chat).to_contain_text("And on it goes.")
-    expect(visitor.toast).to_have_count(0)
-
-
-def test_event_of_the_moment_when_the_stream_ends_is_read(app: App, visit: Visit) -> None:
-    """The answer to an event can reach the page before the word that its stream has ended, which came first."""
-    visitor = visit(app.url)
+    visitor.page.wait_for_load_state("networkidle")
+    paths = list[str]()
+    visitor.page.on("request", lambda request: paths.append(urlsplit(request.url).path))
     visitor.ask("!text One.")
+    assert [path for path in paths if "/queue/" in path] == ["/gradio_api/queue/join"]
+    assert len([path for path in paths if path.startswith("/runs/")]) == 1
+
+
+def test_events_at_the_same_time_are_told_apart(app: App, visit: Visit) -> None:
+    """A message of one event never ends up within a message of another one."""
+    visitor = visit(app.url)
+    visitor.ask("!markdown 300")
     page = visitor.page.context.new_page()
-    page.add_init_script(LATE_ENDS)
+    page.add_init_script(IN_PIECES)
     other = Visitor(page)
     other.open(app.url)
-    expect(other.chat).to_contain_text("One.")
-    page.evaluate(KEEP_LAST)
-    for _ in range(3):
-        page.evaluate("window.seen = undefined")
-        with page.expect_request("**/queue/data*"):
-            page.evaluate("document.querySelector('#refresh').click()")
-        page.wait_for_function("window.seen")
-        page.wait_for_timeout(400)  # the server has ended the stream, and the page will read it in half a second
-        page.evaluate("window.seen = undefined; document.querySelector('#refresh').click()")
-        page.wait_for_function("window.seen", timeout=4_000)
-        page.wait_for_timeout(1500)  # so that the next event gets a stream of its own
+    other.idle()
+    page.evaluate("window.views = 0; document.addEventListener('chat-view', () => window.views++)")
+    page.evaluate("for (let n = 0; n < 5; n++) document.querySelector('#refresh').click()")
+    becomes(5, lambda: page.evaluate("window.views"))
+    expect(other.toast).to_have_count(0)
     page.close()
 
 
-def test_stream_of_another_process_hides_no_answer(app: App, visit: Visit) -> None:
-    """A page can have a stream at a process that another one has replaced, and it ends without the page's events."""
-    visitor = visit(app.url, fresh=True)
-    sent, ended = list[Request](), list[Route]()
-
-    def note(request: Request) -> None:
-        if "/queue/join" in request.url and "!text Answer" in (request.post_data or ""):
-            sent.append(request)
-
-    def end(route: Route) -> None:
-        if ended or not sent:
-            return route.continue_()
-        ended.append(route)
-        return route.fulfill(content_type="text/event-stream", body='data: {"msg":"close_stream","event_id":null}\n\n')
-
-    visitor.page.on("request", note)
-    visitor.page.route("**/queue/data*", end)
-    for number in range(5):  # a message opens no stream while that of an earlier event is open
-        visitor.ask(f"!text Answer {number}.")
-        expect(visitor.bubbles.get_by_text(f"Answer {number}.", exact=True)).to_be_visible()
-        if ended:
-            break
-    assert ended
-    expect(visitor.box).to_have_value("")
-    expect(visitor.toast).to_have_count(0)
-
-
-@pytest.mark.parametrize("told", [True, False], ids=["told-all", "told-nothing"])
-def test_event_stream_that_breaks_off_hides_no_answer(app: App, visit: Visit, told: bool) -> None:
-    """A process that stops ends the stream of a page without the word that Gradio waits for, and can have told all."""
+@pytest.mark.parametrize("told", [0, 1], ids=["told-nothing", "told-the-begin"])
+def test_event_that_breaks_off_hides_no_answer(app: App, visit: Visit, told: int) -> None:
+    """A process that stops ends the answer to an event before its last message."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
-    visitor.page.wait_for_load_state("networkidle")
     broken = list[Route]()
 
     def break_off(route: Route) -> None:
         if broken:
             return route.continue_()
         broken.append(route)
-        lines = route.fetch().text().split("\n\n") if told else []
-        body = "".join(f"{line}\n\n" for line in lines if "close_stream" not in line)
-        assert ("process_completed" in body) is told
-        return route.fulfill(content_type="text/event-stream", body=body or ":\n\n")
+        answer = route.fetch()
+        lines = answer.text().split("\n\n")
+        assert "process_completed" in lines[-2]
+        return route.fulfill(response=answer, body="".join(f"{line}\n\n" for line in lines[:told]))
 
-    visitor.page.route("**/queue/data*", break_off)
+    visitor.page.route("**/queue/join*", break_off)
     visitor.say("!text Two.")
     expect(visitor.bubbles.get_by_text("Two.", exact=True)).to_be_visible()
     assert broken

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from gradio.route_utils import BUILD_PATH_LIB, get_root_url
 from gradio.routes import App
 
+from agent.web.gradio_compat.event_answer import answer_events
 from agent.web.gradio_compat.event_cost import reduce_event_cost
 from agent.web.gradio_compat.event_queue import BoundedQueue, bound_queue
 from agent.web.gradio_compat.import_hook import nothing
@@ -54,7 +55,9 @@ def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     return queue
 
 
-def mount(app: FastAPI, page: gr.Blocks, *, root_path: str, max_file_size: int, **page_options: Any) -> None:
+def mount(
+    app: FastAPI, page: gr.Blocks, queue: BoundedQueue, *, root_path: str, max_file_size: int, **page_options: Any
+) -> None:
     """Serve the page at the root of `app`. `page_options` go to Gradio: theme, head, js, i18n."""
     cast(Any, gr).mount_gradio_app(  # its own types are incomplete
         app,
@@ -71,6 +74,7 @@ def mount(app: FastAPI, page: gr.Blocks, *, root_path: str, max_file_size: int, 
         **page_options,
     )
     cast(Any, page).app = cast(Any, app.routes[-1]).app
+    answer_events(page, queue)
 
 
 def end_heartbeats(page: gr.Blocks) -> None:

@@ -52,6 +52,8 @@ RESTART_SECONDS = 0.01
 FAILED_SECONDS = 10.0
 """Seconds for which a failure of the processing loop is reported."""
 
+ANSWER = "switchboard.messages"
+"""The name under which the scope of a request has the messages of its event."""
 NO_EVENT = "none"
 """The id in the message that ends an idle stream. No event has it."""
 BUSY = "Too many requests at once. Try again in a moment."
@@ -109,6 +111,23 @@ class BoundedQueue(Queue):
             self.pending_event_ids_session[session] = set()  # the others have ended without a message
             self._unread[session].put_nowait(ProcessCompletedMessage(event_id=NO_EVENT, output={}, success=True))
 
+    def has_event(self, event_id: str) -> bool:
+        """Return True if this event waits or runs."""
+        return event_id in self.event_ids_to_events
+
+    def begin_answer(self, request: fastapi.Request) -> UnreadMessages:
+        """Return where the messages of the event go that this request is about to add."""
+        messages = request.scope[ANSWER] = UnreadMessages()
+        return messages
+
+    def end_answer(self, event_id: str, *, is_complete: bool) -> None:
+        """Forget an event whose messages were read. One that is not complete ends, because nobody waits for it."""
+        for ids in self.pending_event_ids_session.values():
+            ids.discard(event_id)
+        event = self.event_ids_to_events.get(event_id)
+        if event is not None and not is_complete:
+            event.alive = False
+
     def owns_event(self, event_id: str, session: str) -> bool:
         """Return True if this event waits or runs for this page session."""
         event = self.event_ids_to_events.get(event_id)
@@ -129,15 +148,17 @@ class BoundedQueue(Queue):
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
         """Keep a message until the page reads it. End the event if its page is gone or reads nothing."""
-        unread = self._unread.get(event.session_hash)
+        unread = self._unread_of(event)
         if unread is None:
             event.alive = False
+        if unread is None or not event.alive:
             return
         older = unread.size
-        super().send_message(event, event_message)
+        event_message.event_id = event._id
+        unread.put_nowait(event_message)
         if older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
             for other in self._running():
-                other.alive = other.alive and other.session_hash != event.session_hash
+                other.alive = other.alive and self._unread_of(other) is not unread
             unread.clear()
             unread.put_nowait(UnexpectedErrorMessage(message=NOT_READ))
 
@@ -147,7 +168,8 @@ class BoundedQueue(Queue):
         Raises `Error` if the page is gone or reads nothing for `UNREAD_SECONDS`.
         """
         end = monotonic() + UNREAD_SECONDS
-        unread = self._unread.get(session or "")
+        event = self.event_ids_to_events.get(event_id or "")
+        unread = self._unread.get(session or "") if event is None else self._unread_of(event)
         while unread is not None and unread.qsize() > UNREAD_MESSAGES:
             event = self.event_ids_to_events.get(event_id or "")
             if monotonic() > end or (event is not None and not event.alive):
@@ -196,6 +218,11 @@ class BoundedQueue(Queue):
         super().close()
         self._cancel_asyncio_tasks()
         self._changed.set()
+
+    def _unread_of(self, event: Event) -> UnreadMessages | None:
+        """Return where the messages of an event go: to its own request or to its session. None if that is gone."""
+        answer: UnreadMessages | None = getattr(event.request, "scope", {}).get(ANSWER)
+        return self._unread.get(event.session_hash) if answer is None else answer
 
     def _running(self) -> list[Event]:
         return [event for job in self.active_jobs if job is not None for event in job]

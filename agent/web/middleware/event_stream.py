@@ -1,13 +1,12 @@
 """Prevents lost events while Gradio's event stream closes, and ends streams that bring nothing.
 
-Gradio ends a page's stream when no event of the page is pending, and tells the page so. A message sent at that moment
-is queued, but the page still believes that its stream is open. It opens no new stream, then closes the old one, and
-waits for ever. So the answer to a join request waits until the page has read that its stream is closed. A moment is
-enough for most clients. On a busy machine it is not, so the answer also says which stream has ended, and the page waits
-by itself (`closed_streams.js`, which gives each stream a number).
+Only programs read that stream: the page gets the messages of an event in the answer to its request (`event_answer.py`).
+Gradio ends a stream when no event of its session is pending, and tells the program so. A message sent at that moment is
+queued, but the program still believes that its stream is open. It opens no new stream, then closes the old one, and
+waits for ever. So the answer to a join request waits until the program has read that its stream is closed.
 
-Gradio ends a stream only after the end of an event. A page that opens one at a process that has none of its events, for
-example because a proxy has just moved it from another process, would keep it for ever. It would open none at the
+Gradio ends a stream only after the end of an event. A program that opens one at a process that has none of its events,
+for example because a proxy has just moved it from another process, would keep it for ever. It would open none at the
 process that gets its next event, and not see what that event brings. So a stream ends after a second without an event.
 Knows HTTP and one message of Gradio.
 """
@@ -23,12 +22,8 @@ from agent.web.middleware.isolation import API, session_hash_of
 from agent.web.middleware.requests import refuse
 
 CLOSING = b'"msg":"close_stream"'
-NUMBER, ENDED = b"x-stream", b"x-ended-stream"
-"""The header of a stream with its number, and that of the answer to a join with the number of the last ended stream."""
 SETTLE_SECONDS = 0.15
-"""Seconds until a page is assumed to have read that its stream closes. Only a join within this time waits."""
-ENDED_SECONDS = 60.0
-"""Seconds for which the number of an ended stream is remembered."""
+"""Seconds until a program is assumed to have read that its stream closes. Only a join within this time waits."""
 IDLE_SECONDS = 1.0
 """Seconds without an event after which a stream ends."""
 
@@ -58,7 +53,7 @@ class EventStreamMiddleware:
 
     def __init__(self, app: ASGIApp, events: PageEvents) -> None:
         self._app, self._events = app, events
-        self._closed: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._closed: OrderedDict[str, float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, note when a stream closes, and delay the answers to joins that would overtake it."""
@@ -67,7 +62,7 @@ class EventStreamMiddleware:
             if not self._events.has_session(session):
                 await refuse(send, 404)
                 return
-            send = self._note_closing(session, _stream_number(scope), send)
+            send = self._note_closing(session, send)
             watch = asyncio.create_task(self._end_when_idle(session))
             try:
                 await self._app(scope, receive, send)
@@ -88,13 +83,13 @@ class EventStreamMiddleware:
                 self._events.end_stream(session)
             was_idle = is_idle
 
-    def _note_closing(self, session: str, number: bytes, send: Send) -> Send:
+    def _note_closing(self, session: str, send: Send) -> Send:
         async def send_and_note(message: Message) -> None:
             if CLOSING in message.get("body", b""):
                 now = monotonic()
-                self._closed[session] = now, number
+                self._closed[session] = now
                 self._closed.move_to_end(session)
-                while now - next(iter(self._closed.values()))[0] > ENDED_SECONDS:
+                while now - next(iter(self._closed.values())) > SETTLE_SECONDS:
                     self._closed.popitem(last=False)
             await send(message)
 
@@ -103,15 +98,7 @@ class EventStreamMiddleware:
     def _delay_after_closing(self, session: str, send: Send) -> Send:
         async def delayed_send(message: Message) -> None:
             if message["type"] == "http.response.start" and (closed := self._closed.get(session)):
-                at, number = closed
-                await asyncio.sleep(max(0.0, at + SETTLE_SECONDS - monotonic()))
-                message = {**message, "headers": [*message.get("headers", ()), (ENDED, number)]}
+                await asyncio.sleep(max(0.0, closed + SETTLE_SECONDS - monotonic()))
             await send(message)
 
         return delayed_send
-
-
-def _stream_number(scope: Scope) -> bytes:
-    """Return the number that the page gives to its stream, or nothing if a program reads the stream."""
-    number = next((value for name, value in scope.get("headers", ()) if name == NUMBER), b"")
-    return number if number.isdigit() and len(number) < 10 else b""

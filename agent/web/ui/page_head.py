@@ -23,7 +23,7 @@ ICONS = {
 }
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
-LANGUAGE, IDLE, LOST_PARTS, CLOSED_STREAMS = map(read, ("language.js", "idle.js", "lost_parts.js", "closed_streams.js"))
+LANGUAGE, IDLE, LOST_PARTS, EVENT_ANSWERS = map(read, ("language.js", "idle.js", "lost_parts.js", "event_answers.js"))
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 _TITLE = re.compile(r"<title>[^<]*</title>\s*")
@@ -93,7 +93,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
-            f"<script>({LANGUAGE})({json.dumps(translator.language)});{IDLE}{LOST_PARTS}{CLOSED_STREAMS}</script>",
+            f"<script>({LANGUAGE})({json.dumps(translator.language)});{IDLE}{LOST_PARTS}{EVENT_ANSWERS}</script>",
         )
     )
 
