@@ -451,9 +451,9 @@ class Visitor:
         expect(self.chat.locator(".caption, .problem")).not_to_have_count(0)
         return [element.get_attribute("aria-label") for element in self.chat.locator("[data-testid]").all()]
 
-    def event_answered(self) -> Any:
-        """Return a context that ends when the server has answered an event of the page."""
-        return self.page.expect_event("requestfinished", lambda request: "/queue/join" in request.url)
+    def event_begins(self) -> Any:
+        """Return a context that ends when the server begins to answer an event of the page."""
+        return self.page.expect_response("**/queue/join*")
 
     def idle(self) -> None:
         """Wait until no answer is being written or moved to its place among the stored ones."""

@@ -166,9 +166,9 @@ def test_switches_and_settings_show_the_same(own: App, visit: Visit, server: Run
 
     both("Reasoning", True)
     both("Tools", False)
-    with visitor.event_answered():
+    with visitor.event_begins():
         switch(visitor, "Tools").click()
-    with visitor.event_answered():
+    with visitor.event_begins():
         switch(visitor, "Reasoning").press("Space")
     both("Reasoning", False)
     both("Tools", True)
@@ -362,7 +362,7 @@ def test_default_prompt_is_put_back(own: App, visit: Visit, server: Running) -> 
     visitor.open_settings()
     prompt.fill("")
     expect(reset).to_be_visible()
-    with visitor.event_answered():
+    with visitor.event_begins():
         page.keyboard.press("Tab")
     visitor.reload()
     expect(prompt).to_have_value("")

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, expect
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.dialect_server import Playing, Reply, Request, playing
 from tests.support.replies import anthropic_messages, openai_responses
-from tests.support.traffic import EVENTS, Traffic
+from tests.support.traffic import Traffic
 
 pytestmark = pytest.mark.browser
 
@@ -157,8 +157,7 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     expect(visitor.chat.locator(".problem")).to_contain_text("OpenAI rejected the API key")
     expect(visitor.page.locator("#key-box")).to_be_hidden()
     received = traffic.received()
-    assert "/gradio_api/queue/join" in received
-    assert "process_completed" in received[EVENTS]
+    assert "process_completed" in received["/gradio_api/queue/join"]
     assert "afar." in received["/runs"]
     assert [path for path, text in received.items() if KEY in text] == []
     visitor.page.reload()
@@ -196,7 +195,7 @@ def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic
     names = dict(low="Low", medium="Medium", high="High", xhigh="Very high", max="Maximum")
     expect(effort.locator("option")).to_have_text(["Default", *names.values()])
     expect(effort).to_have_value("")
-    with visitor.event_answered():
+    with visitor.event_begins():
         effort.select_option("Very high")
     anthropic.play(*(anthropic_messages.answer(text) for text in ("One.", "Two.", "Three.")))
     visitor.ask("one")

@@ -523,7 +523,7 @@ def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> 
     visitor.page.get_by_label("System prompt").fill("Be brief.")
     visitor.page.get_by_role("checkbox", name="Reasoning").uncheck()
     temperature = visitor.page.locator("#settings input[type=number]").nth(0)
-    with visitor.event_answered():  # the value is sent before the field is left
+    with visitor.event_begins():  # the value is sent before the field is left
         temperature.fill("5")
     temperature.blur()
     expect(temperature).to_have_value("2")

@@ -255,9 +255,8 @@ async def test_slider_refuses_what_was_typed(page: gr.Blocks) -> None:
 
 
 async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:
-    prepare_queue(page, 4)
     app = FastAPI()
-    mount(app, page, root_path="", max_file_size=1000)
+    mount(app, page, prepare_queue(page, 4), root_path="", max_file_size=1000)
     stop: Any = getattr(cast(Any, page).app, "stop_event", None)
     assert stop is not None, "Gradio ends heartbeats in another way: adapt `end_heartbeats`."
     assert not stop.is_set()
@@ -280,8 +279,7 @@ def test_players_of_streams_import_three_names() -> None:
 
 async def test_page_depends_on_two_fields_of_its_query(page: gr.Blocks) -> None:
     """`PAGE_QUERY` has the fields for which no kept page is sent."""
-    page.queue()
-    mount(FastAPI(), page, root_path="", max_file_size=1000)
+    mount(FastAPI(), page, prepare_queue(page, 4), root_path="", max_file_size=1000)
     fields = [
         field.name
         for route in cast(Any, page).app.routes
