@@ -21,7 +21,7 @@ def messages(text: str) -> list[dict[str, Any]]:
 
 def event(program: HttpVisitor, text: str) -> dict[str, Any]:
     """Return the request for the public event in a new chat. Those of the page go the same way."""
-    data = [{"text": text, "files": []}, "", {"new": True}]
+    data: list[Any] = [{"text": text, "files": []}, "", {"new": True}]
     return {"data": data, "fn_index": program.chat, "session_hash": program.session}
 
 
@@ -45,6 +45,17 @@ def test_events_of_a_page_have_an_answer_each(app: App) -> None:
     assert joined.json["event_id"] in stream
     assert ("Own." in own, "Stream." in own) == (True, False)
     assert ("Own." in stream, "Stream." in stream) == (False, True)
+
+
+def test_session_of_somebody_else_is_another_one(app: App) -> None:
+    victim, stranger = HttpVisitor(app.url), HttpVisitor(app.url)
+    body = event(victim, "!text My secret.") | {"session_hash": "shared"}
+    assert "My secret." in victim.ask("POST", f"{API}queue/join", json=body, headers=PAGE).text
+    body["data"] = [{"text": "!echo", "files": []}, "", {}]
+    assert "My secret." in victim.ask("POST", f"{API}queue/join", json=body, headers=PAGE).text
+    said = stranger.ask("POST", f"{API}queue/join", json=body, headers=PAGE).text
+    assert "!echo" in said
+    assert "My secret." not in said
 
 
 def test_refused_event_is_told_why(app: App) -> None:

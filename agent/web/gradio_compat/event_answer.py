@@ -21,7 +21,6 @@ from fastapi import Request
 from gradio.data_classes import PredictBodyInternal
 from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
 from gradio.utils import get_heartbeat_rate
-from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Scope
@@ -45,15 +44,12 @@ def answer_events(page: gr.Blocks, queue: BoundedQueue) -> None:
     async def join(request: Request) -> Response:
         if queue.stopped:
             return JSONResponse({"detail": "The server is stopping."}, 503)
-        try:
-            body = PredictBodyInternal(**await request.json(), request=cast(Any, request))
-        except ValidationError:
-            return JSONResponse({"detail": "This is no event."}, 422)
+        body = PredictBodyInternal(**await request.json(), request=cast(Any, request))  # checked by the isolation
         messages = queue.begin_answer(request)
         is_accepted, said, state = await queue.push(body, request, None)
         if not is_accepted:
             return JSONResponse({"detail": said}, REFUSALS.get(state, 400))
-        texts = _texts(queue, said, messages)
+        texts = _texts(queue, said, str(body.session_hash), messages)
         return StreamingResponse(texts, headers={**HEADERS, EVENT_ID: said}, media_type="text/event-stream")
 
     application.router.routes.insert(0, _EventRoute(PATH, join, methods=["POST"]))
@@ -67,8 +63,8 @@ class _EventRoute(Route):
         return super().matches(scope) if has_header else (Match.NONE, {})
 
 
-async def _texts(queue: BoundedQueue, event_id: str, messages: UnreadMessages) -> AsyncIterator[bytes]:
-    """Yield the messages of an event until its end, and a comment if there is none for a while.
+async def _texts(queue: BoundedQueue, event_id: str, session: str, messages: UnreadMessages) -> AsyncIterator[bytes]:
+    """Yield the messages of a session's event until its end, and a comment if there is none for a while.
 
     If the page is gone before the end, so is the event.
     """
@@ -84,7 +80,7 @@ async def _texts(queue: BoundedQueue, event_id: str, messages: UnreadMessages) -
             is_last = is_last or not (new or queue.has_event(event_id))  # it was cancelled
             yield b"".join(map(_text, new)) or b": waiting\n\n"
     finally:
-        queue.end_answer(event_id, is_complete=is_last)
+        queue.end_answer(event_id, session, is_complete=is_last)
 
 
 def _text(message: EventMessage) -> bytes:

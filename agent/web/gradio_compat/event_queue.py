@@ -120,10 +120,9 @@ class BoundedQueue(Queue):
         messages = request.scope[ANSWER] = UnreadMessages()
         return messages
 
-    def end_answer(self, event_id: str, *, is_complete: bool) -> None:
+    def end_answer(self, event_id: str, session: str, *, is_complete: bool) -> None:
         """Forget an event whose messages were read. One that is not complete ends, because nobody waits for it."""
-        for ids in self.pending_event_ids_session.values():
-            ids.discard(event_id)
+        self.pending_event_ids_session.get(session, set[str]()).discard(event_id)
         event = self.event_ids_to_events.get(event_id)
         if event is not None and not is_complete:
             event.alive = False
@@ -154,7 +153,7 @@ class BoundedQueue(Queue):
         if unread is None or not event.alive:
             return
         older = unread.size
-        event_message.event_id = event._id
+        event_message.event_id = cast(Any, event)._id
         unread.put_nowait(event_message)
         if older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
             for other in self._running():
