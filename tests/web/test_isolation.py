@@ -1099,7 +1099,9 @@ class Wire:
     def keep(self) -> None:
         """Collect the ids in the responses before the page is closed and the responses are lost."""
         for answer in self.got:
-            if re.search("queue/join|upload$|upload[?]", answer.url) and answer.ok:
+            if "/queue/join" in answer.url and answer.ok:
+                self.ids.add(answer.headers["x-event-id"])
+            elif re.search("upload$|upload[?]", answer.url) and answer.ok:
                 self.ids |= set(re.findall(r'"([^"]{12,})"', answer.text()))
         self.got.clear()
 
@@ -1151,17 +1153,18 @@ def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, s
         wire.visitor.page.context.close()
 
 
-def replayed(request: Request, word: str) -> tuple[str, str, bytes | None, str]:
+def replayed(request: Request, word: str) -> tuple[str, str, bytes | None, tuple[tuple[str, str], ...]]:
     """Return the request as another visitor sends it: with the first visitor's ids and its own texts."""
     target, content = request.url, request.post_data_buffer
-    kind = request.headers.get("content-type", "")
-    if content and "json" in kind:
+    names = ("content-type", "x-event-stream")
+    headers = tuple((name, value) for name, value in request.headers.items() if name in names)
+    if content and "json" in request.headers.get("content-type", ""):
         body = json.loads(content)
         for item in body.get("data") or []:
             if isinstance(item, dict) and "text" in item:
                 item |= {"text": "!text pear"}
         content = json.dumps(body).encode()
-    return request.method, target, content.replace(word.encode(), b"pear") if content else None, kind
+    return request.method, target, content.replace(word.encode(), b"pear") if content else None, headers
 
 
 @pytest.mark.browser
@@ -1182,12 +1185,12 @@ def test_replayed_requests_show_and_change_nothing(
         if replay in seen:
             continue
         seen.add(replay)
-        method, target, content, kind = replay
-        endless = "heartbeat" in target or "queue/data" in target
-        headers = {"content-type": kind} if kind else {}
-        said = principal.ask(method, target, content=content, headers=headers, seconds=1.0 if endless else 30.0)
+        method, target, content, headers = replay
+        seconds = 1.0 if "heartbeat" in target else 30.0
+        said = principal.ask(method, target, content=content, headers=dict(headers), seconds=seconds)
         assert word not in said.text, target
-    sessions = {found for r in interesting for found in re.findall(r"session_hash=(\w+)", r.url)}
+    joins = [request for request in interesting if "/queue/join" in request.url]
+    sessions = {request.post_data_json["session_hash"] for request in joins}
     assert len(sessions) >= 2  # the page was reloaded
     page_session = {"owner": owner, "guest": True, "conversation": next(iter(before)), "window": 40}
     for session in sessions:
