@@ -243,7 +243,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     numbers[1].press("Tab")
     boxes[1].check()
     boxes[2].check()
-    with page.expect_response(lambda response: "/queue/join" in response.url):
+    with visitor.event_begins():
         boxes[0].uncheck()
     becomes((tuned, "0.35", "512", False, True, True), reloaded)
     visitor.open_settings()
@@ -253,7 +253,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     assert str(system_of(server)).startswith(tuned)  # instructions for emulated tools follow
     assert server.journal()[-1]["body"]["temperature"] == 0.35
     visitor.open_settings()
-    with page.expect_response(lambda response: "/queue/join" in response.url):
+    with visitor.event_begins():
         prompt.fill("")
         prompt.blur()
     visitor.shot("settings-no-prompt")

@@ -32,8 +32,6 @@ PATH = "/gradio_api/queue/join"
 EVENT_STREAM = b"x-event-stream"
 EVENT_ID = "x-event-id"
 """The header of the answer with the id of the event. The messages name it, too."""
-HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
-REFUSALS = {"queue_full": 503}
 
 
 def answer_events(page: gr.Blocks, queue: BoundedQueue) -> None:
@@ -48,9 +46,10 @@ def answer_events(page: gr.Blocks, queue: BoundedQueue) -> None:
         messages = queue.begin_answer(request)
         is_accepted, said, state = await queue.push(body, request, None)
         if not is_accepted:
-            return JSONResponse({"detail": said}, REFUSALS.get(state, 400))
+            return JSONResponse({"detail": said}, 503 if state == "queue_full" else 400)
         texts = _texts(queue, said, str(body.session_hash), messages)
-        return StreamingResponse(texts, headers={**HEADERS, EVENT_ID: said}, media_type="text/event-stream")
+        headers = {"cache-control": "no-store", EVENT_ID: said}
+        return StreamingResponse(texts, headers=headers, media_type="text/event-stream")
 
     application.router.routes.insert(0, _EventRoute(PATH, join, methods=["POST"]))
 

@@ -170,7 +170,6 @@ class BoundedQueue(Queue):
         event = self.event_ids_to_events.get(event_id or "")
         unread = self._unread.get(session or "") if event is None else self._unread_of(event)
         while unread is not None and unread.qsize() > UNREAD_MESSAGES:
-            event = self.event_ids_to_events.get(event_id or "")
             if monotonic() > end or (event is not None and not event.alive):
                 raise Error(NOT_READ, print_exception=False)
             await unread.wait_for_read(1.0)
