@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, V
 from agent.transfer.as_typed import as_typed
 from tests.support.chromium import launch
 from tests.support.forked_apps import Forked, Imported, imported
+from tests.support.live_folders import files_with
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
 
@@ -85,7 +86,7 @@ class App:
 
     def files_with(self, text: str) -> list[Path]:
         """Return the app's files that contain the text."""
-        return [path for path in self.folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+        return files_with(self.folder, text.encode())
 
     def start(self, seconds: float = 60.0) -> "App":
         """Start the app and return when it answers."""

@@ -24,6 +24,7 @@ from agent.web.ui.api import stream_answer
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.page import build
 from tests.support import media_files
+from tests.support.live_folders import files_in
 from tests.support.models import LARGE, SMALL, FakeLocalModels
 from tests.support.scripted_server import Config, running
 from tests.support.views import page_request, properties_of, widgets
@@ -42,11 +43,6 @@ async def handlers(models: FakeLocalModels, tmp_path: Path) -> Handlers:
     # A coroutine, because Gradio creates an event loop for widgets if none is running, and never closes it.
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
     return Handlers(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
-
-
-def files_in(folder: Path) -> list[Path]:
-    """Return all files in a folder and its subfolders."""
-    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 async def test_page_shows_download_progress(handlers: Handlers, models: FakeLocalModels) -> None:
@@ -151,7 +147,7 @@ async def test_refused_message_leaves_no_file(handlers: Handlers, models: FakeLo
     message = {"text": "many words " * 9000, "files": [str(picture)]}
     with pytest.raises(InputError, match="tokens"):
         await handlers._conversations.send(Asker(owner="ann"), None, message, Choices())
-    assert files_in(tmp_path) == [picture]
+    assert list(files_in(tmp_path)) == [picture]
 
 
 async def test_picked_model_is_not_asked_again(handlers: Handlers, models: FakeLocalModels) -> None:

@@ -32,6 +32,7 @@ from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.support.history_stores import STORE_PARAMS, STORES, Clock, started
 from tests.support.http_client import HttpVisitor
+from tests.support.live_folders import files_with
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
@@ -75,11 +76,6 @@ async def with_file(store: HistoryStore, media: MediaStore, owner: str) -> bytes
     return data
 
 
-def is_in(folder: Path, what: bytes) -> bool:
-    """Return True if a file below the folder has these bytes."""
-    return any(what in file.read_bytes() for file in folder.rglob("*") if file.is_file())
-
-
 async def test_nothing_is_left_and_others_stay(
     page: Conversations, own_data: OwnData, store: HistoryStore, tmp_path: Path
 ) -> None:
@@ -100,14 +96,14 @@ async def test_nothing_is_left_and_others_stay(
         await page.list.restore(ALICE, hidden.id)
     assert await own_data.summary(MALLORY) == others
     assert others.conversations == others.files == 1
-    assert not is_in(tmp_path, mine)
-    assert is_in(tmp_path, theirs)
+    assert not files_with(tmp_path, mine)
+    assert files_with(tmp_path, theirs)
     await own_data.delete_all(MALLORY)
     await store.aclose()
-    assert not is_in(tmp_path, theirs)
-    assert not is_in(tmp_path / "media", theirs)
+    assert not files_with(tmp_path, theirs)
+    assert not files_with(tmp_path / "media", theirs)
     if not isinstance(store, PostgresStore):  # its server keeps a log of changes and dead rows until it cleans up
-        assert not is_in(tmp_path, MARK.encode())
+        assert not files_with(tmp_path, MARK.encode())
 
 
 async def test_steps_of_an_answer_are_no_messages(own_data: OwnData, store: HistoryStore) -> None:

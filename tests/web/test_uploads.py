@@ -34,6 +34,7 @@ from agent.web.unsent_files import LOCK, MB, MIN_FILE_BYTES, PREFIX, UnsentFiles
 from tests.conftest import App, Visitor, becomes
 from tests.support.clocks import Clock
 from tests.support.http_client import API, HttpVisitor, connected
+from tests.support.live_folders import files_in
 from tests.support.media_files import HALF_MB, random_png
 from tests.support.memory import held_memory
 from tests.support.models import VISION_MODEL
@@ -63,7 +64,7 @@ def own(start_app: Callable[..., App]) -> Iterator[App]:
 
 def on_disk(app: App) -> list[str]:
     """Return the names of all unsent files."""
-    return sorted(path.name for path in (app.folder / "tmp").rglob("*") if path.is_file() and path.name != LOCK)
+    return sorted(path.name for path in files_in(app.folder / "tmp") if path.name != LOCK)
 
 
 @pytest.fixture
