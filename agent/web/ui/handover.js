@@ -46,7 +46,8 @@
       if (is() && [...texts].every((text) => text.firstChild)) return;
     }
   };
-  const pause = () => new Promise((done) => setTimeout(done)); // other things that wait come first
+  // Everything else that waits comes first. Safari knows no such priority.
+  const pause = () => window.scheduler?.postTask?.(() => {}, { priority: "background" }) ?? new Promise((done) => setTimeout(done));
   const drawing = async () => {
     await pause();
     await frame();

@@ -22,6 +22,7 @@ SCRIPTS = (
     "share",
     "live",
     "page",
+    "kinds",
     "steps",
     "composer",
     "options",
