@@ -213,6 +213,23 @@ def test_conversion_shows_file_and_time(own: App, visit: Visit, tmp_path: Path) 
     expect(visitor.page.locator("#attached li")).to_have_count(0)
 
 
+def test_hint_on_a_message_being_sent_goes_with_it(own: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    (tmp_path / "photo.avif").write_bytes(media_files.picture("AVIF", (401, 300)))
+    visitor.box.fill("!text Seen.")
+    hint = visitor.page.locator("#hint")
+    with decoding_takes_its_time(own):
+        attach(visitor, tmp_path / "photo.avif")
+        expect(visitor.page.locator("#attached .doing")).to_be_visible()
+        visitor.box.press("Enter")
+        expect(visitor.page.locator("#sending .doing")).to_be_visible()
+        visitor.page.get_by_role("button", name="New chat").first.click()
+        expect(hint).to_have_text("Your last message is still being sent. Stop it, or wait.")
+    expect(visitor.page.locator("#sending .doing")).to_have_count(0)
+    expect(hint).to_be_empty(timeout=1000)  # by itself it would go after 6 s
+    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
+
+
 # A tool
 
 

@@ -50,7 +50,8 @@
     const items = [...event.dataTransfer.items].filter((item) => item.kind === "file");
     const folders = new Set(items.flatMap((item, at) => (item.webkitGetAsEntry()?.isDirectory ? [at] : [])));
     const dropped = [...event.dataTransfer.files].filter((_, at) => !folders.has(at));
-    if (box()?.readOnly) hint(said.drop_later);
+    const isReadOnly = () => box()?.readOnly;
+    if (isReadOnly()) hint(said.drop_later, isReadOnly);
     else if (!attach(dropped) || folders.size) hint(said.drop_folder);
   };
   for (const kind of ["dragenter", "dragover"]) window.addEventListener(kind, over, true);

@@ -422,7 +422,7 @@
     left = id;
   };
   const go = (id, { replace = false } = {}) => {
-    if (isSending()) return hint(said.chats_sending);
+    if (isSending()) return hint(said.chats_sending, isSending);
     const address = id ? `${root}/c/${id}` : `${root}/`, kind = replace || address === location.pathname ? "replaceState" : "pushState";
     history[kind](id ? null : { isNew: true }, "", address); // a reload shows a new chat again
     open(id);

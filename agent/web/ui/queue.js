@@ -32,7 +32,7 @@
   const add = () => {
     if (window.composer.isSending()) return;
     if (queued) return hint(said.queue_full, () => queued);
-    if ($(pending)) return hint(said.still_writing);
+    if ($(pending)) return hint(said.still_writing, stop);
     const mine = (queued = { text: box().value, chat: window.live.conversation });
     write(box(), "");
     if (!$(thumbnails)) mine.files = [];

@@ -17,7 +17,7 @@
     if (event.target !== box() || text.length <= LONGEST) return;
     event.preventDefault();
     event.stopImmediatePropagation(); // Gradio would give each of them the same name
-    if (box().readOnly) return hint(said.chats_sending);
+    if (box().readOnly) return hint(said.chats_sending, () => box()?.readOnly);
     attach([new File([text], nextName(), { type: "text/plain" })]);
   }, true);
 
