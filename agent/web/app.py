@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 from agent.fetch import Guard
 from agent.history import Entry, HistoryStore, now, open_store, replicas_of
 from agent.history.open_store import other_histories
-from agent.i18n.translator import negotiate
+from agent.i18n.translator import LANGUAGES, negotiate
 from agent.local.manager import LocalModels
 from agent.media.places import open_place
 from agent.media.store import MediaStore
@@ -52,6 +52,7 @@ from agent.web.housekeeping import run_housekeeping
 from agent.web.link_page_routes import LinkPageRoutes
 from agent.web.link_routes import LinkRoutes
 from agent.web.media_route import add_media_route
+from agent.web.middleware.chosen_language import ChosenLanguage
 from agent.web.middleware.event_stream import EventStreamMiddleware
 from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
 from agent.web.middleware.origins import Origins, is_loopback
@@ -306,6 +307,7 @@ def _middleware(
     )
     return [
         Middleware(ClientAddressMiddleware, any_proxy=trusted_proxies(settings) == ANY),
+        Middleware(ChosenLanguage, languages=LANGUAGES),
         Middleware(BodyLength),
         Middleware(BodyTimeout),
         isolation,

@@ -155,6 +155,28 @@ def test_each_deletion_can_be_undone(app: App, visit: Visit) -> None:
     expect(rows(visitor)).to_have_text(titles)
 
 
+def test_offer_to_undo_waits_for_the_keyboard_and_the_pointer(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page, offer = visitor.page, visitor.page.locator("#chats .offers p")
+    page.clock.install()
+    visitor.reload()
+    for title in ("Two about whales", "One about ships"):
+        new_chat(visitor, title)
+    row(visitor, "whales").get_by_role("button").press("Enter")
+    page.get_by_role("menuitem", name="Delete").press("Enter")
+    expect(offer).to_be_visible()
+    expect(row(visitor, "ships").get_by_role("link")).to_be_focused()
+    page.clock.run_for(15_000)
+    expect(offer).to_be_visible()
+    offer.hover()
+    visitor.box.focus()
+    page.clock.run_for(5000)
+    expect(offer).to_be_visible()
+    visitor.box.hover()
+    page.clock.run_for(10_500)
+    expect(offer).to_have_count(0)
+
+
 @pytest.mark.gate("An answer goes on in a chat that the visitor has left, and the list shows it.")
 def test_answer_goes_on_in_another_chat(app: App, visit: Visit) -> None:
     visitor = visit(app.url)

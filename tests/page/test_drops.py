@@ -87,7 +87,7 @@ def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list
     expect(thumbnails(visitor)).to_have_count(1)
     mouse.drop(visitor.box, files=[text])
     expect(thumbnails(visitor)).to_have_count(2)
-    expect(page.locator("#attached li").last).to_have_text("Makefile: sent as text")
+    expect(page.locator("#attached li").last).to_have_text("Makefile: will be sent as text")
     visitor.shot("dropped-makefile")
     visitor.open_settings()
     mouse.drop(page.get_by_label("System prompt"), files=[text])

@@ -67,7 +67,7 @@ def test_many_notes_leave_the_box_in_view(app: App, visit: Visit, tmp_path: Path
     visitor = visit(app.url)
     attach(visitor, tmp_path, [f"notes on a long way {number}.txt" for number in range(16)], b"words")
     notes = visitor.page.locator("#attached li")
-    expect(notes.filter(has_text="sent as text")).to_have_count(16)
+    expect(notes.filter(has_text="will be sent as text")).to_have_count(16)
     for width, height in ((390, 844), (1280, 800)):
         visitor.page.set_viewport_size({"width": width, "height": height})
         is_seen(visitor.box)

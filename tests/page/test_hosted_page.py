@@ -125,7 +125,7 @@ def test_card_of_a_key_scrolls_where_room_is_short(hosted: App, visit: Visit) ->
         [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"words"} for number in range(12)]
     )
     notes = visitor.page.locator("#attached li")
-    expect(notes.filter(has_text="sent as text")).to_have_count(12)
+    expect(notes.filter(has_text="will be sent as text")).to_have_count(12)
     visitor.choose("gpt-6-luna")
     button = visitor.page.locator("#key-box button")
     expect(button).to_be_visible()

@@ -465,6 +465,7 @@ def test_undo_returns_the_text(app: App, visit: Visit) -> None:
     visitor.chat.get_by_role("button", name="Undo").click()
     expect(visitor.mine).to_have_count(1)
     expect(visitor.box).to_have_value("second\n\na draft")
+    expect(visitor.page.locator("#hint")).to_contain_text("Your message is in the box again.")
     visitor.box.fill("")
     visitor.chat.get_by_role("button", name="Undo").click()
     expect(visitor.mine).to_have_count(0)

@@ -84,6 +84,8 @@ def test_prompt_is_saved_and_picked(app: App, visit: Visit, model_server: Runnin
 ABOVE = """(hint) => document.querySelector("#attached").getBoundingClientRect().top
   - hint.getBoundingClientRect().bottom"""
 
+ABOVE_COMPOSER = ABOVE.replace("#attached", "#dock")
+
 
 def test_hint_lies_above_the_notes_on_files(app: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(app.url)
@@ -99,6 +101,17 @@ def test_hint_lies_above_the_notes_on_files(app: App, visit: Visit, tmp_path: Pa
     expect(hint).to_contain_text("No prompt is saved yet.")
     becomes(True, lambda: 0 < hint.evaluate(ABOVE) < 40)
     visitor.shot("hint-above-notes")
+
+
+def test_hint_in_a_chat_that_has_just_begun_is_in_view(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.page.emulate_media(reduced_motion="no-preference")  # the composer glides from the middle to the foot
+    visitor.ask("!text Hello.")
+    visitor.box.press_sequentially("/")
+    hint = visitor.page.locator("#hint")
+    expect(hint).to_contain_text("No prompt is saved yet.")
+    becomes(True, lambda: 0 < hint.evaluate(ABOVE_COMPOSER) < 40)
+    expect(hint).to_be_in_viewport(ratio=1)
 
 
 def test_first_slash_says_how_prompts_are_saved(app: App, visit: Visit) -> None:

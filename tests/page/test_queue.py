@@ -134,6 +134,23 @@ def test_hint_leaves_continue_free(app: App, visit: Visit) -> None:
     assert below >= 8
 
 
+def test_first_words_during_an_answer_say_how_they_can_wait(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    answering(visitor)
+    hint = visitor.page.locator("#hint")
+    visitor.box.press_sequentially("B")
+    expect(hint).to_have_text("Press Enter to queue your message until the answer has ended.")
+    visitor.box.press("Enter")
+    expect(queued(visitor)).to_be_visible()
+    expect(hint).to_be_empty(timeout=SOON)
+    queued(visitor).get_by_role("button", name="Take it back").click()
+    visitor.box.press_sequentially("C")
+    expect(visitor.box).to_have_value("BC")
+    expect(hint).to_be_empty()  # it was said once
+    visitor.stop.click()
+    visitor.idle()
+
+
 @pytest.mark.parametrize("with_file", [False, True], ids=["text", "file"])
 def test_hint_on_a_full_queue_goes_with_it(app: App, visit: Visit, with_file: bool) -> None:
     visitor = visit(app.url)

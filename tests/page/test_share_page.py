@@ -150,6 +150,7 @@ def test_dialog_on_a_dark_phone(app: App, visit: Visit) -> None:
     row.get_by_role("button").click()
     page.get_by_role("menuitem", name="Teilen", exact=True).click()
     dialog = page.get_by_role("dialog", name="Diesen Chat teilen")
+    expect(dialog).to_contain_text("Antworten können zitieren, was weggelassen wird.")
     dialog.get_by_role("button", name="Link erstellen").click()
     expect(dialog.get_by_role("listitem")).to_have_count(1)
     made = dialog.get_by_role("textbox", name="Link")

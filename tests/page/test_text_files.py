@@ -135,7 +135,7 @@ def test_attached_text_is_put_back(app: App, visit: Visit) -> None:
     expect(visitor.box).to_have_value(f"See this:\n\n{LONG}")
     expect(visitor.box).to_be_focused()
     expect(chips(visitor)).to_have_text(["notes.md"])
-    expect(visitor.page.locator("#attached li")).to_have_text(["notes.md: sent as text"])
+    expect(visitor.page.locator("#attached li")).to_have_text(["notes.md: will be sent as text"])
 
 
 def test_broken_upload_keeps_the_edited_text(app: App, visit: Visit) -> None:
@@ -190,7 +190,7 @@ def test_file_is_shown_by_the_name_it_was_given(
         ]
     )
     expect(chips(visitor)).to_have_text(names)
-    handled = [f"{names[0]}: sent as text", f"{names[1]}: sent as text, but it is empty"]
+    handled = [f"{names[0]}: will be sent as text", f"{names[1]}: will be sent as text, but it is empty"]
     expect(visitor.page.locator("#attached li")).to_have_text(handled)
     chips(visitor).first.click()
     expect(dialog(visitor).get_by_role("heading")).to_have_text(names[0])
@@ -202,7 +202,8 @@ def test_file_is_shown_by_the_name_it_was_given(
         full, empty = visitor.mine.filter(has_text="notes"), visitor.mine.filter(has_text="void")
         expect(full.locator("p")).to_have_text(f"{names[0]}:")
         expect(full.locator("pre")).to_contain_text("Buy milk.")
-        expect(empty).to_have_text(handled[1])
+        expect(full.get_by_role("button", name=f"Save as {names[0]}")).to_have_count(1)
+        expect(empty).to_have_text(f"{names[1]}: sent as text, but it is empty")
         expect(visitor.mine.locator("pre")).to_have_count(1)
         expect(visitor.mine.locator("b")).to_have_count(0)
         visitor.shot(f"given-names-{'-'.join(look) or 'light'}")

@@ -206,7 +206,7 @@ async def _plan(
 
 def _plan_text(name: str, data: bytes) -> AttachmentPlan:
     content = decode_text(name, data)
-    text = _("sent as text") if content.strip() else _("sent as text, but it is empty")
+    text = _("will be sent as text") if content.strip() else _("will be sent as text, but it is empty")
     return AttachmentPlan(name=name, outcome="as it is", text=text, sent=attached_text(name, content))
 
 

@@ -90,4 +90,4 @@ class PageRewriteMiddleware:
 def _page(html: str, headers: Headers) -> _Page:
     plain = html.encode()
     kept = {name: value for name, value in headers.items() if name not in ("content-length", "set-cookie", "vary")}
-    return _Page(plain, gzip.compress(plain, 6, mtime=0), kept | {"vary": "accept-encoding, accept-language"})
+    return _Page(plain, gzip.compress(plain, 6, mtime=0), kept | {"vary": "accept-encoding, accept-language, cookie"})

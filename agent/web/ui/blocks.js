@@ -80,7 +80,8 @@
     const code = $("code", wrap), copies = $(".copy_code_button", wrap);
     const language = /\blanguage-(\S+)/.exec(code.className)?.[1] ?? "";
     const tools = Object.assign(document.createElement("div"), { className: "tools" });
-    const name = fileName(language);
+    const file = wrap.closest(".user") && /^(.*\S):$/.exec(wrap.previousElementSibling?.textContent.trim())?.[1];
+    const name = file || fileName(language); // of an attached text, below its name
     const label = document.createElement("span");
     label.dataset.language = language;
     tools.append(

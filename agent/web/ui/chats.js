@@ -2,7 +2,7 @@
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
 ({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, joined, nameOf }) => {
-  const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, ANSWERING_MS = 3000;
+  const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, LAST_UNDO_MS = 25000, TICK_MS = 500, ANSWERING_MS = 3000;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
   const TEMPORARY = "temporary"; // begins the id of a temporary chat; as the id in the address, it begins one
@@ -380,11 +380,18 @@
     const back = make("button", { type: "button" }, said.chats_undo);
     const line = make("p", { class: "done" }, make("span", { dir: "auto" }, text), back);
     const end = () => {
-      clearTimeout(timer);
+      clearInterval(timer);
       if (line.contains(document.activeElement)) search.focus();
       line.remove();
     };
-    const timer = setTimeout(end, UNDO_MS);
+    // It waits for a pointer on it, and for somebody who is on the way to it with the Tab key, as long as the server does.
+    let left = UNDO_MS, all = LAST_UNDO_MS;
+    const isWanted = () => line.matches(":hover") || Boolean($(":focus-visible", aside));
+    const timer = setInterval(() => {
+      all -= TICK_MS;
+      if (!isWanted()) left -= TICK_MS;
+      if (Math.min(left, all) <= 0) end();
+    }, TICK_MS);
     back.addEventListener("click", () => {
       end();
       undo();

@@ -1,6 +1,6 @@
 // Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
 // scripts read and change the composer's value.
-({ $, box, write, kept, joined }) => {
+({ said, $, box, hint, write, kept, joined }) => {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let attached = []; // the files
@@ -61,8 +61,9 @@
     },
     // Keeps what is in the composer, because the server puts something else there.
     keepDraft: () => window.composer.change((value) => void (draft = value)),
-    // Returns the composer's new value with the kept one after it.
-    withDraft: (value) => {
+    // A message was taken back into the composer. Returns its new value, with the kept one after it.
+    undone: (value) => {
+      hint(said.undone, () => box()?.value.trim());
       const mine = draft;
       draft = undefined;
       return mine?.text.trim() || mine?.files.length ? joined(value, mine) : undefined;

@@ -135,7 +135,7 @@ class Events:
         """Connect the events that show other turns or another conversation, or end the answer."""
         handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
         undone = chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=UNDONE_MESSAGE, **QUIET)
-        undone.success(None, box, box, js="(value) => window.composer.withDraft(value)", **QUIET)
+        undone.success(None, box, box, js="(value) => window.composer.undone(value)", **QUIET)
         self._follow(undone)
         named: dict[str, Any] = {"js": "() => [window.addressed.branch]", **QUIET}
         for button, chosen in ((chat.version, handlers.branches.version), (chat.copy_branch, handlers.branches.copy)):

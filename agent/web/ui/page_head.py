@@ -23,7 +23,9 @@ ICONS = {
 }
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
-LANGUAGE, IDLE, LOST_PARTS, EVENT_ANSWERS = map(read, ("language.js", "idle.js", "lost_parts.js", "event_answers.js"))
+LANGUAGE, CHOSEN_COLOURS, IDLE, LOST_PARTS, EVENT_ANSWERS = (
+    read(f"{name}.js") for name in ("language", "colours", "idle", "lost_parts", "event_answers")
+)
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 _TITLE = re.compile(r"<title>[^<]*</title>\s*")
@@ -79,6 +81,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
     twitter = {"card": "summary_large_image"} | {key: named[f"og:{key}"] for key in ("title", "description", "image")}
     metas += [f'<meta name="twitter:{name}" content="{html.escape(value)}" />' for name, value in twitter.items()]
     light, dark = COLOURS["ground"]
+    grounds = {"light": light, "dark": dark}
     path = html.escape(urlsplit(root).path)
     return "\n".join(
         (
@@ -93,7 +96,8 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
-            f"<script>({LANGUAGE})({json.dumps(translator.language)});{IDLE}{LOST_PARTS}{EVENT_ANSWERS}</script>",
+            f"<script>({LANGUAGE})({json.dumps(translator.language)});({CHOSEN_COLOURS})({json.dumps(grounds)});"
+            f"{IDLE}{LOST_PARTS}{EVENT_ANSWERS}</script>",
         )
     )
 
@@ -105,6 +109,8 @@ def _loading() -> str:
     light, dark = (" ".join(f"--{name}: {COLOURS[name][one]};" for name in ("ground", "ink")) for one in (0, 1))
     return (
         f"<style>:root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+        f' :root[data-colours="light"] {{ {light} }} :root[data-colours="dark"] {{ {dark} }}'
+        " :root[data-colours] > body { background: var(--ground); color: var(--ink); }"
         f" {loader} {{ background: url('data:image/svg+xml,{mark}') center / 56px no-repeat; }}"
         f" {loader} > * {{ display: none; }}</style>"
     )

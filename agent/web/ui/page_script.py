@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.i18n.translator import LANGUAGES
 from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
 
@@ -19,6 +20,7 @@ SCRIPTS = (
     "chats",
     "transfer",
     "own_data",
+    "appearance",
     "share",
     "live",
     "page",
@@ -49,7 +51,7 @@ def script(language: str, *, lazy: Mapping[str, str], links: bool = True) -> str
     said: dict[str, Any] = translated(TEXTS, language) | {"labels": translated(LABELS, language)}
     given = ", ".join(json.dumps(one, ensure_ascii=False) for one in (said, language))
     begin = f"const shared = (\n{read('shared.js')}\n)({given});"
-    begin += f"Object.assign(shared, {json.dumps({'links': links, 'lazy': dict(lazy)})});"
+    begin += f"Object.assign(shared, {json.dumps({'links': links, 'lazy': dict(lazy), 'languages': LANGUAGES})});"
     helpers = "".join(f"shared.{name} = (\n{read(f'{name}.js')}\n)(shared);" for name in HELPERS)
     # A failing script must not prevent the others from running.
     calls = "".join(

@@ -45,6 +45,14 @@
     });
     settle();
   };
+  // Says once how a message can wait, because the button stops the answer meanwhile.
+  let isExplained = false;
+  document.addEventListener("input", ({ target, isTrusted }) => {
+    const canWait = () => Boolean(stop() && !queued && box()?.value.trim());
+    if (isExplained || !isTrusted || target !== box() || !canWait()) return;
+    isExplained = true;
+    hint(said.queue_how, canWait);
+  }, true);
   // Says that a message with this text was not sent, until the next one is sent or the composer no longer has the text.
   let sent = 0;
   document.addEventListener("message-sent", () => (sent += 1));

@@ -18,7 +18,8 @@
   const create = button("create", said.share_create), another = button("another", said.share_another);
   const close = button("close", said.close);
   const form = make("div", { class: "choices" },
-    make("fieldset", {}, make("legend", {}, said.share_also), later.label, files.label, system.label, preview),
+    make("fieldset", {}, make("legend", {}, said.share_also), later.label, files.label, system.label, preview,
+      make("p", { class: "note" }, said.share_quotes)),
     make("label", { class: "days" }, make("span", {}, said.share_expires), days));
   // The new link
   const address = make("input", { readonly: "", "aria-label": said.share_link, "aria-describedby": "share-state", dir: "ltr" });

@@ -14,7 +14,9 @@
   when("#dock", (dock) => {
     dock.append(note);
     // What floats above the composer floats above the notes between the chat and the composer, too.
-    const foot = dock.parentElement, top = (one) => one.getBoundingClientRect().top;
+    const foot = dock.parentElement;
+    const moved = (one) => new DOMMatrix(getComputedStyle(one).transform).m42; // the dock glides to the foot of a new chat
+    const top = (one) => one.getBoundingClientRect().top - moved(one);
     const sizes = new ResizeObserver(() => {
       let first = foot;
       for (let one = foot; one && one.id !== "chat"; one = one.previousElementSibling) if (one.offsetHeight) first = one;

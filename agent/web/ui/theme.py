@@ -51,6 +51,7 @@ STYLES = (
     "page.css",
     "chats.css",
     "transfer.css",
+    "appearance.css",
     "own_data.css",
     "share.css",
     "temporary.css",

@@ -1,0 +1,32 @@
+"""The cookie with the language that a visitor has chosen."""
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+
+from agent.web.middleware.chosen_language import ChosenLanguage
+
+
+async def said(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the languages that the request asks for."""
+    asked = [value for name, value in scope["headers"] if name == b"accept-language"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"|".join(asked)})
+
+
+@pytest.mark.parametrize(
+    ("cookie", "wanted"),
+    [
+        ("language=de", "de"),
+        ("visitor=x; language=de; other=y", "de"),
+        ("language=tlh", "fr, en;q=0.5"),
+        ("language=", "fr, en;q=0.5"),
+        ("my-language=de", "fr, en;q=0.5"),
+        ("language=de\u00ff\x01", "fr, en;q=0.5"),
+        ("", "fr, en;q=0.5"),
+    ],
+)
+def test_only_a_known_language_is_taken(cookie: str, wanted: str) -> None:
+    client = TestClient(ChosenLanguage(said, languages=("en", "de")))
+    headers = {b"accept-language": b"fr, en;q=0.5", b"cookie": cookie.encode("latin-1")}
+    assert client.get("/", headers=list(headers.items())).text == wanted
