@@ -28,7 +28,7 @@ def begin(visitor: Visitor) -> str:
     """Begin a temporary chat with the button of the side bar. Return its address."""
     visitor.page.get_by_role("button", name="Temporary chat").click()
     expect(visitor.page).to_have_url(ADDRESS)
-    expect(mark(visitor)).to_contain_text("Nothing of it is stored")
+    expect(mark(visitor)).to_contain_text("It is only kept in memory")
     expect(visitor.mine).to_have_count(0)
     return visitor.page.url
 

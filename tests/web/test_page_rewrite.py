@@ -50,7 +50,7 @@ def test_equal_pages_are_made_once() -> None:
     answers = ask(gradio, ("/", GZIP), ("/", GZIP), ("/", PLAIN), ("/", german), ("/", german))
     assert [answer.text for answer in answers] == ["page 1!chat.example"] * 3 + ["page 2!chat.example"] * 2
     assert ["content-encoding" in answer.headers for answer in answers] == [True, True, False, True, True]
-    assert {answer.headers["vary"] for answer in answers} == {"accept-encoding, accept-language"}
+    assert {answer.headers["vary"] for answer in answers} == {"accept-encoding, accept-language, cookie"}
     assert {answer.headers["content-type"] for answer in answers} == {"text/html"}
 
 
