@@ -76,8 +76,8 @@ def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
         kinds = [test for who, _, test in ran if who == worker]
         assert kinds == sorted(kinds, reverse=True)
     (slow,) = [who for who, file, _ in ran if file == "d"]
-    held = [file for who, file, _ in ran if who == slow and file > "d"]
-    assert len(held) == 1, "more tests waited behind the slow one than the next, while the other process had none"
+    held = [file for who, file, _ in ran if who == slow and file > "d"]  # none, if the other one got all
+    assert len(held) <= 1, "more tests waited behind the slow one than the next, while the other process had none"
 
 
 def test_gate_runs_browser_tests_with_a_promise(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ async def said(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.mark.parametrize(
     ("cookie", "wanted"),
     [
-        ("language=de", "de"),
-        ("visitor=x; language=de; other=y", "de"),
-        ("language=tlh", "fr, en;q=0.5"),
-        ("language=", "fr, en;q=0.5"),
-        ("my-language=de", "fr, en;q=0.5"),
-        ("language=de\u00ff\x01", "fr, en;q=0.5"),
+        ("switchboard_language=de", "de"),
+        ("visitor=x; switchboard_language=de; other=y", "de"),
+        ("switchboard_language=tlh", "fr, en;q=0.5"),
+        ("switchboard_language=", "fr, en;q=0.5"),
+        ("my-switchboard_language=de", "fr, en;q=0.5"),
+        ("switchboard_language=de\u00ff\x01", "fr, en;q=0.5"),
         ("", "fr, en;q=0.5"),
     ],
 )

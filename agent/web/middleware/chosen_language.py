@@ -5,7 +5,7 @@ from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-COOKIE = "language"
+COOKIE = "switchboard_language"
 
 
 class ChosenLanguage:

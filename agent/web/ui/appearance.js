@@ -1,7 +1,7 @@
 // The language and the colours, in the settings. The browser keeps both. The server makes the page in the language of the
 // cookie, so another language needs another page.
 ({ said, language, languages, $, when, root, make }) => {
-  const COOKIE = "language", YEAR = 365 * 24 * 3600;
+  const COOKIE = "switchboard_language", YEAR = 365 * 24 * 3600;
   // A page in a frame of another site has cookies of its own there.
   const how = location.protocol === "https:" ? "SameSite=None; Secure; Partitioned" : "SameSite=Lax";
   const keep = (chosen) => {
