@@ -18,7 +18,7 @@ async def said(scope: Scope, receive: Receive, send: Send) -> None:
     ("cookie", "wanted"),
     [
         ("switchboard_language=de", "de"),
-        ("visitor=x; switchboard_language=de; other=y", "de"),
+        ('visitor=x; odd={"a": [1, 2]}; switchboard_language=de; other=y', "de"),
         ("switchboard_language=tlh", "fr, en;q=0.5"),
         ("switchboard_language=", "fr, en;q=0.5"),
         ("my-switchboard_language=de", "fr, en;q=0.5"),

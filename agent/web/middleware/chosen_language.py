@@ -1,8 +1,8 @@
 """Middleware for a visitor who has chosen another language than the browser's. Knows only HTTP."""
 
 from collections.abc import Collection
-from http.cookies import CookieError, SimpleCookie
 
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 COOKIE = "switchboard_language"
@@ -26,8 +26,5 @@ def _chosen(scope: Scope) -> str | None:
     """Return the language in the cookie, or None."""
     for name, value in scope["headers"]:
         if name == b"cookie" and COOKIE.encode() in value:
-            try:
-                return SimpleCookie(value.decode("latin-1"))[COOKIE].value
-            except (CookieError, KeyError):
-                return None
+            return cookie_parser(value.decode("latin-1")).get(COOKIE)
     return None
