@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, expect
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.dialect_server import Playing, Reply, Request, playing
 from tests.support.replies import anthropic_messages, openai_responses
-from tests.support.traffic import Traffic
+from tests.support.traffic import EVENT, Traffic
 
 pytestmark = pytest.mark.browser
 
@@ -157,7 +157,7 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     expect(visitor.chat.locator(".problem")).to_contain_text("OpenAI rejected the API key")
     expect(visitor.page.locator("#key-box")).to_be_hidden()
     received = traffic.received()
-    assert "process_completed" in received["/gradio_api/queue/join"]
+    assert "process_completed" in received[EVENT]
     assert "afar." in received["/runs"]
     assert [path for path, text in received.items() if KEY in text] == []
     visitor.page.reload()

@@ -2,30 +2,45 @@
 
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Page, Request, Response
+from playwright.sync_api import Page, Request, Response, Route
+
+EVENT = "/queue/join"
 
 
 class Traffic:
     """The responses to a loaded page from now on. Ask for a fresh page, because the listeners stay.
 
     A page closes the streams of answers itself, and the browser then has no body for them. So they are asked for again.
+    Chromium does not always say that the answer to an event is finished. So events are answered by way of this class.
     """
 
     def __init__(self, page: Page) -> None:
         self._page = page
         self._responses: list[Response | None] = []
         self._runs: list[str] = []
+        self._events: list[str] = []
         page.on("request", self._note_run)
-        page.on("requestfinished", lambda request: self._responses.append(request.response()))
+        page.on("requestfinished", self._note_response)
+        page.route(f"**{EVENT}*", self._pass_on)
 
     def received(self) -> dict[str, str]:
-        """Return the headers and bodies by path. All events of answers are under `/runs`."""
+        """Return the headers and bodies by path. Those of events are under `EVENT`, and those of runs under `/runs`."""
         texts: dict[str, str] = {}
         for response in filter(None, self._responses):
             path = urlsplit(response.url).path
             texts[path] = texts.get(path, "") + f"{response.headers}\n{response.body().decode(errors='replace')}\n"
+        texts[EVENT] = "".join(self._events)
         texts["/runs"] = "".join(self._page.request.get(url).text() for url in self._runs)
         return texts
+
+    def _pass_on(self, route: Route) -> None:
+        answer = route.fetch()
+        self._events.append(f"{answer.headers}\n{answer.text()}\n")
+        route.fulfill(response=answer)
+
+    def _note_response(self, request: Request) -> None:
+        if not urlsplit(request.url).path.endswith(EVENT):
+            self._responses.append(request.response())
 
     def _note_run(self, request: Request) -> None:
         if urlsplit(request.url).path.startswith("/runs/"):

@@ -27,7 +27,7 @@ from tests.support import chromium
 from tests.support.openid_server import Provider, provider
 from tests.support.scripted_server import Config, Running, running
 from tests.support.space_proxy import Front, fronted
-from tests.support.traffic import Traffic
+from tests.support.traffic import EVENT, Traffic
 
 StartApp = Callable[..., App]
 
@@ -556,7 +556,7 @@ def test_login_gives_access_to_hub_models(
     assert token not in ann.page.content()
     assert "session" not in ann.page.evaluate("document.cookie")
     received = traffic.received()
-    assert "process_completed" in received["/gradio_api/queue/join"]
+    assert "process_completed" in received[EVENT]
     assert "hub." in received["/runs"]
     received |= {path: ann.page.request.get(front.url + path).text() for path in ("/", "/config", "/gradio_api/info")}
     assert [path for path, text in received.items() if token in text] == []
