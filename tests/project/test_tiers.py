@@ -33,8 +33,19 @@ def test_plainly(number, proxy): pass
 """
 SLOW = """
 import time
+from pathlib import Path
 
-def test_in_it(browser): time.sleep({seconds})
+def test_in_it(browser):
+    Path("begun").touch()
+    time.sleep(3)
+"""
+QUICK = """
+import time
+from pathlib import Path
+
+def test_in_it(browser):
+    while not Path("begun").exists():
+        time.sleep(0.01)
 """
 OTHERS = """
 import pytest
@@ -63,8 +74,10 @@ def run(folder: Path, *arguments: str) -> str:
 def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"test_{name}.py").write_text(FILE)
-    for name, seconds in {"d": 3, "e": 0, "f": 0, "g": 0, "h": 0}.items():
-        (tmp_path / f"test_{name}.py").write_text(SLOW.format(seconds=seconds))
+    for (
+        name
+    ) in "defgh":  # the quick ones wait until the slow one has begun, or the other process might have run them all
+        (tmp_path / f"test_{name}.py").write_text(SLOW if name == "d" else QUICK)
     said = run(tmp_path, "-n", "2")
     ran = re.findall(r"\[(gw\d)\].*PASSED test_(\w)\.py::test_(\w+)", said)
     assert len(ran) == 65, said
@@ -76,8 +89,8 @@ def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
         kinds = [test for who, _, test in ran if who == worker]
         assert kinds == sorted(kinds, reverse=True)
     (slow,) = [who for who, file, _ in ran if file == "d"]
-    held = [file for who, file, _ in ran if who == slow and file > "d"]  # none, if the other one got all
-    assert len(held) <= 1, "more tests waited behind the slow one than the next, while the other process had none"
+    held = [file for who, file, _ in ran if who == slow and file > "d"]
+    assert len(held) == 1, "more tests waited behind the slow one than the next, while the other process had none"
 
 
 def test_gate_runs_browser_tests_with_a_promise(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Collection
 
-from starlette.requests import cookie_parser
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 COOKIE = "switchboard_language"
@@ -16,15 +17,8 @@ class ChosenLanguage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
-        if scope["type"] == "http" and (chosen := _chosen(scope)) in self._languages:
-            others = [pair for pair in scope["headers"] if pair[0] != b"accept-language"]
-            scope = {**scope, "headers": [*others, (b"accept-language", str(chosen).encode())]}
+        if scope["type"] == "http":
+            chosen = HTTPConnection(scope).cookies.get(COOKIE, "")
+            if chosen in self._languages:
+                MutableHeaders(scope=scope)["accept-language"] = chosen
         await self._app(scope, receive, send)
-
-
-def _chosen(scope: Scope) -> str | None:
-    """Return the language in the cookie, or None."""
-    for name, value in scope["headers"]:
-        if name == b"cookie" and COOKIE.encode() in value:
-            return cookie_parser(value.decode("latin-1")).get(COOKIE)
-    return None

@@ -20,9 +20,12 @@
       const messages = new Set(), turns = new Set();
       for (const { target, addedNodes } of changes) {
         const changed = target.closest(MESSAGE);
-        if (changed) messages.add(changed);
-        else if (target.matches(".message")) turns.add(target);
-        if (!changed) for (const node of addedNodes) {
+        if (changed) {
+          messages.add(changed);
+          continue;
+        }
+        if (target.matches(".message")) turns.add(target);
+        for (const node of addedNodes) {
           if (node.matches?.(MESSAGE)) messages.add(node);
           node.querySelectorAll?.(MESSAGE).forEach((message) => messages.add(message));
         }
