@@ -32,7 +32,7 @@ def main() -> None:
 
     def fail(error: str, **values: object) -> NoReturn:
         print(json.dumps({"error": error, "values": values}), file=stdout, flush=True)
-        os._exit(3)
+        sys.exit(3)  # not os._exit: llama.cpp's log, which has the reason, is written by a thread until a normal end
 
     parent = threading.Thread(target=_until_stdin_closes, daemon=True)
     parent.start()
