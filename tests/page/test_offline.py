@@ -126,17 +126,28 @@ def test_actions_while_offline_go_in_their_order(app: App, visit: Visit, names: 
     assert page.evaluate(NAMES, joins[:2]) == [name.lower() for name in names]
 
 
+LOSE_NETWORK = """() => {
+  Object.defineProperty(navigator, "onLine", { value: false });
+  dispatchEvent(new Event("offline"));
+}"""
+
+
 def test_server_on_the_same_computer_needs_no_network(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
-    with visitor.page.expect_response("**/healthz"):
-        visitor.page.evaluate(
-            """() => {
-              Object.defineProperty(navigator, "onLine", { value: false });
-              dispatchEvent(new Event("offline"));
-            }"""
-        )
+    page, note = visitor.page, visitor.page.locator("#offline")
+    with page.expect_response("**/healthz"):
+        page.evaluate(LOSE_NETWORK)
     visitor.ask("!text Sent without a network.")
-    expect(visitor.page.locator("#offline")).to_be_hidden()
+    expect(note).to_be_hidden()
+    page.route("**/healthz", lambda route: route.abort())  # and now the server is gone, too
+    expect(note).to_have_text("You are offline. What you type stays here.")
+
+
+def test_server_that_does_not_answer_is_offline(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.page.route("**/healthz", lambda _: None)  # it never answers
+    visitor.page.evaluate(LOSE_NETWORK)
+    expect(visitor.page.locator("#offline")).to_have_text("You are offline. What you type stays here.")
 
 
 def test_page_can_be_installed(app: App, visit: Visit) -> None:

@@ -1,6 +1,6 @@
 // Records what happens in a page, with the milliseconds since it was loaded, so that a rare failure of a test can be
-// explained: clicks, toasts, views of the server, and requests for events and answers. The report of a failed test has
-// the newest of them.
+// explained: clicks, toasts, views of the server, changes of the network, and requests for events and answers. The report
+// of a failed test has the newest of them.
 (() => {
   const MOST = 60, recorded = (window.recorded = []);
   const record = (...words) => {
@@ -14,6 +14,7 @@
       record(type, target.tagName.toLowerCase(), target.className, JSON.stringify((name || target.textContent).trim().slice(0, 40)));
     }, true);
   }
+  for (const change of ["online", "offline"]) addEventListener(change, () => record(change));
   addEventListener("chat-view", ({ detail: { live, messages, missing } }) => {
     record("view:", messages?.length ?? "no", "messages", live ? `live ${live.split("/")[1]}` : "", missing ?? "");
   }, true);
@@ -25,7 +26,7 @@
   }).observe(document, { childList: true, subtree: true });
   const send = window.fetch;
   window.fetch = async (where, how) => {
-    const address = String(where?.url ?? where), path = /(queue\/\w+|runs\/\w+)/.exec(address)?.[1];
+    const address = String(where?.url ?? where), path = /(queue\/\w+|runs\/\w+|healthz)/.exec(address)?.[1];
     if (!path) return send(where, how);
     record(path, path === "queue/join" ? `event ${JSON.parse(how.body).fn_index}` : "");
     try {

@@ -2,20 +2,26 @@
 // and everything else that asks the server wait until it can be reached again. It comes before all scripts that send the
 // message.
 ({ said, $, box, when, root }) => {
-  const RETRY_MS = 1000, STOP = "#composer .input-row > .stop-button";
+  const RETRY_MS = 1000, ANSWER_MS = 3000, STOP = "#composer .input-row > .stop-button";
   const note = document.createElement("p");
   note.id = "offline";
   note.setAttribute("role", "status");
-  let away = false;
+  let away = false, next;
   let running, unwanted; // the answer that is being written, and the one that the visitor stopped meanwhile
-  // A server on the same computer can be reached without a network, so the page asks it.
+  // A server on the same computer can be reached without a network, so the page asks it, and again until there is one.
   const look = async () => {
+    clearTimeout(next);
     const isReached = navigator.onLine || (await reaches());
     away = !isReached && !navigator.onLine;
     note.textContent = away ? said.offline : "";
-    if (!away) stopLate();
+    if (away) return;
+    stopLate();
+    if (!navigator.onLine) next = setTimeout(look, RETRY_MS);
   };
-  const reaches = () => fetch(`${root}/healthz`, { cache: "no-store" }).then(() => true, () => false);
+  const reaches = () => {
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    return fetch(`${root}/healthz`, { cache: "no-store", signal }).then(() => true, () => false);
+  };
   const isOfTimer = (how) => {
     const { trigger_id: trigger } = JSON.parse(how?.body ?? "{}");
     return gradio_config.components.some(({ id, type }) => id === trigger && type === "timer");
