@@ -115,6 +115,15 @@ async def versions_of(store: HistoryStore, record: Record) -> Mapping[str, TurnV
     return versions_in(await store.entries(record)) if record.branches else {}
 
 
+def hidden_after(head_id: str | None, entries: Sequence[Entry]) -> str:
+    """Return the id of the newest message of the visitor after this entry, or "" if there is none.
+
+    `entries` are all entries of a conversation, in order. Undo has made `head_id` the end of what is shown.
+    """
+    later = (entry.id for entry in reversed(entries) if entry.parent_id == head_id and is_prompt(entry))
+    return next(later, "")
+
+
 def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:
     """Return the versions of each turn that has several. `entries` are all entries of a conversation, in order.
 

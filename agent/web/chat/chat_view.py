@@ -23,13 +23,15 @@ class ChatView:
     """The newest turns of a conversation, without the one that is being written.
 
     `has_earlier` is True if older entries are stored; then the first turn can be incomplete. `live` is the answer that
-    is being written, if any. `is_missing` is True if the owner has no such conversation.
+    is being written, if any. `is_missing` is True if the owner has no such conversation. `hidden` is the id of the
+    message that came next before it was taken back, or "".
     """
 
     turns: Sequence[Turn] = ()
     has_earlier: bool = False
     live: RunningAnswer | None = None
     is_missing: bool = False
+    hidden: str = ""
 
     @property
     def is_complete(self) -> bool:

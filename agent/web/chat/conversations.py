@@ -4,7 +4,7 @@ The store is the single source of truth. A run writes to it through a journal, a
 names the owner and is refused for conversations of other owners.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, cast
@@ -44,6 +44,7 @@ from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
+from agent.web.chat.sent_message import SentFile, has_typed_text, sent_files, typed_text
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.storage_status import StorageStatus
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, record_of, waits_for_answer
@@ -51,14 +52,7 @@ from agent.web.chat.takeovers import Takeovers
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import TemporaryMemory
 from agent.web.chat.titles import Titles
-from agent.web.chat.transcript import (
-    is_prompt,
-    is_unfinished,
-    message_content,
-    message_text,
-    to_turns,
-    unanswered_tool_calls,
-)
+from agent.web.chat.transcript import is_prompt, is_unfinished, message_content, to_turns, unanswered_tool_calls
 from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
 
@@ -261,11 +255,17 @@ class Conversations:
             await self._answer_again(record, entry, text, choices, permit)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
-        """Remove the last message and its answer. Return its text. Raises `Conflict` like `retry`."""
+        """Remove the last message and its answer. Return its typed text. Raises `Conflict` like `retry`."""
         entry, record, _ = await self._find_last(owner, conversation, entry_id)
         await self._check_not_busy(conversation, owner)  # an answer can have begun while the messages were read
         await self._store.save(branch(record, entry.parent_id))
-        return message_text(entry)
+        return typed_text(entry)
+
+    async def files_of_last(self, owner: str, conversation: str | None, entry_id: str) -> AsyncGenerator[SentFile]:
+        """Yield the files of the last message. Raises `Conflict` like `retry`."""
+        entry, _, _ = await self._find_last(owner, conversation, entry_id)
+        async for file in sent_files(entry, self.media, owner):
+            yield file
 
     def forget(self, owner: str, conversations: Iterable[str]) -> None:
         """Forget what is only in memory: the owner's keys, settings and address, and these erased conversations."""
@@ -318,7 +318,7 @@ class Conversations:
         content = message_content(replace(entry, message=message))
         parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
         if text is not None:
-            parts = [text, *(parts[1:] if isinstance(parts[0], str) else parts)]  # typed text comes before files
+            parts = [text, *(parts[1:] if has_typed_text(entry) else parts)]  # typed text comes before files
         parts = await with_new_passages(without_passages(parts), permit.connection.spec)
         await permit.reserve(size_of(parts))
         await self._start(branch(record, entry.parent_id), parts, choices, permit)

@@ -298,12 +298,6 @@ def is_prompt(entry: Entry) -> bool:
     return message_content(entry) is not None
 
 
-def first_part(entry: Entry) -> object:
-    """Return the first part of the visitor's message: the text if they typed one, otherwise a file."""
-    content = message_content(entry)
-    return content if isinstance(content, str) else next(iter(content), None)
-
-
 def message_content(entry: Entry) -> Any:
     """Return the text or parts of the visitor's message, or None if the entry is another message."""
     if isinstance(entry.message, ModelRequest):

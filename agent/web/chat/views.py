@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from agent.errors import NotFound
 from agent.history import HistoryStore
-from agent.web.chat.branches import versions_of
+from agent.web.chat.branches import hidden_after, versions_in, versions_of
 from agent.web.chat.chat_view import ChatView, RunningTurn, with_model_names, with_versions
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answer import RunningAnswer
@@ -35,16 +35,17 @@ class ChatViews:
                 record, entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
             except NotFound:
                 return ChatView(is_missing=True)
-            versions = await versions_of(self._store, record)
+            everything = await self._store.entries(record) if record.branches else ()
             before, live = live, await self._running.get(conversation, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
+        versions = versions_in(everything)
         if live is not None:
             before_it = RunningTurn(live, entries, versions, self._name_of).before
             return ChatView(turns=before_it, has_earlier=has_earlier, live=live)
         turns = to_turns(entries, replies=self._replies.get(conversation))
         turns = with_model_names(with_versions(turns, versions), self._name_of)
-        return ChatView(turns=turns, has_earlier=has_earlier)
+        return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden_after(record.head_id, everything))
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""

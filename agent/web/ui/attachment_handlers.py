@@ -16,7 +16,8 @@ from agent.providers import acting_for
 from agent.web.chat.attachment_plans import AttachmentPlan
 from agent.web.chat.attachments import plan_attachments
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.link_fetch import LinkFetcher, fetch_id_of
+from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
+from agent.web.chat.sent_message import SentFile
 from agent.web.file_names import given_name
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.components import Updates, checking_status, composer_for_model, no_updates, render_attachments
@@ -97,8 +98,7 @@ class AttachmentHandlers:
 
         `request_text` has a number and the URL, for example "7 https://...".
         """
-        assert request.request is not None
-        session, scope = self._sessions.get(request), request.request.scope
+        session = self._sessions.get(request)
         number, _blank, url = str(request_text).partition(" ")
         fetch_id = fetch_id_of(request.session_hash, number)
         if fetch_id is None:
@@ -110,11 +110,9 @@ class AttachmentHandlers:
             picture = await self._links.fetch(session.visitor, fetch_id, url)
             if picture is None:
                 return self._fetch_result()
-            path = await scope["state"]["uploads"].add(visitor_id_of(scope), picture.name, picture.data)
+            return self._fetch_result("", await _attached(picture, request))
         except AgentError as error:
             return self._fetch_result(session.translator(error.text))
-        scope["state"]["isolation"].uploads.add(str(path), visitor_id_of(scope))
-        return self._fetch_result("", gr.FileData(path=str(path), orig_name=picture.name, mime_type=picture.media_type))
 
     def _fetch_result(self, text: str = "", *files: gr.FileData) -> Updates:
         return {self._widgets.composer.fetched: {"text": text, "files": list(files)}}
@@ -124,3 +122,16 @@ class AttachmentHandlers:
         fetch_id = fetch_id_of(request.session_hash, str(request_text).partition(" ")[0])
         if fetch_id is not None:
             self._links.cancel(self._sessions.get(request).visitor, fetch_id)
+
+
+async def attach(files: AsyncIterator[SentFile], request: gr.Request) -> list[gr.FileData]:
+    """Return the files for the composer, as if the visitor had uploaded them. Raises `Limited`."""
+    return [await _attached(file, request) async for file in files]
+
+
+async def _attached(file: SentFile | FetchedPicture, request: gr.Request) -> gr.FileData:
+    assert request.request is not None
+    scope = request.request.scope
+    path = await scope["state"]["uploads"].add(visitor_id_of(scope), file.name, file.data)
+    scope["state"]["isolation"].uploads.add(str(path), visitor_id_of(scope))
+    return gr.FileData(path=str(path), orig_name=file.name, mime_type=file.media_type)

@@ -32,7 +32,7 @@ class ChatWidgets:
         page = render_view(stored, session.window, session.translator)
         return {
             self._widgets.chat.view: self.view(session, page.messages, stored.live)
-            | {"complete": stored.is_complete, "earlier": page.has_earlier},
+            | {"complete": stored.is_complete, "earlier": page.has_earlier, "hidden": stored.hidden},
             self._widgets.chat.earlier: gr.Button(visible=page.has_earlier),
             self._widgets.composer.box: composer(busy=page.is_busy),
         }
@@ -51,7 +51,8 @@ class ChatWidgets:
         """Return what live.js shows: the stored messages (None: those that it has) and the URL of a live answer.
 
         chats.js uses `conversation`, "" for a new one, the token of a guest, and the sentence `missing`. queue.js uses
-        `complete`. `shown` sets this and `earlier`, which is True if there are messages before these.
+        `complete`. `shown` sets this and `earlier`, which is True if there are messages before these. hidden.js uses
+        `hidden`.
         """
         token = self._guest_token(session.owner) if session.guest else ""
         query = "format=page" + (f"&guest={token}" if token else "")
@@ -63,5 +64,6 @@ class ChatWidgets:
             "guest": token,
             "complete": False,
             "earlier": False,
+            "hidden": "",
             "missing": session.translator(session.missing) if session.missing is not None else "",
         }

@@ -4,10 +4,11 @@
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let attached = []; // the files
-  let draft; // what was in the composer when a message was undone
+  let draft, undone; // what was in the composer when a message was undone, and the last message that was
   let isSending = false; // until the server has stored or refused the message
   addEventListener("pagehide", () => kept.set("sent", tried));
   const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
+  const isSame = (...values) => new Set(values.map((value) => value && JSON.stringify(messageOf(value)))).size === 1;
   const takeTextAway = () => {
     const text = box().value, { text: gone } = sent;
     if (text.startsWith(gone)) write(box(), text.slice(gone.length).trimStart());
@@ -61,12 +62,14 @@
     },
     // Keeps what is in the composer, because the server puts something else there.
     keepDraft: () => window.composer.change((value) => void (draft = value)),
-    // A message was taken back into the composer. Returns its new value, with the kept one after it.
+    // A message was taken back into the composer. Returns its new value, with the kept one after it, unless that is a
+    // message that was taken back before.
     undone: (value) => {
       hint(said.undone, () => box()?.value.trim());
-      const mine = draft;
-      draft = undefined;
-      return mine?.text.trim() || mine?.files.length ? joined(value, mine) : undefined;
+      const isMine = draft && !isSame(draft, undone) && (draft.text.trim() || draft.files.length);
+      const mine = isMine ? draft : undefined;
+      [draft, undone] = [undefined, value];
+      return mine && joined(value, mine);
     },
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
     isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),

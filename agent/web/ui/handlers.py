@@ -23,7 +23,7 @@ from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.file_names import given_name
-from agent.web.ui.attachment_handlers import AttachmentHandlers
+from agent.web.ui.attachment_handlers import AttachmentHandlers, attach
 from agent.web.ui.branch_handlers import BranchHandlers
 from agent.web.ui.chat_handlers import ChatHandlers
 from agent.web.ui.chat_widgets import ChatWidgets
@@ -208,13 +208,13 @@ class Handlers:
         return {self.widgets.composer.box: composer(busy=True)}
 
     async def undo(self, addressed: str, request: gr.Request) -> Updates:
-        """Remove the last message and its answer. Its text goes into the composer, if the visitor has typed it."""
+        """Remove the last message and its answer. Its text and files go into the composer, if the visitor typed it."""
         session = self._sessions.get(request)
-        text = await toast_errors(
-            self._conversations.undo(session.owner, session.conversation, addressed), session.translator
-        )
-        typed = text != session.translator(CONTINUE)
-        return {self.widgets.composer.box: composer(busy=False, value=text if typed else "")}
+        last, translator = (session.owner, session.conversation, addressed), session.translator
+        files = await toast_errors(attach(self._conversations.files_of_last(*last), request), translator)
+        text = await toast_errors(self._conversations.undo(*last), translator)
+        value = {"text": "" if text == translator(CONTINUE) else text, "files": files}
+        return {self.widgets.composer.box: gr.update(value=value, submit_btn=True, stop_btn=False)}
 
     async def refused(self, request: gr.Request) -> Updates:
         """Handle a refused event. A running answer can be stopped, whichever page requested it."""

@@ -31,6 +31,7 @@ SCRIPTS = (
     "numbers",
     "empty",
     "address",
+    "hidden",
     "attach",
     "text_files",
     "seek",

@@ -167,6 +167,8 @@ SCRIPTS = {
     "queue_back": N_("Take it back"),
     "queue_how": N_("Press Enter to queue your message until the answer has ended."),
     "undone": N_("Your message is in the box again. If you send it, its old answer stays beside the new one."),
+    "hidden": N_("A message that you took back is still stored."),
+    "hidden_show": N_("Show it again"),
     "queue_full": N_("One message is queued already. Take it back to change it."),
     "queue_unsent": N_("The queued message was not sent. It is in the box again."),
     "pasted_text": N_("Pasted text {number}"),

@@ -22,12 +22,12 @@ from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason, thought_name
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
+from agent.web.chat.sent_message import has_typed_text
 from agent.web.chat.transcript import (
     CUT,
     SILENCE_SECONDS,
     Bubble,
     Turn,
-    first_part,
     is_failed_as_empty,
     message_content,
     unanswered_tool_calls,
@@ -71,7 +71,7 @@ def render_turn(
     """
     out, formulas = list[WireMessage](), formulas or Formulas()
     if turn.user is not None:
-        untyped = not isinstance(first_part(turn.user), str)
+        untyped = not has_typed_text(turn.user)
         about: WireMessage = {"id": turn.user.id, "untyped": untyped}
         if (versions := turn.versions.question) is not None:  # address.js shows them below the message
             about["versions"] = {"ids": [*versions.ids], "number": versions.number}

@@ -57,6 +57,7 @@ STYLES = (
     "temporary.css",
     "toasts.css",
     "offline.css",
+    "hidden.css",
     "text_files.css",
     "sources.css",
     "queue.css",

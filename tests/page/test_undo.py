@@ -1,0 +1,122 @@
+"""Undo puts a message back into the composer as it was typed and attached, and what it hides can be shown again."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.conftest import App, Visitor
+from tests.support import media_files
+from tests.support.scripted_server import Config, Running, running
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+SEES = "Qwen/Qwen3-VL-8B-Instruct"
+NOTE = {"name": "note.txt", "mimeType": "text/plain", "buffer": b"Buy milk.\nBuy bread.\n"}
+PICTURE = {"name": "red.png", "mimeType": "image/png", "buffer": media_files.picture("PNG")}
+
+
+def attach(visitor: Visitor, *files: dict[str, object]) -> None:
+    visitor.page.locator("#composer input[type=file]").set_input_files(list(files))  # pyright: ignore[reportArgumentType]
+    expect(visitor.page.locator("#attached li")).to_have_count(len(files))
+
+
+def undo(visitor: Visitor) -> None:
+    before = visitor.mine.count()
+    visitor.chat.get_by_role("button", name="Undo").click()
+    expect(visitor.mine).to_have_count(before - 1)
+    visitor.idle()
+
+
+def thumbnails(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#composer .thumbnail-item")
+
+
+def content(server: Running, at: int = -1) -> object:
+    return server.journal()[at]["body"]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize("text", ["What is this?", ""], ids=["typed", "files-alone"])
+def test_undo_returns_text_and_files(start_app: Callable[..., App], visit: Visit, text: str) -> None:
+    with running(Config(models=(SEES,), rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        attach(visitor, PICTURE, NOTE)
+        visitor.box.fill(text)
+        visitor.box.press("Enter")
+        expect(visitor.caption).to_be_visible()
+        visitor.idle()
+        first = content(server)
+        undo_button = visitor.chat.get_by_role("button", name="Undo")
+        undo_button.click()
+        expect(thumbnails(visitor)).to_have_count(2)
+        expect(visitor.box).to_have_value(text)
+        expect(thumbnails(visitor).locator("img")).to_have_js_property("complete", True)
+        assert thumbnails(visitor).locator("img").evaluate("({ naturalWidth }) => naturalWidth")
+        expect(thumbnails(visitor).locator(".open-text")).to_have_text("note.txt")
+        visitor.shot("undone-files")
+        visitor.box.press("Enter")
+        expect(visitor.caption).to_be_visible()
+        visitor.idle()
+        assert content(server) == first
+        expect(thumbnails(visitor)).to_have_count(0)
+
+
+def test_edit_of_a_file_alone_keeps_the_file(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    attach(visitor, NOTE)
+    visitor.box.press("Enter")
+    expect(visitor.caption).to_be_visible()
+    visitor.idle()
+    visitor.chat.get_by_role("button", name="Edit").click()
+    area = visitor.page.locator("textarea.edit-textarea")
+    expect(area).to_have_value("")
+    before = len(model_server.journal())
+    area.fill("What is missing?")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    model_server.wait_for(lambda journal: len(journal) > before)
+    sent = str(content(model_server, before))
+    assert "What is missing?" in sent
+    assert "Buy bread." in sent
+
+
+def test_second_undo_replaces_the_first(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("first")
+    visitor.ask("second")
+    undo(visitor)
+    expect(visitor.box).to_have_value("second")
+    undo(visitor)
+    expect(visitor.box).to_have_value("first")
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["light", "dark-phone"])
+def test_message_that_was_taken_back_is_shown_again(app: App, visit: Visit, phone: bool) -> None:
+    visitor = visit(app.url, phone=phone, dark=phone)
+    note = visitor.page.locator("#hidden")
+    again = note.get_by_role("button", name="Show it again")
+    visitor.ask("first")
+    visitor.ask("second")
+    expect(note).to_have_text("")
+    undo(visitor)
+    undo(visitor)
+    visitor.box.fill("")
+    visitor.shot(f"taken-back-{'dark-phone' if phone else 'light'}")
+    visitor.reload()
+    expect(note).to_contain_text("A message that you took back is still stored.")
+    visitor.box.fill("a draft")
+    again.click()
+    expect(visitor.mine).to_have_text(["first", "second"])
+    expect(note).to_have_text("")
+    expect(visitor.box).to_have_value("a draft")
+    expect(visitor.box).to_be_focused()
+    undo(visitor)
+    expect(again).to_be_visible()
+    visitor.ask("third")
+    expect(note).to_have_text("")
+    visitor.reload()
+    expect(visitor.mine).to_have_text(["first", "third"])
+    expect(note).to_have_text("")
+    visitor.page.locator("#new").click(force=phone)
+    expect(visitor.mine).to_have_count(0)
+    expect(note).to_have_text("")
