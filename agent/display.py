@@ -53,8 +53,9 @@ def display(response: Response, *, console: "Console | None" = None) -> None:
             content, is_error = response.content["content"], response.content["is_error"]
             files = [f"({one.media_type})" for one in response.content.get("files", ())]
             shown = " ".join([*([_short(content)] if content or not files else []), *files])
-            title = f"{response.content['name']}{' failed' if is_error else ' gave'}"
-            framed(text(shown), title, "red" if is_error else "green")
+            refused = response.content.get("is_refused", False)
+            title = f"{response.content['name']} {'was refused' if refused else 'failed' if is_error else 'gave'}"
+            framed(text(shown), title, "yellow" if refused else "red" if is_error else "green")
         case "error":
             framed(text(response.content, "red"), "error", "red")
 

@@ -22,13 +22,15 @@ class ToolCallContent(TypedDict):
 class ToolResultContent(TypedDict):
     """The content of a `tool_call_result`: the id of its call, the tool's name, and the text that the model reads.
 
-    `files` is there if the result has more than text: `BinaryContent`, or URLs of content stored elsewhere.
+    `is_error` is True if the call failed or was refused. `is_refused` is there if a person refused it, and
+    `files` if the result has more than text: `BinaryContent`, or URLs of content stored elsewhere.
     """
 
     id: str
     name: str
     content: str
     is_error: bool
+    is_refused: NotRequired[bool]
     files: NotRequired[Sequence[Any]]
 
 

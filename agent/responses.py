@@ -106,7 +106,8 @@ def call_content(part: ToolCallPart) -> ToolCallContent:
 def result_content(part: ToolReturnPart) -> ToolResultContent:
     """Return `{id, name, content, is_error}`. `content` is the text that the model reads.
 
-    If there is more than text, `files` has the rest: `BinaryContent`, or URLs of content stored elsewhere.
+    A call that a person refused has `is_refused`, too. If there is more than text, `files` has the rest:
+    `BinaryContent`, or URLs of content stored elsewhere.
     """
     content: ToolResultContent = {
         "id": part.tool_call_id,
@@ -114,6 +115,8 @@ def result_content(part: ToolReturnPart) -> ToolResultContent:
         "content": part.content if isinstance(part.content, str) else part.model_response_str(),
         "is_error": part.outcome != "success",
     }
+    if part.outcome == "denied":
+        content["is_refused"] = True
     if part.files:
         content["files"] = part.files
     return content

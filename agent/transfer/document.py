@@ -226,7 +226,7 @@ def _response_blocks(response: Response, translator: Translator) -> Iterator[Blo
             arguments = json.dumps(content["arguments"], ensure_ascii=False, indent=2, default=str)
             yield Block(type="call", text=arguments, title=translator(tool_title(str(content["name"]))))
         case "tool_call_result":
-            failed = bool(content["is_error"])
+            failed = bool(content["is_error"]) and not content.get("is_refused")
             title = translator(tool_title(str(content["name"])))
             yield Block(type="result", text=str(content["content"]), title=title, is_failed=failed)
             for item in content.get("files", ()):

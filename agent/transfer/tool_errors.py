@@ -80,6 +80,11 @@ SENTENCES = (
 """The errors without their full stops. Each field is a piece of the error, which can be such a sentence itself."""
 
 
+def refusal_reason(error: str) -> str:
+    """Return why a person refused a call, from its result, or "" if they gave no reason."""
+    return error.partition(" The reason given: ")[2]
+
+
 def localized_error(error: str) -> str:
     """Return the line of an error so that it can be translated, or the line itself if it is not one of ours."""
     for sentence in SENTENCES:

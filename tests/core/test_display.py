@@ -30,6 +30,9 @@ def result(content: str, *, is_error: bool) -> dict[str, Any]:
     return {"id": "c", "name": "add", "content": content, "is_error": is_error}
 
 
+REFUSED = {**result("The user refused this call.", is_error=True), "is_refused": True}
+
+
 @pytest.mark.parametrize(
     ("response", "words", "style"),
     [
@@ -40,6 +43,7 @@ def result(content: str, *, is_error: bool) -> dict[str, Any]:
         (Response("tool_call", CALL, True), "calls add", "\x1b[36m"),
         (Response("tool_call_result", result("3", is_error=False), True, "tool"), "add gave", "\x1b[32m"),
         (Response("tool_call_result", result("No.", is_error=True), True, "tool"), "add failed", "\x1b[31m"),
+        (Response("tool_call_result", REFUSED, True, "tool"), "add was refused", "\x1b[33m"),
         (Response("error", "It broke.", True), "│ It broke. ", "\x1b[31m"),
     ],
 )

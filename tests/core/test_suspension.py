@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -37,6 +37,7 @@ from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages, repair, unanswered_calls
+from agent.response_types import ToolResultContent
 from agent.runtime.budget import BudgetUsed
 from agent.settings import ROOT
 from agent.suspension import Approve, Pending, Refuse, Suspension
@@ -155,7 +156,8 @@ async def test_approval_or_refusal_is_the_call_result(
     resumed = agent.resume(result.suspension or "", {pending.call_id: answer})
     again = await resumed
     assert (again.text, PAID, results(again)["pay"]) == ("Done.", paid, says)
-    assert resumed.responses[0].content["is_error"] is failed  # type: ignore[index]
+    content = cast(ToolResultContent, resumed.responses[0].content)
+    assert (content["is_error"], content.get("is_refused", False)) == (failed, failed)
     call = next(part for m in again.context.messages for part in m.parts if isinstance(part, ToolCallPart))
     assert call.args_as_dict() == {"amount": 3}, "the model's call has changed"
     sent(server)

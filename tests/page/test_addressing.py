@@ -150,6 +150,8 @@ def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path:
         before = shown(visitor)
         at = before.index("say 4")
         open_edit(visitor, at)
+        area = visitor.page.locator("textarea.edit-textarea").filter(visible=True)
+        expect(area).to_have_attribute("aria-description", "2 files stay with this message")
         visitor.shot("edit-with-files")
         submit_edit(visitor, server, "changed beside a picture")
         assert shown(visitor)[-1 - at :] == [*before[:at], "changed beside a picture"]

@@ -236,6 +236,30 @@ def test_waiting_tool_is_never_hidden(visitor: Visitor) -> None:
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
     visitor.idle()
     expect(rows(visitor)).to_have_count(1)
+    expect(rows(visitor)).to_contain_text("2 tools")
+    expect(rows(visitor)).not_to_contain_text("failed")
+
+
+@pytest.mark.parametrize("reason", ["", "Not to Ann."])
+def test_refused_call_has_not_failed(visitor: Visitor, reason: str) -> None:
+    visitor.say('!tool send {"to": "Ann", "text": "Hi!"} !text Then not.')
+    expect(visitor.chat.locator(".asking").first).to_be_visible()
+    visitor.idle()
+    if reason:
+        visitor.say(reason)
+    else:
+        visitor.chat.get_by_role("button", name="Refuse", exact=True).click()
+    expect(visitor.bubbles.filter(has_text="Then not.")).to_be_visible()
+    visitor.idle()
+    title = visitor.chat.locator(".thought-group > .title").first
+    for _ in range(2):
+        expect(title).to_have_text(f"Send · refused: {reason}" if reason else "Send · refused")
+        expect(visitor.chat.locator(".failed")).to_have_count(0)
+        visitor.shot("refused-call")
+        visitor.reload()
+    title.click()
+    expect(visitor.chat.locator(".children")).to_contain_text("The user refused this call.")
+    expect(visitor.chat.locator(".failed")).to_have_count(0)
 
 
 def test_question_that_failed_says_why(visitor: Visitor) -> None:

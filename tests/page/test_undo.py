@@ -71,6 +71,10 @@ def test_edit_of_a_file_alone_keeps_the_file(app: App, visit: Visit, model_serve
     visitor.chat.get_by_role("button", name="Edit").click()
     area = visitor.page.locator("textarea.edit-textarea")
     expect(area).to_have_value("")
+    expect(area).to_have_attribute("aria-description", "1 file stays with this message")
+    said = area.evaluate("(area) => getComputedStyle(area.parentElement, '::after').content")
+    assert said == '"1 file stays with this message"'
+    visitor.shot("edited-file-alone")
     before = len(model_server.journal())
     area.fill("What is missing?")
     visitor.chat.get_by_role("button", name="Submit").click()

@@ -221,6 +221,19 @@ async def test_steps_are_one_fold_and_failures_are_seen(tmp_path: Path) -> None:
     assert rest.count("<summary>") == 1, "a single step is no series"
 
 
+async def test_refused_call_is_no_failure(tmp_path: Path) -> None:
+    refused = ToolReturnPart("send", "The user refused this call.", "1", outcome="denied")
+    answers = [
+        ModelResponse([ThinkingPart("Hm."), ToolCallPart("send", {}, "1")]),
+        ModelRequest([refused]),
+        ModelResponse([TextPart("Then not.")]),
+    ]
+    exporter, record = await exporter_of(tmp_path, [prompt("Go"), *answers])
+    page = await text_of(await exporter.one(record.id, "html"))
+    assert "The user refused this call." in page
+    assert "failed" not in page
+
+
 async def test_question_and_answer_are_read_without_a_click(tmp_path: Path) -> None:
     question, lost = (
         ToolCallPart(ask_user.name, {"question": f"Which <{one}>?", "choices": ["a"]}, one) for one in ("one", "lost")

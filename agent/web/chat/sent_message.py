@@ -9,9 +9,12 @@ from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 from agent.errors import NotFound
 from agent.history import Entry
 from agent.media.mime import SUFFIXES
-from agent.media.store import ROUTE, MediaStore
+from agent.media.store import ROUTE, MediaStore, is_id
 from agent.messages.parts import extracted_text_of, is_file_name, text_file_of
 from agent.web.chat.transcript import message_content
+
+STORED = (ImageUrl, AudioUrl, DocumentUrl)
+"""The parts of a message that stand for stored files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,22 @@ def typed_text(entry: Entry) -> str:
     return "\n\n".join(part for part in _parts(entry) if isinstance(part, str) and text_file_of(part) is None)
 
 
+def count_files(entry: Entry) -> int:
+    """Return how many files the message has."""
+    return sum(isinstance(part, STORED) or text_file_of(part) is not None for part in _parts(entry))
+
+
+def attached_name(file: ImageUrl | AudioUrl | DocumentUrl, after: object) -> str:
+    """Return the name under which the visitor attached a stored file, or "" if it was stored without one.
+
+    `after` is the next part of the message. The text that was extracted from the file knows its name, too.
+    """
+    if name := (extracted_text_of(after) or {}).get("name"):
+        return name
+    named = file.url.startswith(ROUTE) and not is_id(file.identifier) and is_file_name(file.identifier)
+    return file.identifier if named else ""
+
+
 async def sent_files(entry: Entry, media: MediaStore, owner: str) -> AsyncGenerator[SentFile]:
     """Yield the files of the message in their order, without those that were deleted.
 
@@ -44,14 +63,13 @@ async def sent_files(entry: Entry, media: MediaStore, owner: str) -> AsyncGenera
         if isinstance(part, str):
             if (file := text_file_of(part)) is not None:
                 yield SentFile(file[0], file[1].encode(), "text/plain")
-        elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl) and part.url.startswith(ROUTE):
+        elif isinstance(part, STORED) and part.url.startswith(ROUTE):
             try:
                 content = await media.read(owner, part.url.removeprefix(ROUTE))
             except NotFound:
                 continue
-            name = (extracted_text_of(after) or {}).get("name", "") or part.identifier
-            suffix = SUFFIXES.get(content.media_type, "bin")
-            yield SentFile(name if is_file_name(name) else f"file.{suffix}", content.data, content.media_type)
+            name = attached_name(part, after) or f"file.{SUFFIXES.get(content.media_type, 'bin')}"
+            yield SentFile(name, content.data, content.media_type)
 
 
 def _parts(entry: Entry) -> list[Any]:

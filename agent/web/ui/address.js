@@ -35,6 +35,7 @@
       const { role, metadata } = rows[n] ?? {};
       row.dataset.message = (role === "user" && metadata?.id) || "";
       row.toggleAttribute("data-untyped", Boolean(metadata?.untyped));
+      row.dataset.kept = (role === "user" && metadata?.kept) || "";
       offer(row, role === "user" ? metadata?.versions : undefined);
     }
     follow();
@@ -58,6 +59,9 @@
     setTimeout(() => {
       const area = $("textarea.edit-textarea", row);
       if (!area) return;
+      const { kept } = row.dataset; // its files, which the edit box hides
+      row.style.setProperty("--kept", JSON.stringify(kept));
+      area.setAttribute("aria-description", kept);
       mine.own = unescaped(area.value);
       const typed = text ?? mine.own;
       if (typed !== area.value) write(area, typed);

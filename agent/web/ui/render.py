@@ -6,23 +6,23 @@ Text is sent as a text part, never as a bare string, which Gradio would dedent.
 
 import html
 import json
-import math
 from typing import Any
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
-from agent.history import Entry, Note
-from agent.i18n import LocalizedText, _, decimal, ngettext
+from agent.history import Entry
+from agent.i18n import _, ngettext
 from agent.i18n.translator import ENGLISH, Translator
-from agent.media.store import ROUTE, is_id
-from agent.messages.parts import extracted_text_of, fence, is_file_name
+from agent.media.store import ROUTE
+from agent.messages.parts import extracted_text_of, fence
 from agent.transfer.as_typed import as_typed
 from agent.transfer.document import shown_text
 from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason, thought_name
+from agent.transfer.tool_errors import refusal_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
-from agent.web.chat.sent_message import has_typed_text
+from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
 from agent.web.chat.transcript import (
     CUT,
     SILENCE_SECONDS,
@@ -32,10 +32,11 @@ from agent.web.chat.transcript import (
     message_content,
     unanswered_tool_calls,
 )
+from agent.web.ui.caption import caption_of
 from agent.web.ui.citation_chips import chip, source_list, without_our_names
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.timeline import duration_so_far, with_timelines
-from agent.web.ui.tool_titles import call_title, failed_title, waiting_title
+from agent.web.ui.tool_titles import call_title, failed_title, refused_title, waiting_title
 
 WireMessage = dict[str, Any]
 
@@ -73,6 +74,9 @@ def render_turn(
     if turn.user is not None:
         untyped = not has_typed_text(turn.user)
         about: WireMessage = {"id": turn.user.id, "untyped": untyped}
+        if count := count_files(turn.user):  # address.js says it while the message is edited
+            kept = ngettext("{count} file stays with this message", "{count} files stay with this message", count)
+            about["kept"] = translator(kept)
         if (versions := turn.versions.question) is not None:  # address.js shows them below the message
             about["versions"] = {"ids": [*versions.ids], "number": versions.number}
         out.append(_user(_user_parts(turn.user, translator, formulas), about))
@@ -98,7 +102,7 @@ class _Answer:
         self._turn, self._translator, self._formulas = turn, translator, formulas
         self._seconds = list(turn.reasoning)
         self._unanswered = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
-        self._failures = _failures(turn)
+        self._failures, self._refusals = _failures(turn), _refusals(turn)
         self._open_calls: set[str] = set()
         self.sources = Sources()
 
@@ -117,7 +121,8 @@ class _Answer:
                 return [self._reasoning(bubble, number)]
             case "tool_call":
                 # A question that could not be asked is a failed call like any other, which says why.
-                asked = is_question(bubble.content) and not self._failures.get(bubble.content["id"])
+                id_ = bubble.content["id"]
+                asked = is_question(bubble.content) and not self._failures.get(id_) and id_ not in self._refusals
                 return self._answered_question(bubble.content) if asked else [self._call(bubble)]
             case "tool_call_result" if bubble.content["name"] == ASK_USER and not bubble.content["is_error"]:
                 self._open_calls.clear()
@@ -160,6 +165,8 @@ class _Answer:
         waits = self._turn.replies is not None and id_ in self._unanswered
         if waits:
             title = waiting_title(name, self._translator)
+        elif (why := self._refusals.get(id_)) is not None:
+            title = refused_title(name, why, self._translator)
         else:
             title = call_title(name, self._failures.get(id_), self._translator)
         metadata: WireMessage = {"title": title, "id": id_, "status": "pending" if running else "done"}
@@ -169,7 +176,8 @@ class _Answer:
 
     def _result(self, result: Call) -> list[WireMessage]:
         translator = self._translator
-        title = failed_title(translator(_("Failed"))) if result["is_error"] else translator(_("Result"))
+        failed = result["is_error"] and not result.get("is_refused")
+        title = failed_title(translator(_("Failed"))) if failed else translator(_("Result"))
         inside = result["id"] in self._open_calls
         # Without a status, a fold is open: an opened tool shows its arguments and its result together.
         metadata: WireMessage = {"title": title} | ({"parent_id": result["id"]} if inside else {"status": "done"})
@@ -192,7 +200,7 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
             }
         )
     elif turn.note is not None:
-        caption = _caption(turn.note, translator, turn.model_name)
+        caption = caption_of(turn.note, translator, turn.model_name)
         # An answer that was imported or copied has no figures, and can be branched like any other one.
         if caption or turn.versions.answer or (turn.user is not None and _has_answer(turn)):
             branches = _branches(turn, translator, alone=not caption)
@@ -258,10 +266,19 @@ def _waiting(turn: Turn, why: str, translator: Translator) -> str:
 
 def _failures(turn: Turn) -> dict[str, str]:
     """Return why calls of the turn failed, by id. The value is "" for a call that will never get a result."""
-    results = [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
-    reasons = {one["id"]: failure_reason(str(one["content"])) for one in results if one["is_error"]}
+    failed = [one for one in _results(turn) if one["is_error"] and not one.get("is_refused")]
+    reasons = {one["id"]: failure_reason(str(one["content"])) for one in failed}
     lost = unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
     return {call["id"]: "" for call in lost} | reasons
+
+
+def _refusals(turn: Turn) -> dict[str, str]:
+    """Return why the visitor refused calls of the turn, by id. The value is "" without a reason."""
+    return {one["id"]: refusal_reason(str(one["content"])) for one in _results(turn) if one.get("is_refused")}
+
+
+def _results(turn: Turn) -> list[Call]:
+    return [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
 
 
 def _user_parts(entry: Entry, translator: Translator, formulas: Formulas) -> list[WireMessage]:
@@ -272,17 +289,10 @@ def _user_parts(entry: Entry, translator: Translator, formulas: Formulas) -> lis
         if isinstance(part, str):
             parts.append({"type": "text", "text": formulas.asked(shown_text(part, translator))})
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
-            name = (extracted_text_of(after) or {}).get("name", "") or _attached_name(part)
-            parts.append({"type": "text", "text": shown_file(part.url, translator, name)})
+            parts.append({"type": "text", "text": shown_file(part.url, translator, attached_name(part, after))})
         elif read := extracted_text_of(part):
             parts.append({"type": "text", "text": shown_extracted_text(read, translator)})
     return parts
-
-
-def _attached_name(file: ImageUrl | AudioUrl | DocumentUrl) -> str:
-    """Return the name under which the visitor attached a stored file, or "" if it was stored without one."""
-    named = file.url.startswith(ROUTE) and not is_id(file.identifier) and is_file_name(file.identifier)
-    return file.identifier if named else ""
 
 
 def _user(parts: list[WireMessage], metadata: WireMessage | None = None) -> WireMessage:
@@ -305,46 +315,3 @@ def _assistant(text: str, metadata: WireMessage | None) -> WireMessage:
 
 def _code(value: object) -> str:
     return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2, default=str)}\n```"
-
-
-def _caption(note: Note, translator: Translator, model: str) -> str:
-    """Return the model's name if given, how the turn ended and its figures, in one line. "≈" marks estimates."""
-    parts = [html.escape(translator(model))] if model else []
-    if note.ended == "cancelled":
-        parts.append(html.escape(translator(note.detail).rstrip(".。")))
-    if note.ended == "length":
-        parts.append(translator(_("Reached the length limit")))
-    if note.ended == "content_filter":
-        withheld = note.detail or _("Withheld by the provider's content filter")
-        parts.append(html.escape(translator(withheld).rstrip(".。")))
-    if note.left_out:
-        parts.append(
-            translator(
-                ngettext(
-                    "{count} earlier message no longer fits and was not sent",
-                    "{count} earlier messages no longer fit and were not sent",
-                    note.left_out,
-                )
-            )
-        )
-    if note.omitted:
-        parts.append(html.escape(translator(note.omitted).rstrip(".。")))
-    timings = note.timings
-    if timings is not None and timings.queued >= 1:
-        parts.append(translator(_("{seconds} s in line", seconds=decimal(timings.queued, 0))))
-    if timings is not None and timings.first_token is not None:
-        about = "≈ " if timings.estimated else ""
-        parts.append(translator(_("{seconds} s to first token", seconds=decimal(timings.first_token, 2))))
-        parts.append(about + translator(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
-        if timings.generating > 0.05 and timings.generated > 1:
-            speed = decimal(timings.generated / timings.generating, 0)
-            parts.append(about + translator(_("{count} tokens/s", count=speed)))
-    if note.cost:
-        parts.append(translator(_dollars(note.cost)))
-    return " · ".join(parts)
-
-
-def _dollars(cost: float) -> LocalizedText:
-    """Return the cost with at least two significant figures: $1.20, $0.034, $0.00012."""
-    digits = 2 if cost >= 0.1 else 1 - math.floor(math.log10(cost))
-    return _("${amount}", amount=decimal(cost, digits))

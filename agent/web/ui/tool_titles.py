@@ -21,6 +21,14 @@ def call_title(name: str, failure: str | None, translator: Translator) -> str:
     return failed_title(failed)
 
 
+def refused_title(name: str, why: str, translator: Translator) -> str:
+    """Return the title of a call that the visitor refused. `why` is the reason that they gave, or ""."""
+    name = _title(name, translator)
+    if not why:
+        return translator(_("{name} · refused", name=name))
+    return translator(_("{name} · refused: {why}", name=name, why=_literal(short_reason(why, translator))))
+
+
 def waiting_title(name: str, translator: Translator) -> str:
     """Return the title of a call that waits for the visitor. `steps.js` never hides it."""
     title = translator(_("{name} · waiting for you", name=_title(name, translator)))
