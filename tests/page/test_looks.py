@@ -642,6 +642,18 @@ def test_number_of_versions_is_level_on_a_phone(sized: Callable[..., Visitor]) -
         assert abs(drawn_middle(question.locator(arrow)) - number) <= 1
 
 
+def test_row_of_steps_is_level_on_a_phone(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 844))
+    visitor.allow_tools()
+    visitor.ask('!tool calculate {"expression": "17+25"} !tool calculate {"expression": "17+"} !text Done.')
+    row = visitor.chat.locator(".title:has(.steps)")
+    expect(row).to_have_text("2 tools · 1 failed")
+    assert size_of(row)[1] == 44
+    heights = [one.evaluate(PLACE)[1] for one in (row, row.locator(".arrow"), row.locator(".steps"))]
+    visitor.shot("phone-steps")
+    assert max(heights) - min(heights) <= 1, heights
+
+
 LONG_CODE = "/home/user/projects/switchboard/configs/app.toml.example" * 3
 CODE_ENDS = """(chat) => [...chat.querySelectorAll("p code")].filter((one) => one.offsetWidth).map((code) =>
   code.getBoundingClientRect().right - code.closest(".message, .prose").getBoundingClientRect().right)"""
