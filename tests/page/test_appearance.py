@@ -42,6 +42,25 @@ def test_chosen_language_stays_and_reaches_every_answer(app: App, visit: Visit) 
 
 
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+def test_settings_are_open_after_another_language(app: App, visit: Visit, phone: bool) -> None:
+    visitor = visit(app.url, phone=phone)
+    page = visitor.page
+    visitor.open_settings()
+    page.get_by_label("Language", exact=True).select_option("Deutsch")
+    menu = page.get_by_label("Sprache", exact=True)
+    expect(menu).to_be_focused()
+    expect(menu).to_be_in_viewport()
+    expect(page.get_by_role("button", name="Einstellungen auf- oder")).to_have_attribute("aria-expanded", "true")
+    expect(page.locator("#own-data").get_by_role("status")).not_to_be_empty()
+    expect(page.locator("html[data-chat]")).to_be_attached()
+    expect(menu).to_be_focused()
+    visitor.shot(f"settings-after-language-{phone}")
+    page.reload()
+    expect(page.locator("html[data-chat]")).to_be_attached()
+    expect(page.locator("#settings.open")).to_have_count(0)
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
 def test_chosen_colours_stay(app: App, visit: Visit, phone: bool) -> None:
     visitor = visit(app.url, phone=phone)
     page = visitor.page

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator
+from io import BytesIO
 
 import pytest
+from PIL import Image, ImageChops
 from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect
 
 from agent.i18n.translator import LANGUAGES, Translator
@@ -605,6 +607,51 @@ def test_last_word_of_a_caption_is_level(app: App, visit: Visit) -> None:
     visitor.ask("!tokens 20 @60")
     offset = visitor.chat.locator(".caption .last").evaluate(OFFSET)
     assert offset % 1 == 0, "half a pixel draws the word above the others"
+
+
+PLACE = """(one) => {
+  const range = document.createRange();
+  range.selectNodeContents(one);
+  const { top, height } = (one.matches("span:not(.arrow)") ? range : one).getBoundingClientRect();
+  return [top, top + height / 2];
+}"""
+"""The top and the middle of a sign, or of the text of an element."""
+
+
+def drawn_middle(button: Locator) -> float:
+    """Return the height of the middle of what is drawn in a button, which is a part without a box of its own."""
+    with Image.open(BytesIO(button.screenshot())) as picture:
+        shown = picture.convert("RGB")
+        box = ImageChops.difference(shown, Image.new("RGB", shown.size, shown.getpixel((0, 0)))).getbbox()
+    assert box is not None
+    return button.evaluate(PLACE)[0] + (box[1] + box[3]) / 2
+
+
+def test_number_of_versions_is_level_on_a_phone(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 844))
+    visitor.ask("!text One.")
+    visitor.chat.get_by_role("button", name="Edit").click()
+    visitor.page.locator("textarea.edit-textarea").fill("!text Other.")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    question = visitor.chat.locator(".user-row + .message-buttons .branches")
+    expect(question).to_have_text("2/2")
+    visitor.idle()
+    visitor.shot("phone-versions")
+    number = question.locator("span").evaluate(PLACE)[1]
+    for arrow in ".older", ".newer":
+        assert abs(drawn_middle(question.locator(arrow)) - number) <= 1
+
+
+def test_row_of_steps_is_level_on_a_phone(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 844))
+    visitor.allow_tools()
+    visitor.ask('!tool calculate {"expression": "17+25"} !tool calculate {"expression": "17+"} !text Done.')
+    row = visitor.chat.locator(".title:has(.steps)")
+    expect(row).to_have_text("2 tools · 1 failed")
+    assert size_of(row)[1] == 44
+    heights = [one.evaluate(PLACE)[1] for one in (row, row.locator(".arrow"), row.locator(".steps"))]
+    visitor.shot("phone-steps")
+    assert max(heights) - min(heights) <= 1, heights
 
 
 LONG_CODE = "/home/user/projects/switchboard/configs/app.toml.example" * 3

@@ -71,6 +71,23 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     expect(state).to_have_text(re.compile("Chats: 1, messages: 2"))
 
 
+def test_chat_that_can_be_brought_back_is_not_counted(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page, state = visitor.page, visitor.page.locator("#own-data").get_by_role("status")
+    for title in "One", "Two":
+        page.get_by_role("button", name="New chat").first.click()
+        visitor.ask(f"!text {title}")
+    visitor.open_settings()
+    expect(state).to_have_text(re.compile(r"Chats: 2, .* kB\.$"))
+    page.locator("#chats li").first.hover()
+    page.locator("#chats li .more").first.click()
+    page.locator("#chats-menu").get_by_role("menuitem", name="Delete").click()
+    expect(state).to_have_text(re.compile(r"Chats: 1, .* kB\.$"))  # without a date
+    visitor.shot("own-data-deleted")
+    page.get_by_role("button", name="Undo").click()
+    expect(state).to_have_text(re.compile(r"Chats: 2, .* kB\.$"))
+
+
 LATE_VIEW = """() => {
     const detail = { conversation: "late", messages: [] };
     document.dispatchEvent(new CustomEvent("chat-view", { detail }));

@@ -87,7 +87,8 @@ async def test_nothing_is_left_and_others_stay(
     assert await store.retention.set_expiry(expiring, first)
     page.remembered.put(Visitor(owner=ALICE), Choices(system_message=MARK))
     before, others = await own_data.summary(ALICE), await own_data.summary(MALLORY)
-    assert (before.conversations, before.messages, before.files, before.file_bytes) == (3, 3, 1, len(mine))
+    assert (before.conversations, before.messages, before.files, before.file_bytes) == (2, 3, 1, len(mine))
+    assert before.expires_at == first
     assert before.text_bytes > 0
     assert await own_data.delete_all(ALICE) == NOTHING
     assert await store.list(ALICE) == []

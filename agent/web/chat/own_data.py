@@ -25,10 +25,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnDataSummary:
-    """The conversations, messages and files of one visitor, also those that have expired and are not erased yet.
+    """The conversations, messages and files of one visitor.
 
-    `messages` are questions and answers, without the steps of an answer. `expires_at` is when the first conversation is
-    deleted, None for never.
+    `conversations` are those in the list, and `expires_at` is when the first of them is deleted, None for never. A
+    deletion that can be undone has expired its conversation, which would be a puzzle in both. The other figures are
+    what is stored, also of conversations that have expired and are not erased yet. `messages` are questions and
+    answers, without the steps of an answer.
     """
 
     conversations: int = 0
@@ -49,7 +51,7 @@ class OwnData:
 
     async def summary(self, owner: str) -> OwnDataSummary:
         """Return what is stored of this owner now, read from the store and the files."""
-        records, files = await self._records(owner), await self._media.files(owner)
+        records, files = await self._listed(owner), await self._media.files(owner)
         texts = self._store.retention.texts(owner)
         expiries = [record.expires_at for record in records if record.expires_at is not None]
         return OwnDataSummary(
@@ -95,13 +97,18 @@ class OwnData:
         except OSError:
             log.exception("files of deleted conversations could not be removed; this is tried again")
 
-    async def _records(self, owner: str) -> Sequence[Record]:
-        """Return all conversations of the owner, also those that have expired and are not erased yet."""
+    async def _listed(self, owner: str) -> Sequence[Record]:
+        """Return the conversations of the owner that have not expired."""
         records = dict[str, Record]()
         offset = 0
         while page := await self._store.list(owner, limit=BATCH, offset=offset):
             records |= {record.id: record for record in page}
             offset += len(page)
+        return [*records.values()]
+
+    async def _records(self, owner: str) -> Sequence[Record]:
+        """Return all conversations of the owner, also those that have expired and are not erased yet."""
+        records = {record.id: record for record in await self._listed(owner)}
         seen = set[str]()
         while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=BATCH, skip=seen):
             seen |= {record.id for record in page}

@@ -1,7 +1,7 @@
 // The language and the colours, in the settings. The browser keeps both. The server makes the page in the language of the
 // cookie, so another language needs another page.
-({ said, language, languages, $, when, root, make }) => {
-  const COOKIE = "switchboard_language", YEAR = 365 * 24 * 3600;
+({ said, language, languages, $, when, frame, root, make, kept: tab }) => {
+  const COOKIE = "switchboard_language", YEAR = 365 * 24 * 3600, OPENING_FRAMES = 60;
   // A page in a frame of another site has cookies of its own there.
   const how = location.protocol === "https:" ? "SameSite=None; Secure; Partitioned" : "SameSite=Lax";
   const keep = (chosen) => {
@@ -19,13 +19,25 @@
     select.addEventListener("change", () => choose(select.value));
     return make("div", { class: "choice" }, make("label", { for: select.id }, said[name]), select);
   };
+  // The page was loaded again in the middle of the settings. What they hold can take the focus some frames after they open.
+  const openAgain = async () => {
+    tab.set("language-chosen", undefined);
+    if (!$("#settings.open")) $("#settings .toggle-button").click();
+    const select = $("#choose-language");
+    for (let frames = 0; document.activeElement !== select && frames < OPENING_FRAMES; frames++) {
+      select.focus();
+      await frame();
+    }
+  };
   when("#own-data section", (section) => {
     const usual = ["", said.as_in_browser];
     section.before(make("section", { id: "appearance", "aria-label": said.appearance },
       menu("language", [usual, ...languages.map((code) => [code, nameOf(code), code])], kept(), (chosen) => {
         keep(chosen);
+        tab.set("language-chosen", true);
         location.reload();
       }),
       menu("colours", [usual, ["light", said.light], ["dark", said.dark]], window.colours.chosen(), window.colours.choose)));
+    if (tab.get("language-chosen")) openAgain();
   });
 }

@@ -20,7 +20,14 @@ from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
 from agent.web.chat.sent_message import SentFile
 from agent.web.file_names import given_name
 from agent.web.middleware.isolation import visitor_id_of
-from agent.web.ui.components import Updates, checking_status, composer_for_model, no_updates, render_attachments
+from agent.web.ui.components import (
+    Updates,
+    checking_status,
+    composer_for_model,
+    extraction_info,
+    no_updates,
+    render_attachments,
+)
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.submit import PROGRAM_FAILED, owns_files, poll_until_done
@@ -51,9 +58,11 @@ class AttachmentHandlers:
             await self._conversations.transcriber.check_models()
         if spec is None:
             return no_updates()
-        return composer_for_model(
-            self._widgets, spec, session.translator, transcriber=self._conversations.transcriber if on else None
-        )
+        transcriber = self._conversations.transcriber if on else None
+        info = extraction_info(spec, transcriber, session.translator)
+        return composer_for_model(self._widgets, spec, session.translator, transcriber=transcriber) | {
+            self._widgets.settings.extract_text: gr.Checkbox(info=info)
+        }
 
     async def attached(
         self, value: dict[str, Any] | None, model: str | None, extract_text: bool, request: gr.Request

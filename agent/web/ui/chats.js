@@ -600,10 +600,12 @@
     hits = hits?.filter(({ id }) => id !== row.id);
     if (wasShown) go("", { replace: true });
     draw();
+    document.dispatchEvent(new Event("chat-deleted"));
     say("");
     offer(said.chats_deleted.replace("{title}", () => titleOf(row)), async () => {
       const back = await act(`/${row.id}/restore`, { method: "POST" });
       await refresh();
+      document.dispatchEvent(new Event("chat-restored"));
       if (back && wasShown && !shown) go(row.id, { replace: true });
       else $(`li[data-id="${row.id}"] a`, list)?.focus();
     });

@@ -21,6 +21,7 @@ from agent.web.chat.model_menu import shown_name
 from agent.web.chat.refusals import merge_refusals
 from agent.web.ui.examples import examples
 from agent.web.ui.layout import TEMPERATURE, Widgets
+from agent.web.ui.page_text import WIDGETS
 
 LOGIN = "/login/huggingface?_target_url=/"
 """Gradio's own route to log in to Hugging Face and return."""
@@ -135,9 +136,8 @@ def widgets_for_model(
 ) -> Updates:
     """Return the widgets that depend on the model, which takes these `efforts` of reasoning.
 
-    These are reasoning, tools, temperature, the token limit, the composer, the examples of the empty chat and the
-    description of the model. They show what was `chosen`, or else values that suit the model. `transcriber` extracts
-    the text of files that the model cannot take.
+    These are the settings, the composer, the examples of the empty chat and the description of the model. They show
+    what was `chosen`, or else values that suit the model. `transcriber` extracts what the model cannot take.
     """
     greeting = html.escape(translator(_("What can I help with?")))
     empty: Updates = {
@@ -164,6 +164,9 @@ def widgets_for_model(
         widgets.composer.effort: (chosen.effort and nearest(chosen.effort, efforts)) or chosen.effort or "",
         settings.tools: gr.Checkbox(
             value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
+        ),
+        settings.extract_text: gr.Checkbox(
+            value=chosen.extract_text, info=extraction_info(spec, transcriber, translator)
         ),
         settings.temperature: gr.Slider(
             value=usual_temperature(spec) if chosen.temperature is None else chosen.temperature,
@@ -198,14 +201,11 @@ def composer_for_model(
 ) -> Updates:
     """Return the composer with the file types for a model, and a description of the model.
 
-    Types whose text `transcriber` cannot extract now are not offered. The description says why, before anybody records
-    audio.
+    Types whose text `transcriber` cannot extract now are not offered, so that nobody records audio in vain.
+    `extraction_info` says why.
     """
-    absent = transcriber.absent if transcriber else {}
-    extract_text: list[Kind] = [kind for kind in TRANSCRIPTION_MODELS if transcriber and kind not in absent]
+    extract_text: list[Kind] = [kind for kind in TRANSCRIPTION_MODELS if transcriber and kind not in transcriber.absent]
     sources = ["upload", "microphone"] if spec.audio or "audio" in extract_text else ["upload"]
-    unread = [saying for kind, saying in absent.items() if not (spec.image if kind == "image" else spec.audio)]
-    more = f'<p role="status">{html.escape(" ".join(map(translator, unread)))}</p>' if unread else ""
     facts = (
         translator(shown_name(spec)),
         translator(spec.source),
@@ -215,8 +215,18 @@ def composer_for_model(
     types = " ".join(media_kinds(spec, extract_text=extract_text))
     return {
         widgets.composer.box: composer(busy=busy, sources=sources),
-        widgets.composer.about: f'<p data-takes="{types}">{about}</p>{more}',
+        widgets.composer.about: f'<p data-takes="{types}">{about}</p>',
     }
+
+
+def extraction_info(spec: ModelSpec, transcriber: Transcriber | None, translator: Translator = ENGLISH) -> str:
+    """Return what is said below the switch for text extraction, with what `transcriber` cannot extract now.
+
+    What the model takes itself is left out.
+    """
+    absent = transcriber.absent if transcriber else {}
+    unread = [reason for kind, reason in absent.items() if not (spec.image if kind == "image" else spec.audio)]
+    return " ".join([translator.template(WIDGETS["extract_text_how"]), *map(translator, unread)])
 
 
 def render_attachments(

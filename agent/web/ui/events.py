@@ -65,6 +65,7 @@ class Events:
             settings.reasoning,
             composer.effort,
             settings.tools,
+            settings.extract_text,
             settings.temperature,
             settings.max_tokens,
             composer.box,
@@ -106,7 +107,7 @@ class Events:
         """Connect the events that begin an answer."""
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
-        loaded = [widgets.timer, widgets.settings.extract_text, *self._menu, *self._for_model]
+        loaded = [widgets.timer, *self._menu, *self._for_model]
         follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=LOADED_CHAT, **QUIET))
         view = widgets.chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}
@@ -181,12 +182,12 @@ class Events:
         attached = handlers.attaching.attached
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
         self._connect_models()
-        remembered = [settings.extract_text, *self._menu, *self._for_model]
+        remembered = [*self._menu, *self._for_model]
         settings.reset.click(handlers.settings_deleted, None, remembered, **last)
         turned = settings.extract_text.input(
             handlers.attaching.extract_text,
             [settings.extract_text, composer.model],
-            [composer.box, composer.about],
+            [composer.box, composer.about, settings.extract_text],
             **QUIET,
         )
         turned.then(attached, self._attachment_inputs, composer.attached, **QUIET)

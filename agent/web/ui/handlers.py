@@ -97,9 +97,7 @@ class Handlers:
     async def _remembered(self, session: PageSession, busy: bool | None) -> Updates:
         """Return all settings and the models, as the server remembers them."""
         spec = self._conversations.model_for(session.owner, None)
-        shown = self._model.menu(session, spec) | await self._model.for_model(session, spec, busy=busy)
-        extract_text = self._conversations.choices(session.owner).extract_text
-        return shown | {self.widgets.settings.extract_text: extract_text}
+        return self._model.menu(session, spec) | await self._model.for_model(session, spec, busy=busy)
 
     async def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.

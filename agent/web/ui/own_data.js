@@ -63,6 +63,9 @@
       // A new chat has nothing that is stored.
       if (isOpen() && detail.conversation && !drop.disabled) read();
     });
+    for (const event of ["chat-deleted", "chat-restored"]) {
+      document.addEventListener(event, () => isOpen() && !drop.disabled && read());
+    }
     if (isOpen()) read();
 
     save.addEventListener("click", () => document.dispatchEvent(new Event("export-all")));

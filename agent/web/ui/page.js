@@ -483,6 +483,7 @@
     for (const input of settings.querySelectorAll("#temperature input")) {
       input.setAttribute("aria-label", input.getAttribute("aria-label").replace(/^(number input|range slider) for /, ""));
     }
+    $("#extract-text .info-text")?.setAttribute("role", "status"); // the switch above it can change what it says
     const open = () => {
       const isOpen = settings.classList.contains("open");
       $(".toggle-button", settings).setAttribute("aria-expanded", isOpen);
