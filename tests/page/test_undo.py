@@ -7,6 +7,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.conftest import App, Visitor
 from tests.support import media_files
+from tests.support.documents import pdf
 from tests.support.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.browser
 Visit = Callable[..., Visitor]
 SEES = "Qwen/Qwen3-VL-8B-Instruct"
 NOTE = {"name": "note.txt", "mimeType": "text/plain", "buffer": b"Buy milk.\nBuy bread.\n"}
+REPORT = {"name": "report.pdf", "mimeType": "application/pdf", "buffer": pdf(["The rent is 900."])}
 PICTURE = {"name": "red.png", "mimeType": "image/png", "buffer": media_files.picture("PNG")}
 
 
@@ -41,19 +43,19 @@ def content(server: Running, at: int = -1) -> object:
 def test_undo_returns_text_and_files(start_app: Callable[..., App], visit: Visit, text: str) -> None:
     with running(Config(models=(SEES,), rate=500.0)) as server:
         visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
-        attach(visitor, PICTURE, NOTE)
+        attach(visitor, PICTURE, NOTE, REPORT)
         visitor.box.fill(text)
         visitor.box.press("Enter")
         expect(visitor.caption).to_be_visible()
         visitor.idle()
         first = content(server)
-        undo_button = visitor.chat.get_by_role("button", name="Undo")
-        undo_button.click()
-        expect(thumbnails(visitor)).to_have_count(2)
+        visitor.chat.get_by_role("button", name="Undo").click()
+        expect(thumbnails(visitor)).to_have_count(3)
         expect(visitor.box).to_have_value(text)
         expect(thumbnails(visitor).locator("img")).to_have_js_property("complete", True)
         assert thumbnails(visitor).locator("img").evaluate("({ naturalWidth }) => naturalWidth")
-        expect(thumbnails(visitor).locator(".open-text")).to_have_text("note.txt")
+        expect(thumbnails(visitor).filter(has_text="note.txt")).to_be_visible()
+        expect(visitor.page.locator("#attached")).to_contain_text("report.pdf")
         visitor.shot("undone-files")
         visitor.box.press("Enter")
         expect(visitor.caption).to_be_visible()
@@ -121,6 +123,6 @@ def test_message_that_was_taken_back_is_shown_again(app: App, visit: Visit, phon
     visitor.reload()
     expect(visitor.mine).to_have_text(["first", "third"])
     expect(note).to_have_text("")
-    visitor.page.locator("#new").click(force=phone)
+    visitor.page.locator("#new").click()
     expect(visitor.mine).to_have_count(0)
     expect(note).to_have_text("")
