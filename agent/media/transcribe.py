@@ -159,6 +159,8 @@ class Transcriber:
             files = await self._fetch_files(model, report)
             report(_activity(_("Extracting the text of {name} …", name=name)))
             text = (await _run_worker(model, name, converted.data, files)).strip()
+        if not any(map(str.isalnum, text)):  # the edge of a shape is read as "_"
+            return ""
         return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + " …"
 
     async def _fetch_files(self, model: TranscriptionModel, report: ReportProgress) -> list[Path]:

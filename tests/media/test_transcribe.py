@@ -41,7 +41,7 @@ from agent.web.chat.visitor import Visitor
 from agent.web.ui.components import composer_for_model, extraction_info
 from tests.support.hub_server import serving
 from tests.support.hub_state import Hub
-from tests.support.known_texts import INVOICE, SPEECH, SPOKEN, picture_of_text
+from tests.support.known_texts import INVOICE, SPEECH, SPOKEN, picture_of_text, plain
 from tests.support.media_files import sound, tone
 from tests.support.models import LARGE, FakeLocalModels
 from tests.support.toy_whisper import paths, pinned, whisper
@@ -137,19 +137,24 @@ async def test_real_whisper_writes_whole_words(here: Transcriber) -> None:
     assert words(await read(here, SPEECH, "voice.ogg")) == words(SPOKEN)
 
 
+PLAIN_RED = plain("#ff3030", (120, 80))
+"""The reader takes it for "_"."""
+
+
 @pytest.mark.weights
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
         ("a.png", picture_of_text(), "No text was found in a.png. Remove it, or choose a model that can see it."),
+        ("b.png", PLAIN_RED, "No text was found in b.png. Remove it, or choose a model that can see it."),
         (
             "a.wav",
             sound("wav", tone(3)),
             "No speech was found in a.wav. Remove it, or choose a model that can hear it.",
         ),
     ],
-    ids=["a picture", "a sound"],
+    ids=["a picture", "a shape", "a sound"],
 )
 async def test_empty_result_is_explained(hears: Transcriber, name: str, data: bytes, said: str) -> None:
     with pytest.raises(InputError) as refused:

@@ -679,3 +679,16 @@ def test_page_has_one_language(app: App, visit: Callable[..., Visitor], locale: 
 def size_of(one: Locator) -> tuple[int, int]:
     box = one.bounding_box()
     return (round(box["width"]), round(box["height"])) if box else (0, 0)
+
+
+MARGINS = """() => {
+  const [chat, column, settings] = ["#chats", "#dock", "#settings"].map((id) => document.querySelector(id).getBoundingClientRect());
+  return [column.left - chat.right, settings.left - column.right];
+}"""
+
+
+def test_chat_is_in_the_middle_beside_the_settings(app: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(app.url)
+    visitor.page.set_viewport_size({"width": 1280, "height": 800})
+    visitor.open_settings()
+    becomes([16, 16], lambda: visitor.page.evaluate(MARGINS))

@@ -104,6 +104,23 @@ def test_other_actions_while_offline_wait_for_the_network(app: App, visit: Visit
     expect(visitor.toast).to_have_count(0)
 
 
+def test_messages_of_the_chat_that_was_left_are_hidden(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    visitor.ask("!text First.")
+    page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.ask("!text Second.")
+    page.context.set_offline(True)
+    page.locator("#chats li a").last.click()
+    expect(page.locator("#name h1")).to_have_text("!text First.")
+    expect(visitor.mine).to_be_hidden()
+    visitor.shot("another-chat-while-offline")
+    page.context.set_offline(False)
+    expect(visitor.mine).to_have_text("!text First.")
+    expect(visitor.mine).to_be_visible()
+
+
 NAMES = "(ids) => ids.map((wanted) => gradio_config.dependencies.find(({ id }) => id === wanted).targets[0][1])"
 
 

@@ -126,3 +126,42 @@ def test_message_that_was_taken_back_is_shown_again(app: App, visit: Visit, phon
     visitor.page.locator("#new").click()
     expect(visitor.mine).to_have_count(0)
     expect(note).to_have_text("")
+
+
+def test_version_that_was_taken_back_is_shown_again(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("Cat")
+    visitor.ask("More")
+    visitor.chat.get_by_role("button", name="Edit").first.click()
+    visitor.page.locator("textarea.edit-textarea").fill("Dog")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    expect(visitor.mine).to_have_text(["Dog"])
+    visitor.idle()
+    visitor.chat.get_by_role("button", name="Previous version of your message").click()
+    expect(visitor.mine).to_have_text(["Cat", "More"])
+    for _ in range(2):  # the same again, because it is the newest branch only the first time
+        undo(visitor)
+        undo(visitor)
+        expect(visitor.box).to_have_value("Cat")
+        visitor.page.locator("#hidden").get_by_role("button").click()
+        expect(visitor.mine).to_have_text(["Cat", "More"])
+        expect(visitor.box).to_have_value("")
+        expect(visitor.page.locator("#hint")).to_have_text("")
+
+
+def test_files_of_a_message_that_is_shown_again_leave_the_box(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    attach(visitor, NOTE)
+    visitor.ask("Read it")
+    visitor.chat.get_by_role("button", name="Undo").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.idle()
+    expect(thumbnails(visitor)).to_have_count(1)
+    visitor.reload()
+    expect(thumbnails(visitor)).to_have_count(1)
+    visitor.box.press("End")
+    visitor.box.press_sequentially(" and a draft")
+    visitor.page.locator("#hidden").get_by_role("button").click()
+    expect(visitor.mine.filter(has_text="Read it")).to_be_visible()
+    expect(thumbnails(visitor)).to_have_count(0)
+    expect(visitor.box).to_have_value("and a draft")

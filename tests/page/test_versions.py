@@ -158,3 +158,23 @@ def test_versions_of_question_and_answer_are_apart(app: App, visit: Visit) -> No
     assert box
     assert arrows
     assert box["y"] + box["height"] <= arrows["y"] < box["y"] + box["height"] + 20, "the arrows are below the message"
+
+
+def test_question_stays_where_its_version_is_chosen(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("One")
+    visitor.ask("!markdown 1500 @3000")
+    edit = visitor.chat.get_by_role("button", name="Edit").first
+    edit.scroll_into_view_if_needed()
+    edit.click()
+    visitor.page.locator("textarea.edit-textarea").fill("Uno")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    expect(visitor.mine).to_have_text(["Uno"])
+    visitor.idle()
+    question, place = visitor.mine.first, "(one) => one.getBoundingClientRect().top"
+    before = question.evaluate(place)
+    visitor.chat.get_by_role("button", name="Previous version of your message").click()
+    expect(visitor.mine).to_have_count(2)
+    becomes(True, lambda: visitor.chat.evaluate("({ scrollHeight, clientHeight }) => scrollHeight > 2 * clientHeight"))
+    visitor.page.evaluate("new Promise((done) => setTimeout(done, 500))")  # what follows the end moves the page later
+    assert question.evaluate(place) == before

@@ -11,6 +11,13 @@ SPOKEN = "Hello. The meeting has moved to Thursday at half past three. Please br
 INVOICE = ("Invoice 4711", "Total: 99.50 EUR")
 
 
+def plain(colour: str, size: tuple[int, int]) -> bytes:
+    """Return a picture of one colour, without any text."""
+    out = io.BytesIO()
+    Image.new("RGB", size, colour).save(out, "PNG")
+    return out.getvalue()
+
+
 def picture_of_text(
     *lines: str, ink: str = "black", paper: str | tuple[int, ...] = "white", turned: float = 0
 ) -> bytes:

@@ -115,13 +115,20 @@ async def versions_of(store: HistoryStore, record: Record) -> Mapping[str, TurnV
     return versions_in(await store.entries(record)) if record.branches else {}
 
 
-def hidden_after(head_id: str | None, entries: Sequence[Entry]) -> str:
-    """Return the id of the newest message of the visitor after this entry, or "" if there is none.
+def hidden_after(record: Record, entries: Sequence[Entry]) -> str:
+    """Return the id of the message of the visitor that followed what is shown, before it was taken back; "" if none.
 
-    `entries` are all entries of a conversation, in order. Undo has made `head_id` the end of what is shown.
+    `entries` are all entries of the conversation. Of several such messages, it is the one that was left last.
     """
-    later = (entry.id for entry in reversed(entries) if entry.parent_id == head_id and is_prompt(entry))
-    return next(later, "")
+    by_id, seen = {entry.id: entry for entry in entries}, set[str]()
+    for end in reversed(record.branches):
+        entry = by_id.get(end)
+        while entry is not None and entry.id not in seen:
+            if entry.parent_id == record.head_id and is_prompt(entry):
+                return entry.id
+            seen.add(entry.id)
+            entry = by_id.get(entry.parent_id or "")
+    return ""
 
 
 def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:

@@ -151,6 +151,7 @@ async def _end(run: Run) -> None:
 
 
 def branch(record: Record, head_id: str | None) -> Record:
-    """Return the conversation with its head at another entry. The old head is kept as an abandoned branch."""
+    """Return the conversation with its head at another entry. The old head is kept as the last abandoned branch."""
     left = (record.head_id,) if record.head_id else ()
-    return replace(record, head_id=head_id, pending=(), branches=tuple(dict.fromkeys((*record.branches, *left))))
+    others = tuple(end for end in record.branches if end not in left)
+    return replace(record, head_id=head_id, pending=(), branches=(*others, *left))

@@ -45,7 +45,7 @@ class ChatViews:
             return ChatView(turns=before_it, has_earlier=has_earlier, live=live)
         turns = to_turns(entries, replies=self._replies.get(conversation))
         turns = with_model_names(with_versions(turns, versions), self._name_of)
-        return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden_after(record.head_id, everything))
+        return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden_after(record, everything))
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""

@@ -127,6 +127,7 @@
     window.addressed.copied = button.matches(".copy-branch") ? window.live.conversation : "";
     const [name, kind] = button.classList;
     walked = name === "version" ? { id: button.value, kind, inAnswer: !button.matches(".message-buttons *") } : undefined;
+    if (walked && !walked.inAnswer) document.dispatchEvent(new Event("question-chosen"));
     $(button.matches(".copy-branch") ? "#copy-branch" : "#version").click();
   });
 

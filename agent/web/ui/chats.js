@@ -2,7 +2,7 @@
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
 ({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, joined, nameOf }) => {
-  const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, LAST_UNDO_MS = 25000, TICK_MS = 500, ANSWERING_MS = 3000;
+  const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, LAST_UNDO_MS = 25000, TICK_MS = 500, ANSWERING_MS = 3000, LATE_MS = 300;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
   const TEMPORARY = "temporary"; // begins the id of a temporary chat; as the id in the address, it begins one
@@ -401,7 +401,15 @@
 
   // Another chat
   const drafts = new Map(); // what is in the composer of other chats, by chat
-  let left = "", opening; // the chat that was shown before, and the one that the server was asked for
+  let left = "", opening, late; // the chat that was shown before, and the one that the server was asked for
+  // Messages of the chat that was left are hidden if the next one comes late, for example without a network.
+  const wait = (id) => {
+    const hide = (yes) => document.documentElement.toggleAttribute("data-late", yes);
+    clearTimeout(late);
+    opening = id;
+    if (id === undefined) hide(false);
+    else if (id !== left) late = setTimeout(hide, LATE_MS, true);
+  };
   const others = new Set(); // the chats that were shown before
   // Tells temporary.js which chat is shown.
   const tell = () => {
@@ -409,7 +417,8 @@
   };
   const isSending = () => Boolean($("#sending p"));
   const open = (id) => {
-    [left, shown, opening, gone] = [shown, id, id, ""];
+    [left, shown, gone] = [shown, id, ""];
+    wait(id);
     others.add(left);
     fetched = fetched?.asked === id ? fetched : undefined;
     miss("");
@@ -477,7 +486,7 @@
   document.addEventListener("chat-view", ({ detail }) => {
     const { conversation, messages, missing: sentence } = detail;
     if (opening === undefined || sentence || isAwaited(conversation) || !messages) {
-      opening = undefined;
+      wait();
       if (sentence || conversation) miss(sentence);
       if (sentence && isTemporary(inAddress())) {
         drop();

@@ -4,9 +4,12 @@
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let attached = []; // the files
-  let draft, undone; // what was in the composer when a message was undone, and the last message that was
+  let draft, undone = kept.get("undone"); // what was in the composer when a message was undone, and the last that was
   let isSending = false; // until the server has stored or refused the message
-  addEventListener("pagehide", () => kept.set("sent", tried));
+  addEventListener("pagehide", () => {
+    kept.set("sent", tried);
+    kept.set("undone", undone);
+  });
   const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
   const isSame = (...values) => new Set(values.map((value) => value && JSON.stringify(messageOf(value)))).size === 1;
   const takeTextAway = () => {
@@ -70,6 +73,17 @@
       const mine = isMine ? draft : undefined;
       [draft, undone] = [undefined, value];
       return mine && joined(value, mine);
+    },
+    // The message that was taken back is shown again. Takes it out of the composer, unless it was changed there.
+    redone: () => {
+      hint("");
+      const mine = undone;
+      undone = undefined;
+      window.composer.change((value) => {
+        if (!mine || !value.text.startsWith(mine.text)) return undefined;
+        const { paths } = messageOf(mine);
+        return { text: value.text.slice(mine.text.length).trimStart(), files: value.files.filter(({ path }) => !paths.includes(path)) };
+      });
     },
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
     isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),

@@ -7,6 +7,7 @@
   again.addEventListener("click", () => {
     window.addressed.branch = id;
     $("#version").click();
+    window.composer.redone();
     box()?.focus(); // the button goes
   });
   document.addEventListener("chat-view", ({ detail }) => {

@@ -445,7 +445,8 @@
     }).observe(log, { childList: true });
     for (const child of log.children) sizes.observe(child);
     document.addEventListener("chat-opened", toTheEnd);
-    document.addEventListener("message-found", () => follow(false));
+    // The question whose version was chosen stays where it is, however long what follows it is.
+    for (const kind of ["message-found", "question-chosen"]) document.addEventListener(kind, () => follow(false));
     let answering = false, asked = false; // `asked`: this page asked for the answer that begins next
     for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (asked = true));
     when("#composer .input-row", (input) => new MutationObserver(() => {
