@@ -682,7 +682,8 @@ def size_of(one: Locator) -> tuple[int, int]:
 
 
 MARGINS = """() => {
-  const [chat, column, settings] = ["#chats", "#dock", "#settings"].map((id) => document.querySelector(id).getBoundingClientRect());
+  const place = (selector) => document.querySelector(selector).getBoundingClientRect();
+  const [chat, column, settings] = ["#chats", "#dock", "#settings"].map(place);
   return [column.left - chat.right, settings.left - column.right];
 }"""
 
