@@ -26,6 +26,7 @@ from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
+from agent.transfer.tool_errors import has_failed
 from agent.transfer.tool_titles import ASK_USER, tool_title
 
 DELETED = _("An attachment that was deleted.")
@@ -226,9 +227,8 @@ def _response_blocks(response: Response, translator: Translator) -> Iterator[Blo
             arguments = json.dumps(content["arguments"], ensure_ascii=False, indent=2, default=str)
             yield Block(type="call", text=arguments, title=translator(tool_title(str(content["name"]))))
         case "tool_call_result":
-            failed = bool(content["is_error"]) and not content.get("is_refused")
             title = translator(tool_title(str(content["name"])))
-            yield Block(type="result", text=str(content["content"]), title=title, is_failed=failed)
+            yield Block(type="result", text=str(content["content"]), title=title, is_failed=has_failed(content))
             for item in content.get("files", ()):
                 yield from _linked(item)
         case "error":

@@ -1,6 +1,8 @@
 """Sentences of the errors of our own tools, for people. Models read them in English, and the history has that text."""
 
+from collections.abc import Mapping
 from string import Formatter
+from typing import Any
 
 from agent.i18n import N_, LocalizedText
 
@@ -78,6 +80,11 @@ SENTENCES = (
     N_("The answer does not fit {path}: {why}"),
 )
 """The errors without their full stops. Each field is a piece of the error, which can be such a sentence itself."""
+
+
+def has_failed(result: Mapping[str, Any]) -> bool:
+    """Return True if this content of a `tool_call_result` is of a call that failed, and not of one that was refused."""
+    return bool(result["is_error"]) and not result.get("is_refused")
 
 
 def refusal_reason(error: str) -> str:

@@ -74,9 +74,7 @@ def run(folder: Path, *arguments: str) -> str:
 def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"test_{name}.py").write_text(FILE)
-    for (
-        name
-    ) in "defgh":  # the quick ones wait until the slow one has begun, or the other process might have run them all
+    for name in "defgh":  # the quick ones wait for the slow one, or the other process might run them all before it
         (tmp_path / f"test_{name}.py").write_text(SLOW if name == "d" else QUICK)
     said = run(tmp_path, "-n", "2")
     ran = re.findall(r"\[(gw\d)\].*PASSED test_(\w)\.py::test_(\w+)", said)

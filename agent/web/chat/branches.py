@@ -26,7 +26,7 @@ from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.title_numbers import next_title, without_number
-from agent.web.chat.transcript import has_first_words, is_prompt, message_content
+from agent.web.chat.transcript import content_parts, has_first_words, is_prompt
 from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 
@@ -110,11 +110,6 @@ class Branches:
         return record
 
 
-async def versions_of(store: HistoryStore, record: Record) -> Mapping[str, TurnVersions]:
-    """Return the versions of the turns of a conversation that have several, by the id of each message."""
-    return versions_in(await store.entries(record)) if record.branches else {}
-
-
 def hidden_after(record: Record, entries: Sequence[Entry]) -> str:
     """Return the id of the message of the visitor that followed what is shown, before it was taken back; "" if none.
 
@@ -156,9 +151,7 @@ def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:
 
 def _asked(entry: Entry) -> Hashable:
     """Return an equal value for messages that ask the same. Passages of earlier documents depend on the model."""
-    content = message_content(entry)
-    parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
-    return tuple(map(_identity, without_passages(parts)))
+    return tuple(map(_identity, without_passages(content_parts(entry))))
 
 
 def _identity(part: UserContent) -> Hashable:

@@ -52,7 +52,7 @@ from agent.web.chat.takeovers import Takeovers
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import TemporaryMemory
 from agent.web.chat.titles import Titles
-from agent.web.chat.transcript import is_prompt, is_unfinished, message_content, to_turns, unanswered_tool_calls
+from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns, unanswered_tool_calls
 from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
 
@@ -315,8 +315,7 @@ class Conversations:
     ) -> None:
         permit.reservation.count_for_all()  # reads files
         [message] = await with_data(self.media, record.owner, [entry.message])
-        content = message_content(replace(entry, message=message))
-        parts: list[UserContent] = [content] if isinstance(content, str) else list(content)
+        parts: list[UserContent] = content_parts(replace(entry, message=message))
         if text is not None:
             parts = [text, *(parts[1:] if has_typed_text(entry) else parts)]  # typed text comes before files
         parts = await with_new_passages(without_passages(parts), permit.connection.spec)

@@ -9,7 +9,7 @@ from agent.history import Entry
 from agent.media.store import is_id
 from agent.messages.parts import extracted_text_of, is_file_name, quoted_file_name
 from agent.transfer.document import beginning
-from agent.web.chat.transcript import has_visible, message_content, message_text
+from agent.web.chat.transcript import content_parts, has_visible, message_text
 
 
 def first_words(entry: Entry) -> str:
@@ -17,7 +17,7 @@ def first_words(entry: Entry) -> str:
 
     These are the words that were typed, without the texts of files. Without words, they are the names of the files.
     """
-    parts = _parts(entry)
+    parts = content_parts(entry)
     typed = [part for number, part in enumerate(parts) if isinstance(part, str) and _file_name(part, number) is None]
     return _title(typed) or _title([", ".join(dict.fromkeys(filter(None, _names(parts))))])
 
@@ -27,18 +27,15 @@ def words_with_files(entry: Entry) -> str:
 
     Such titles are still stored, and must be in no link that leaves the files out.
     """
-    has_file = any(isinstance(part, str) and _file_name(part, at) is not None for at, part in enumerate(_parts(entry)))
+    has_file = any(
+        isinstance(part, str) and _file_name(part, at) is not None for at, part in enumerate(content_parts(entry))
+    )
     return _title([message_text(entry)]) if has_file else ""
 
 
 def _title(texts: Iterable[str]) -> str:
     words = beginning(" ".join(texts))
     return words if has_visible(words) else ""
-
-
-def _parts(entry: Entry) -> Sequence[Any]:
-    content = message_content(entry)
-    return [content] if isinstance(content, str) else content or []
 
 
 def _file_name(text: str, number: int) -> str | None:

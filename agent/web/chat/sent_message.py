@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
@@ -11,7 +10,7 @@ from agent.history import Entry
 from agent.media.mime import SUFFIXES
 from agent.media.store import ROUTE, MediaStore, is_id
 from agent.messages.parts import extracted_text_of, is_file_name, text_file_of
-from agent.web.chat.transcript import message_content
+from agent.web.chat.transcript import content_parts
 
 STORED = (ImageUrl, AudioUrl, DocumentUrl)
 """The parts of a message that stand for stored files."""
@@ -28,18 +27,18 @@ class SentFile:
 
 def has_typed_text(entry: Entry) -> bool:
     """Return True if the message begins with a text that the visitor typed, and not with a file."""
-    first = next(iter(_parts(entry)), None)
+    first = next(iter(content_parts(entry)), None)
     return isinstance(first, str) and text_file_of(first) is None
 
 
 def typed_text(entry: Entry) -> str:
     """Return what the visitor typed, without the texts of files and without passages of documents."""
-    return "\n\n".join(part for part in _parts(entry) if isinstance(part, str) and text_file_of(part) is None)
+    return "\n\n".join(part for part in content_parts(entry) if isinstance(part, str) and text_file_of(part) is None)
 
 
 def count_files(entry: Entry) -> int:
     """Return how many files the message has."""
-    return sum(isinstance(part, STORED) or text_file_of(part) is not None for part in _parts(entry))
+    return sum(isinstance(part, STORED) or text_file_of(part) is not None for part in content_parts(entry))
 
 
 def attached_name(file: ImageUrl | AudioUrl | DocumentUrl, after: object) -> str:
@@ -58,7 +57,7 @@ async def sent_files(entry: Entry, media: MediaStore, owner: str) -> AsyncGenera
 
     A picture or a sound of which only the extracted text was sent is not stored, and so it is not among them.
     """
-    parts = _parts(entry)
+    parts = content_parts(entry)
     for part, after in zip(parts, [*parts[1:], None], strict=True):
         if isinstance(part, str):
             if (file := text_file_of(part)) is not None:
@@ -70,8 +69,3 @@ async def sent_files(entry: Entry, media: MediaStore, owner: str) -> AsyncGenera
                 continue
             name = attached_name(part, after) or f"file.{SUFFIXES.get(content.media_type, 'bin')}"
             yield SentFile(name, content.data, content.media_type)
-
-
-def _parts(entry: Entry) -> list[Any]:
-    content = message_content(entry)
-    return [content] if isinstance(content, str) else list(content or ())

@@ -264,10 +264,7 @@ def with_citations(bubbles: Sequence[Bubble], cited: Sequence[Bubble]) -> Sequen
 
 def message_text(entry: Entry) -> str:
     """Return the text of a user's message without its attachments."""
-    content = message_content(entry)
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n\n".join(part for part in content if isinstance(part, str))
+    return "\n\n".join(part for part in content_parts(entry) if isinstance(part, str))
 
 
 def has_visible(text: str) -> bool:
@@ -296,6 +293,12 @@ def is_failed_as_empty(note: Note | None) -> bool:
 def is_prompt(entry: Entry) -> bool:
     """Return True if the entry is a message of the visitor."""
     return message_content(entry) is not None
+
+
+def content_parts(entry: Entry) -> list[Any]:
+    """Return the parts of the visitor's message. A message of text alone has one; another entry has none."""
+    content = message_content(entry)
+    return [content] if isinstance(content, str) else list(content or ())
 
 
 def message_content(entry: Entry) -> Any:

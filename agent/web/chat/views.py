@@ -1,10 +1,10 @@
 """Reads what a page shows of a conversation: its newest turns, and the answer that is being written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agent.errors import NotFound
-from agent.history import HistoryStore
-from agent.web.chat.branches import hidden_after, versions_in, versions_of
+from agent.history import Entry, HistoryStore, Record
+from agent.web.chat.branches import hidden_after, versions_in
 from agent.web.chat.chat_view import ChatView, RunningTurn, with_model_names, with_versions
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answer import RunningAnswer
@@ -35,7 +35,7 @@ class ChatViews:
                 record, entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
             except NotFound:
                 return ChatView(is_missing=True)
-            everything = await self._store.entries(record) if record.branches else ()
+            everything = await self._all_of_branched(record)
             before, live = live, await self._running.get(conversation, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
@@ -50,4 +50,8 @@ class ChatViews:
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
         record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
-        return RunningTurn(live, entries, await versions_of(self._store, record), self._name_of)
+        return RunningTurn(live, entries, versions_in(await self._all_of_branched(record)), self._name_of)
+
+    async def _all_of_branched(self, record: Record) -> Sequence[Entry]:
+        """Return all entries of a conversation with branches. One without them has no versions, and needs no read."""
+        return await self._store.entries(record) if record.branches else ()

@@ -136,6 +136,11 @@
     branch: "", // the id of the message whose version is chosen, or whose branch is copied
     copied: "", // the chat of which a branch was copied last, if nothing was sent since
     held,
+    // Shows this message and what followed it last, instead of what took its place.
+    show: (id) => {
+      window.addressed.branch = id;
+      $("#version").click();
+    },
     edited: () => [editing?.id ?? "", editing?.text ?? ""],
     // The box stays open until the server has accepted the edit, so that a refusal loses nothing.
     done: () => {

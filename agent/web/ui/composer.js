@@ -11,7 +11,7 @@
     kept.set("undone", undone);
   });
   const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
-  const isSame = (...values) => new Set(values.map((value) => value && JSON.stringify(messageOf(value)))).size === 1;
+  const isSame = (one, other) => JSON.stringify(messageOf(one)) === JSON.stringify(messageOf(other));
   const takeTextAway = () => {
     const text = box().value, { text: gone } = sent;
     if (text.startsWith(gone)) write(box(), text.slice(gone.length).trimStart());
@@ -69,8 +69,8 @@
     // message that was taken back before.
     undone: (value) => {
       hint(said.undone, () => box()?.value.trim());
-      const isMine = draft && !isSame(draft, undone) && (draft.text.trim() || draft.files.length);
-      const mine = isMine ? draft : undefined;
+      const isTyped = draft && (draft.text.trim() || draft.files.length) && !(undone && isSame(draft, undone));
+      const mine = isTyped ? draft : undefined;
       [draft, undone] = [undefined, value];
       return mine && joined(value, mine);
     },

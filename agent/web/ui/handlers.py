@@ -212,7 +212,7 @@ class Handlers:
         files = await toast_errors(attach(self._conversations.files_of_last(*last), request), translator)
         text = await toast_errors(self._conversations.undo(*last), translator)
         value = {"text": "" if text == translator(CONTINUE) else text, "files": files}
-        return {self.widgets.composer.box: gr.update(value=value, submit_btn=True, stop_btn=False)}
+        return {self.widgets.composer.box: composer(busy=False, value=value)}
 
     async def refused(self, request: gr.Request) -> Updates:
         """Handle a refused event. A running answer can be stopped, whichever page requested it."""

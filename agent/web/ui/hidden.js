@@ -1,12 +1,11 @@
 // Says above the composer that a message which was taken back is still stored, and shows it again. Otherwise a chat whose
 // only message was taken back would look as if it were lost.
-({ said, $, box, when, make, button }) => {
+({ said, box, when, make, button }) => {
   let id = "";
   const again = button("", said.hidden_show);
   const note = make("p", { id: "hidden", role: "status" });
   again.addEventListener("click", () => {
-    window.addressed.branch = id;
-    $("#version").click();
+    window.addressed.show(id);
     window.composer.redone();
     box()?.focus(); // the button goes
   });

@@ -20,7 +20,7 @@ from agent.transfer.document import shown_text
 from agent.transfer.formulas import FormulaMarker
 from agent.transfer.sources import Sources
 from agent.transfer.steps import failure_reason, thought_name
-from agent.transfer.tool_errors import refusal_reason
+from agent.transfer.tool_errors import has_failed, refusal_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
 from agent.web.chat.transcript import (
@@ -28,8 +28,8 @@ from agent.web.chat.transcript import (
     SILENCE_SECONDS,
     Bubble,
     Turn,
+    content_parts,
     is_failed_as_empty,
-    message_content,
     unanswered_tool_calls,
 )
 from agent.web.ui.caption import caption_of
@@ -176,8 +176,7 @@ class _Answer:
 
     def _result(self, result: Call) -> list[WireMessage]:
         translator = self._translator
-        failed = result["is_error"] and not result.get("is_refused")
-        title = failed_title(translator(_("Failed"))) if failed else translator(_("Result"))
+        title = failed_title(translator(_("Failed"))) if has_failed(result) else translator(_("Result"))
         inside = result["id"] in self._open_calls
         # Without a status, a fold is open: an opened tool shows its arguments and its result together.
         metadata: WireMessage = {"title": title} | ({"parent_id": result["id"]} if inside else {"status": "done"})
@@ -266,8 +265,7 @@ def _waiting(turn: Turn, why: str, translator: Translator) -> str:
 
 def _failures(turn: Turn) -> dict[str, str]:
     """Return why calls of the turn failed, by id. The value is "" for a call that will never get a result."""
-    failed = [one for one in _results(turn) if one["is_error"] and not one.get("is_refused")]
-    reasons = {one["id"]: failure_reason(str(one["content"])) for one in failed}
+    reasons = {one["id"]: failure_reason(str(one["content"])) for one in _results(turn) if has_failed(one)}
     lost = unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
     return {call["id"]: "" for call in lost} | reasons
 
@@ -282,9 +280,8 @@ def _results(turn: Turn) -> list[Call]:
 
 
 def _user_parts(entry: Entry, translator: Translator, formulas: Formulas) -> list[WireMessage]:
-    content = message_content(entry)
     parts: list[WireMessage] = []
-    items: list[Any] = [content] if isinstance(content, str) else list(content)
+    items = content_parts(entry)
     for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
             parts.append({"type": "text", "text": formulas.asked(shown_text(part, translator))})

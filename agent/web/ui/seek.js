@@ -57,8 +57,7 @@
       if (isOpen && !chosen) {
         chosen = true;
         document.addEventListener("chat-view", () => (ready = true), { once: true });
-        window.addressed.branch = place.message;
-        $("#version").click();
+        window.addressed.show(place.message);
       } else if (isOpen && ready) window.live.earlier();
       await frame();
     }
