@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from agent.web.chat.views import WINDOW
 from tests.conftest import App, Visitor
@@ -52,11 +52,24 @@ def shown(visitor: Visitor) -> list[str]:
     return [(row.locator('[data-testid="user"]').first.text_content() or "").strip() for row in rows]
 
 
+PICTURES = """messages => messages.filter((one) => one.checkVisibility()).flatMap((message) => {
+  const { backgroundImage, width } = getComputedStyle(message, "::before");
+  return backgroundImage === "none" || parseFloat(width) < 40 ? [] : [/url\\("(.*)"\\)/.exec(backgroundImage)[1]];
+})"""
+"""The addresses of the pictures that an edit box shows."""
+
+
+def row(visitor: Visitor, number: int) -> Locator:
+    """Return the visible message with that number, counted from 0."""
+    return visitor.chat.locator(".user-row").nth(number)
+
+
 def open_edit(visitor: Visitor, number: int) -> None:
     """Open the edit box of the visible message with that number, counted from 0."""
-    row = visitor.chat.locator(".user-row").nth(number)
-    row.locator("+ .message-buttons").get_by_role("button", name="Edit").click()
-    expect(row.locator("textarea.edit-textarea").first).to_be_visible()
+    one = row(visitor, number)
+    one.locator("+ .message-buttons").get_by_role("button", name="Edit").click()
+    # Older messages can come before it.
+    expect(visitor.page.locator("textarea.edit-textarea").filter(visible=True)).to_be_in_viewport(ratio=1)
 
 
 def submit_edit(visitor: Visitor, server: Running, text: str) -> None:
@@ -149,9 +162,12 @@ def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path:
             visitor.ask(f"say {number}")
         before = shown(visitor)
         at = before.index("say 4")
+        image = row(visitor, at).locator("img").evaluate("image => image.src")
         open_edit(visitor, at)
         area = visitor.page.locator("textarea.edit-textarea").filter(visible=True)
         expect(area).to_have_attribute("aria-description", "2 files stay with this message")
+        pictures = row(visitor, at).locator(".message").evaluate_all(PICTURES)
+        assert [url.split("?")[0] for url in pictures] == [image.split("?")[0]]
         visitor.shot("edit-with-files")
         submit_edit(visitor, server, "changed beside a picture")
         assert shown(visitor)[-1 - at :] == [*before[:at], "changed beside a picture"]

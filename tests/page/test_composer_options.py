@@ -334,6 +334,23 @@ def test_options_fit_small_phone(own: App, visit: Visit) -> None:
     expect(search).to_be_hidden()
 
 
+def test_switches_have_words_where_there_is_room(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, phone=True)
+    words, name = switch(visitor, "Tools").locator("span"), visitor.page.locator("#model-button span")
+    is_whole = "one => one.scrollWidth <= one.clientWidth"
+    visitor.choose(SEEING)
+    expect(words).to_be_visible()
+    assert name.evaluate(is_whole)
+    visitor.shot("options-words")
+    visitor.page.set_viewport_size({"width": 320, "height": 740})
+    expect(words).to_be_hidden()
+    visitor.page.set_viewport_size({"width": 390, "height": 740})
+    expect(words).to_be_visible()
+    visitor.choose("openai:a-model-with-a-long-name-of-many-words")
+    expect(words).to_be_hidden()
+    expect(switch(visitor, "Tools")).to_have_accessible_name("Tools")
+
+
 def test_default_prompt_is_put_back(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url)
     page = visitor.page

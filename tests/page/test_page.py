@@ -17,6 +17,17 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 
+WATCH_ANSWER = """() => {
+  window.texts = [];
+  const look = () => {
+    const text = [...document.querySelectorAll("#chat .bot .prose")].map((one) => one.innerText).join("").trim();
+    if (text !== window.texts.at(-1)) window.texts.push(text);
+    requestAnimationFrame(() => setTimeout(look)); // as it was drawn
+  };
+  look();
+}"""
+"""Keeps each text of the answers that was seen."""
+
 
 def closed(journal: list[dict[str, object]], text: str) -> object:
     """Return when the client closed the connection of the request that contains `text`, or None."""
@@ -454,6 +465,49 @@ def test_edit_replaces_the_message(app: App, visit: Visit, model_server: Running
     assert asked == ["first", "second, better"]
     expect(visitor.mine).to_have_count(2)
     expect(visitor.mine.last).to_have_text("second, better")
+
+
+def test_title_follows_the_edited_first_message(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("Trains to Rmoe")
+    visitor.chat.get_by_role("button", name="Edit").last.click()
+    visitor.page.locator("textarea.edit-textarea").fill("Trains to Rome")
+    visitor.chat.get_by_role("button", name="Submit").click()
+    titles = [visitor.page.locator("#chats .title").first, visitor.page.locator("#name h1")]
+    for title in titles:
+        expect(title).to_have_text("Trains to Rome")
+    visitor.idle()
+    visitor.chat.get_by_role("button", name="Previous version of your message").click()
+    for title in titles:
+        expect(title).to_have_text("Trains to Rmoe")
+    expect(visitor.page).to_have_title(re.compile("^Trains to Rmoe"))
+
+
+def test_address_of_a_link_is_not_seen_while_it_is_written(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    address = f"https://example.org/{'a-long-address-' * 8}"
+    visitor.page.evaluate(WATCH_ANSWER)
+    visitor.ask(
+        f"!pace 25 !text See [the page]({address}_(1)), and `list[0]({'argument.' * 8})`, and ![one]({address})"
+    )
+    expect(visitor.chat.get_by_role("link", name="the page")).to_have_attribute("href", f"{address}_(1)")
+    texts = visitor.page.evaluate("window.texts")
+    assert any(text.endswith("See the page") for text in texts)
+    assert not [text for text in texts if "[the page](" in text or "[one](" in text]
+    assert any("list[0](argument" in text and "list[0](" + "argument." * 8 not in text for text in texts)
+    assert not [text for text in texts if "list0" in text], "what is in code is no link"
+
+
+def test_button_to_the_end_is_not_there_for_empty_space(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text " + "Line.\\n\\n" * 40)
+    to_end = visitor.page.get_by_role("button", name="Jump to the end")
+    visitor.chat.hover()
+    for up, is_there in ((15, False), (15, True)):
+        before = visitor.chat.evaluate("log => log.scrollTop")
+        visitor.page.mouse.wheel(0, -up)
+        visitor.page.wait_for_function(f"document.querySelector('#chat').scrollTop <= {before} - {up}")
+        expect(to_end).to_be_visible(visible=is_there)
 
 
 @pytest.mark.gate("Undo returns the text.")

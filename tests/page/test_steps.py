@@ -37,6 +37,24 @@ WATCH_PLACES = """() => {
   look();
 }"""
 
+UNFOLDED = """async () => {
+  const chat = document.querySelector("#chat");
+  for (let same = 0, before; same < 60; ) {
+    await new Promise(requestAnimationFrame);
+    const now = `${chat.scrollHeight} ${chat.scrollTop}`;
+    same = now === before ? same + 1 : 0;
+    before = now;
+  }
+}"""
+"""Waits until the chat has had one height and one place for 60 frames; page.js moves it for 40."""
+LINES = "Line.\\n\\n"
+TOP = "title => title.getBoundingClientRect().top"
+OVER_BUTTON = """one => {
+  const button = document.querySelector("#to-end");
+  return button.hidden ? 0 : button.getBoundingClientRect().top - one.getBoundingClientRect().bottom;
+}"""
+"""The pixels between the element and the button to the end below it."""
+
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App]) -> App:
@@ -338,29 +356,70 @@ def test_axe_finds_nothing_in_timeline(own: App, visit: Visit, dark: bool) -> No
     assert not violations(visitor.page)
 
 
+def unfold(visitor: Visitor, step: Locator, key: str) -> None:
+    """Unfold a step, and wait until its fold no longer grows and the view no longer moves."""
+    if key:
+        step.focus()
+        visitor.page.keyboard.press(key)
+    else:
+        step.click()
+    is_open(step, True)
+    expect(steps(visitor).nth(1)).to_be_attached()
+    visitor.page.evaluate(UNFOLDED)
+
+
 @pytest.mark.parametrize("key", ["", "Enter"], ids=["mouse", "keyboard"])
 def test_unfolded_row_stays_where_it_is(visitor: Visitor, key: str) -> None:
-    visitor.ask(f"!text {'Line.<br>' * 60}")
-    visitor.ask(
-        f'{STEPS} {STEPS.replace("!reasoning Two sums.", "")} !tool calculate {{"expression": "1+2"}} !text Done.'
-    )
+    visitor.ask(f"!text {LINES * 30}")
+    visitor.ask(f"{STEPS} !text {LINES * 8}")
     row, to_end = rows(visitor), visitor.page.locator("#to-end")
     expect(row).to_be_in_viewport()
     expect(to_end).to_be_hidden()
-    place = "title => title.getBoundingClientRect().top"
     for step in (row, steps(visitor).nth(1)):
-        before = step.evaluate(place)
-        if key:
-            step.focus()
-            visitor.page.keyboard.press(key)
-        else:
-            step.click()
-        is_open(step, True)
-        expect(steps(visitor).nth(1)).to_be_attached()
+        before = step.evaluate(TOP)
+        unfold(visitor, step, key)
         expect(to_end).to_be_visible()
-        assert step.evaluate(place) == before
+        assert step.evaluate(TOP) == before
     row.click()
     is_open(row, False)
     expect(to_end).to_be_hidden()  # the chat is at its end again
-    visitor.ask(f"!text {'More.<br>' * 60} The end.")
+    visitor.ask(f"!text {LINES * 30} The end.")
     expect(visitor.caption).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+@pytest.mark.parametrize("key", ["", "Enter"], ids=["mouse", "keyboard"])
+def test_unfolded_steps_come_into_view(own: App, visit: Visit, key: str, phone: bool) -> None:
+    visitor = visit(own.url, phone=phone)
+    visitor.allow_tools()
+    visitor.ask(f"!text {LINES * 30}")
+    more = STEPS.replace("!reasoning Two sums.", "")
+    visitor.ask(f'{STEPS} {more} !tool calculate {{"expression": "1+2"}} !text {LINES * 3}')
+    row, to_end, last = rows(visitor), visitor.page.locator("#to-end"), steps(visitor).last
+    expect(row).to_be_in_viewport()
+    expect(to_end).to_be_hidden()
+    for step in (row, last):
+        unfold(visitor, step, key)
+        expect(step).to_be_in_viewport(ratio=1)
+        expect(last).to_be_in_viewport(ratio=1)
+    result = visitor.chat.locator(".message[data-step]:visible").last.locator(".children")
+    expect(result).to_be_in_viewport(ratio=1)
+    assert result.evaluate(OVER_BUTTON) >= 0, "the button to the end covers what was unfolded"
+    visitor.shot(f"unfolded-{'phone' if phone else 'desktop'}")
+    row.click()
+    is_open(row, False)
+    visitor.chat.hover()
+    visitor.page.mouse.wheel(0, 5000)
+    expect(to_end).to_be_hidden()
+
+
+def test_last_line_is_shown_with_unfolded_steps(visitor: Visitor) -> None:
+    visitor.ask(f"!text {LINES * 30}")
+    visitor.ask(f"{STEPS} !text Done.")
+    row = rows(visitor)
+    for step in (row, steps(visitor).last):
+        unfold(visitor, step, "")
+    expect(steps(visitor)).to_have_count(3)
+    expect(row).to_be_in_viewport(ratio=1)
+    expect(visitor.caption.last).to_be_in_viewport(ratio=1)
+    expect(visitor.page.locator("#to-end")).to_be_hidden()

@@ -82,6 +82,49 @@ VERBS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {
 }
 
 
+async def test_title_follows_the_first_message(page: Conversations, store: MemoryStore) -> None:
+    conversation, one = await first(page, "One.")
+    await settle(page)
+
+    async def title() -> str:
+        return (await store.get(conversation, owner="ann")).title
+
+    async def last(text: str) -> str:
+        await settle(page)
+        messages = (await view_of(page, "ann", conversation)).messages
+        shown = [message for message in messages if message["role"] == "user"]
+        assert shown[-1]["content"][0]["text"] == text
+        return shown[-1]["metadata"]["id"]
+
+    await page.edit(ANN, conversation, one, "Two.", Choices())
+    assert await title() == "Two."
+    two = await last("Two.")
+    await page.branches.choose("ann", conversation, one)
+    assert await title() == "One."
+    await page.branches.choose("ann", conversation, two)
+    assert await title() == "Two."
+    await page.undo("ann", conversation, two)
+    await page.send(ANN, conversation, {"text": "Three."}, Choices())
+    assert await title() == "Three."
+    await last("Three.")
+    await page.send(ANN, conversation, {"text": "More."}, Choices())
+    await page.edit(ANN, conversation, await last("More."), "Other.", Choices())
+    assert await title() == "Three."
+    await page.retry(ANN, conversation, await last("Other."), Choices())
+    assert await title() == "Three."
+    await settle(page)
+
+
+async def test_title_that_was_given_stays(page: Conversations, store: MemoryStore) -> None:
+    conversation, one = await first(page, "One.")
+    await settle(page)
+    await store.label(conversation, owner="ann", title="Numbers")
+    await page.edit(ANN, conversation, one, "Two.", Choices())
+    await settle(page)
+    await page.branches.choose("ann", conversation, one)
+    assert (await store.get(conversation, owner="ann")).title == "Numbers"
+
+
 @pytest.mark.parametrize("verb", VERBS)
 async def test_verb_is_refused_during_an_answer(page: Conversations, verb: str) -> None:
     conversation, message = await first(page, "!tokens 9000 @20")

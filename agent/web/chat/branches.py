@@ -22,6 +22,7 @@ from agent.web.chat.first_words import first_words
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.questions import MESSAGE_GONE
+from agent.web.chat.renaming import rename
 from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
@@ -58,7 +59,8 @@ class Branches:
         entries = await self._store.entries(record)
         if not any(entry.id == entry_id and is_prompt(entry) for entry in entries):
             raise Conflict(MESSAGE_GONE)
-        await self._store.save(branch(record, _newest_after(entry_id, entries)))
+        record = await self._store.save(branch(record, _newest_after(entry_id, entries)))
+        await rename(self._store, record, _first_of(entry_id, entries))
 
     async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
@@ -174,6 +176,15 @@ def _newest_after(entry_id: str, entries: Sequence[Entry]) -> str:
             following.add(entry.id)
             newest = entry.id
     return newest
+
+
+def _first_of(entry_id: str, entries: Sequence[Entry]) -> Entry:
+    """Return the first entry of the branches that lead through this one. `entries` are all, in order."""
+    by_id = {entry.id: entry for entry in entries}
+    first = by_id[entry_id]
+    while first.parent_id in by_id:
+        first = by_id[first.parent_id]
+    return first
 
 
 def _turns_until(entry_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:

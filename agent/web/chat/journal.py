@@ -17,6 +17,7 @@ from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.first_words import first_words
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
+from agent.web.chat.renaming import rename
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.run_request import RunRequest
 
@@ -120,10 +121,18 @@ class StoreJournal:
                 entry = Entry(id=id_, parent_id=self.record.head_id, message=kept, note=note)
                 is_sent = True
                 self.record = await self._store.save(self._advance(entry), [entry], events)
+                if entry.parent_id is None:
+                    await self._rename(entry)
         except BaseException as failure:
             if isinstance(failure, AgentError) or not is_sent:  # otherwise the store may still be saving it
                 await run_to_completion(self._remove_files(message, id_))
             raise
+
+    async def _rename(self, first: Entry) -> None:
+        try:
+            self.record = replace(self.record, title=await rename(self._store, self.record, first))
+        except (AgentError, OSError) as error:  # the message is stored, and its answer matters more
+            log.warning("the title did not follow the first message: %s", error)
 
     async def _remove_files(self, message: ModelMessage, entry_id: str) -> None:
         """Remove the files that only this message names, unless it is stored after all."""

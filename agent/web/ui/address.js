@@ -56,6 +56,12 @@
 
   const begin = (row, text) => {
     const mine = (editing = { id: row.dataset.message, chat: window.live.conversation, text });
+    for (const message of row.querySelectorAll(".message > .message")) {
+      const picture = $("img", message); // which the edit box replaces
+      if (picture?.naturalWidth) message.style.setProperty("--picture", `url(${JSON.stringify(picture.src)})`);
+      else message.style.removeProperty("--picture");
+    }
+    document.dispatchEvent(new Event("edit-begun"));
     setTimeout(() => {
       const area = $("textarea.edit-textarea", row);
       if (!area) return;
@@ -65,6 +71,7 @@
       mine.own = unescaped(area.value);
       const typed = text ?? mine.own;
       if (typed !== area.value) write(area, typed);
+      area.scrollIntoView({ block: "nearest", behavior: "instant" });
     });
   };
   // Puts what was typed into the composer of its chat.

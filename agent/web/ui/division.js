@@ -3,6 +3,7 @@
 ({ pieces }) => {
   const SEAM = '<div class="seam"></div>';
   const PART = 5; // pieces that a chatbot gets or loses at once when the answer ends
+  const HALF_LINK = /!?\[([^\[\]\n]+)\]\((?:[^()\s]|\([^()\s]*\)?)*$/; // at the end of a text
   const DEFINITION = /^ {0,3}\[[^\]\n]+\]:\s/m; // of a link, which is used anywhere in the text
 
   const isText = ({ role, metadata, content }) => role === "assistant" && !metadata && content.length === 1 && Boolean(content[0].text);
@@ -53,8 +54,17 @@
     }
     return first;
   };
+  // A link is shown as its words while its address is being written. What is in code is no link.
+  const withoutAddress = (message) => {
+    if (!isText(message)) return message;
+    const [{ text }] = message.content, line = text.slice(text.lastIndexOf("\n") + 1), found = HALF_LINK.exec(line);
+    const isInCode = (marks, code) => (code.match(marks)?.length ?? 0) % 2 > 0;
+    if (!found || isInCode(/`/g, line.slice(0, found.index)) || isInCode(/^[ >]*(?:`{3}|~{3})/gm, text)) return message;
+    return { ...message, content: [{ type: "text", text: text.slice(0, text.length - found[0].length) + found[1] }] };
+  };
   // What each of the two chatbots is to show.
-  const divide = (written) => {
+  const divide = (turn) => {
+    const written = turn.map(withoutAddress);
     const first = firstOpen(written);
     const closed = written.slice(0, first).flatMap(inPieces);
     const open = written.slice(first).flatMap((message, n) => (n ? [message] : inPieces(message, first)));

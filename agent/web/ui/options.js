@@ -19,6 +19,13 @@
   let named; // the id of the model whose name is shown
   let waits = false; // whether that is the visitor's choice, and the server has not answered yet
 
+  // The words of the switches make room for the name of the model.
+  const fit = () => {
+    options.classList.remove("tight");
+    options.classList.toggle("tight", name.scrollWidth > name.clientWidth || options.scrollWidth > options.clientWidth);
+  };
+  new ResizeObserver(fit).observe(options);
+
   // Shows what the boxes show. A box that is off and cannot be turned on is of a model that has no such ability.
   const show = () => {
     for (const [of, one] of switches) {
@@ -29,6 +36,7 @@
       one.title = $(`#${of} .info-text`)?.textContent.trim() || said[`switch_${of}`];
     }
     efforts.hidden = !effort.length || !input("reasoning")?.checked;
+    fit();
   };
   // Shows the efforts of the chosen model, and the one that it is asked for.
   const offer = () => {

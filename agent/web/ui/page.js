@@ -3,6 +3,9 @@
 // here scans the whole page on each token.
 ({ said, $, box, when, frame, sources, division, unescaped }) => {
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
+  const EMPTY = 20; // px below the last answer, and above a row that moves up
+  const AROUND_BUTTON = 52; // px that the button to the end needs above the composer
+  const NEAR_END = 160; // px of a last line with what is below it: they are shown too if the view moves anyway
   const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
   const stop = () => $("#composer .input-row > .stop-button");
   // Gradio's label of a bubble has its whole text. No screen reader reads it: see `NAMES`.
@@ -373,7 +376,7 @@
     when("#dock", (dock) => dock.append(toEnd));
     const below = () => log.scrollHeight - log.clientHeight - log.scrollTop;
     const offer = () => {
-      const isHidden = following || below() < 3;
+      const isHidden = following || below() <= EMPTY;
       if (toEnd.hidden !== isHidden) toEnd.hidden = isHidden;
     };
     const follow = (yes) => {
@@ -418,13 +421,29 @@
       offer();
       if (!following && top < log.clientHeight) window.live.earlier();
     }, { passive: true });
-    // What the visitor unfolds comes below the row that they clicked, and the row stays where it is. Following goes on if
-    // the end is still in view then. Scripts turn folds, too: their clicks are not trusted.
+    // What the visitor unfolds comes below the row that they clicked. The row stays where it is, or moves up as far as is
+    // needed to show what was unfolded. Following goes on if the end is still in view then. Scripts turn folds, too: their
+    // clicks are not trusted.
+    const lastOf = (title) => {
+      const row = title.closest("[data-row]"), all = row ? [...log.querySelectorAll("[data-row], [data-step]")] : [];
+      const after = all.slice(all.indexOf(row) + 1), end = after.findIndex((one) => "row" in one.dataset);
+      return after.slice(0, end < 0 ? undefined : end).at(-1) ?? title.parentElement;
+    };
+    const reveal = (title) => {
+      const view = log.getBoundingClientRect();
+      const hidden = lastOf(title).getBoundingClientRect().bottom + AROUND_BUTTON - view.bottom;
+      const room = title.getBoundingClientRect().top - view.top - EMPTY;
+      const needed = below() < hidden + NEAR_END ? below() : hidden;
+      if (hidden > 0 && room > 0) log.scrollTop += Math.min(needed, room);
+    };
     const unfold = async ({ target, isTrusted, key = "Enter" }) => {
       const closed = target.closest?.(".thought-group > .title:not(.expanded), details:not([open]) > summary");
-      if (!following || !isTrusted || !closed || !["Enter", " "].includes(key)) return;
+      if (!isTrusted || !closed || !["Enter", " "].includes(key)) return;
       follow(false);
-      for (let frames = 0; frames < UNFOLD_FRAMES; frames++) await frame();
+      for (let frames = 0; frames < UNFOLD_FRAMES && closed.isConnected; frames++) {
+        await frame();
+        reveal(closed);
+      }
       if (below() < 3) follow(true);
     };
     for (const kind of ["click", "keydown"]) log.addEventListener(kind, unfold, true);
@@ -446,7 +465,8 @@
     for (const child of log.children) sizes.observe(child);
     document.addEventListener("chat-opened", toTheEnd);
     // The question whose version was chosen stays where it is, however long what follows it is.
-    for (const kind of ["message-found", "question-chosen"]) document.addEventListener(kind, () => follow(false));
+    // So does a message that is edited, and its box is in view.
+    for (const kind of ["message-found", "question-chosen", "edit-begun"]) document.addEventListener(kind, () => follow(false));
     let answering = false, asked = false; // `asked`: this page asked for the answer that begins next
     for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (asked = true));
     when("#composer .input-row", (input) => new MutationObserver(() => {

@@ -8,7 +8,7 @@ from gradio.themes import Base, colors, sizes
 COLOURS = {  # light, dark; text has a contrast of at least 4.5:1, the edge of a control 3:1
     "ground": ("#fcfcfd", "#101217"),
     "surface": ("#ffffff", "#191c23"),
-    "sunken": ("#f3f4f8", "#15181e"),
+    "sunken": ("#f3f4f8", "#1b1f28"),
     "hover": ("#e9ebf2", "#272b36"),
     "line": ("#e3e6ed", "#2b303b"),
     "edge": ("#858c9c", "#6f7789"),

@@ -1,0 +1,20 @@
+"""The title of a conversation when another message takes the place of its first one: an edit, an undo, another version.
+
+A title that is only the first words of such a message follows. One that somebody or a model wrote stays.
+"""
+
+from agent.history import Entry, HistoryStore, Record
+from agent.web.chat.first_words import first_words
+from agent.web.chat.title_numbers import without_number
+
+
+async def rename(store: HistoryStore, record: Record, first: Entry) -> str:
+    """Let the title of the conversation follow `first`, with which it begins now, and return the title."""
+    words, title = first_words(first), record.title
+    if not title or words in ("", title, without_number(title)):
+        return title
+    entries = await store.entries(record)
+    earlier = {first_words(entry) for entry in entries if entry.parent_id is None}
+    if not earlier & {title, without_number(title)}:
+        return title
+    return (await store.label(record.id, owner=record.owner, title=words, instead_of=title)).title
