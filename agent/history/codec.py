@@ -52,9 +52,10 @@ def reload_record(record: Record) -> tuple[Record, str]:
     return _reload(_RECORDS, record, record.id)
 
 
-def next_revision(record: Record, at: datetime) -> tuple[Record, str]:
+def next_revision(record: Record, entries: Sequence[Entry], at: datetime) -> tuple[Record, str]:
     """Return what the next save stores of a record that is saved at this time, as `reload_record` does."""
-    return reload_record(replace(record, revision=record.revision + 1, updated_at=at))
+    updated_at = at if entries or not record.revision else record.updated_at
+    return reload_record(replace(record, revision=record.revision + 1, updated_at=updated_at))
 
 
 def stored_title(title: str) -> str:

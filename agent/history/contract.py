@@ -147,11 +147,12 @@ class HistoryStore(Protocol):
         """Store `entries`, the record and `events`, all or nothing. Return the record with its revision raised by one.
 
         `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
-        The store sets `updated_at`. It keeps the stored pin, and the stored title unless it is empty: only `label`
-        changes these. Raises `Conflict` if another save came first, and leaves everything as it was. Raises `NotFound`
-        if the stored record belongs to another owner, was deleted or has expired. Raises a plain `HistoryError` if the
-        conversation already has an entry's id or lacks a parent or head, or if a message would not load again. `events`
-        are refused as in `RunStore.append`.
+        A save with entries, and the first one, sets `updated_at` and moves the conversation to the top of the list. The
+        store keeps the stored pin, and the stored title unless it is empty: only `label` changes these. Raises
+        `Conflict` if another save came first, and leaves everything as it was. Raises `NotFound` if the stored record
+        belongs to another owner, was deleted or has expired. Raises a plain `HistoryError` if the conversation already
+        has an entry's id or lacks a parent or head, or if a message would not load again. `events` are refused as in
+        `RunStore.append`.
         """
         ...
 
@@ -174,7 +175,7 @@ class HistoryStore(Protocol):
         ...
 
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
-        """Return the owner's records, the last saved first, without the first `offset` of them.
+        """Return the owner's records without the first `offset` of them. The one that got entries last comes first.
 
         `pinned` leaves only those that are pinned, or only those that are not. Expired ones are left out.
         """
@@ -183,8 +184,8 @@ class HistoryStore(Protocol):
     async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Return the owner's conversations that contain the query in their title or in one message.
 
-        The last saved come first. Each has its newest message with all words, on the branch of `head_id` if that has
-        one. See `agent.history.search` for what matches. Expired ones are left out.
+        Those that got entries last come first. Each has its newest message with all words, on the branch of `head_id`
+        if that has one. See `agent.history.search` for what matches. Expired ones are left out.
         """
         ...
 

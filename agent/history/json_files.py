@@ -52,7 +52,7 @@ class JsonStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
         texts = dump_entries(entries)
-        saved, _ = next_revision(record, self._folder.clock())
+        saved, _ = next_revision(record, entries, self._folder.clock())
         added = [
             StoredEntry(entry.id, entry.parent_id, fold(searchable_text(entry)), text)
             for entry, text in zip(entries, texts, strict=True)
@@ -124,7 +124,7 @@ def _save(folder: JsonFolder, record: Record, added: Sequence[StoredEntry], even
         owner=record.owner,
         revision=record.revision,
         head_id=record.head_id,
-        place=folder.next_place(record.owner),
+        place=old.place if old and not added else folder.next_place(record.owner),
         pinned=record.pinned,
         expires_at=record.expires_at.timestamp() if record.expires_at else None,
         entries_size=size + sum(len(one.json.encode()) for one in added),

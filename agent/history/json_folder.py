@@ -84,7 +84,7 @@ class JsonFolder:
         return files.read_record(self.folder_of(owner, id_))
 
     def states(self, owner: str) -> list[State]:
-        """Return the states of an owner's conversations, the last saved first. Damaged ones are logged."""
+        """Return the states of an owner's conversations, in the order of the list. Damaged ones are logged."""
         return sorted(self._states(self._owners / name_of(owner)), key=lambda state: -state.place)
 
     def all_states(self, owners: str) -> Iterator[State]:

@@ -58,7 +58,7 @@ class _Data:
         return record.expires_at is not None and record.expires_at.timestamp() <= self.clock().timestamp()
 
     def listed(self, owner: str) -> Iterator[_Conversation]:
-        """Yield the owner's conversations that have not expired, the last saved first."""
+        """Yield the owner's conversations that have not expired, in the order of the list."""
         for kept in reversed(self.conversations.values()):
             if kept.record.owner == owner and not self.is_expired(kept.record):
                 yield kept
@@ -105,15 +105,15 @@ class MemoryStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        saved, _ = next_revision(record, self._data.clock())
+        saved, _ = next_revision(record, entries, self._data.clock())
         before = self._to_replace(record)
         if before:
             saved = replace(saved, title=before.record.title or saved.title, pinned=before.record.pinned)
         linked = _link(before.entries if before else {}, saved, entries, texts)
         if events is not None:
             self._data.append(events).saved = events.last
-        # Insert again instead of replacing: the order of the dict is the order of the saves.
-        self._data.conversations.pop(record.id, None)
+        if entries:  # inserted again instead of replaced: the dict has the order of the list
+            self._data.conversations.pop(record.id, None)
         self._data.conversations[record.id] = _Conversation(saved, linked)
         return saved
 

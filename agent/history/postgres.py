@@ -65,8 +65,9 @@ VALUES (%(id)s, %(owner)s, nextval('conversation_places'), %(revision)s, %(head_
 ON CONFLICT (id) DO NOTHING RETURNING 1
 """
 _UPDATE = """
-UPDATE conversations SET place = nextval('conversation_places'), revision = %(revision)s, head_id = %(head_id)s,
-    expires_at = %(expires_at)s, title = %(title)s, folded_title = %(folded)s, record = %(record)s::jsonb,
+UPDATE conversations SET place = CASE %(added)s WHEN 0 THEN place ELSE nextval('conversation_places') END,
+    revision = %(revision)s, head_id = %(head_id)s, expires_at = %(expires_at)s, title = %(title)s,
+    folded_title = %(folded)s, record = %(record)s::jsonb,
     exact = %(exact)s, size = size - record_size + %(size)s::bigint + %(added)s, record_size = %(size)s
 WHERE id = %(id)s AND revision = %(revision)s - 1 RETURNING 1
 """
@@ -111,7 +112,7 @@ class PostgresStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        saved, text = next_revision(record, self._database.clock())
+        saved, text = next_revision(record, entries, self._database.clock())
         _check_order(record, entries)
         return await self._database.write(
             partial(_save, _Saving(saved, text, entries, texts, events, self.replicas.id, self._database.shift))

@@ -45,13 +45,14 @@ class RedisStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
         texts = dump_entries(entries)
-        saved, text = next_revision(record, self.server.clock())
+        at = self.server.clock()
+        saved, text = next_revision(record, entries, at)
         arguments: list[Argument] = [record.id, record.owner, record.revision, new_id()]
         arguments += [_link(record.head_id), saved.expires_at.timestamp() if saved.expires_at else "", text]
         arguments += [saved.title, fold(saved.title), int(saved.pinned), len(entries)]
         for entry, json in zip(entries, texts, strict=True):
             arguments += [entry.id, _link(entry.parent_id), json, fold(searchable_text(entry))]
-        arguments += event_arguments(events, saved.updated_at, self.replicas.id)
+        arguments += event_arguments(events, at, self.replicas.id)
         reply = await self.server.run(scripts.SAVE, *arguments)
         match reply:
             case [b"ok", title, pinned]:

@@ -137,7 +137,8 @@ SAVE = Script(
 local id, owner, revision, token, head, expires = take(), take(), tonumber(take()), take(), take(), take()
 local record, title, folded, pinned, count = take(), take(), take(), take(), tonumber(take())
 local conversation, links = key('conversation', id), key('links', id)
-local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'token', 'title', 'folded', 'pinned', 'record')
+local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'token', 'title', 'folded', 'pinned', 'record',
+    'place')
 if old[1] then
     if old[1] ~= owner or not live(old[2]) then return {'missing'} end
     if old[4] == token then return {'ok', old[5], old[7]} end
@@ -161,7 +162,8 @@ if events then
     if events.id ~= id or events.owner ~= owner or events_problem(events) then return {'run'} end
 end
 
-local place, added = call('INCR', P .. 'place'), string.len(record) - string.len(old[8] or '')
+local place = count == 0 and old[9] or call('INCR', P .. 'place')
+local added = string.len(record) - string.len(old[8] or '')
 for number = 0, count - 1 do
     local from = first + 4 * number
     local entry, parent, json, text = ARGV[from + 1], ARGV[from + 2], ARGV[from + 3], ARGV[from + 4]

@@ -57,8 +57,9 @@ INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, titl
 VALUES (:id, :owner, (SELECT coalesce(max(place), 0) + 1 FROM conversations WHERE owner = :owner),
         :revision, :head_id, :expires_at, :title, :folded_title, :pinned, :record,
         length(CAST(:record AS BLOB)) + :added)
-ON CONFLICT (id) DO UPDATE SET place = excluded.place, revision = excluded.revision, head_id = excluded.head_id,
-    expires_at = excluded.expires_at, title = excluded.title, folded_title = excluded.folded_title,
+ON CONFLICT (id) DO UPDATE SET place = CASE WHEN :added = 0 THEN place ELSE excluded.place END,
+    revision = excluded.revision, head_id = excluded.head_id, expires_at = excluded.expires_at,
+    title = excluded.title, folded_title = excluded.folded_title,
     record = excluded.record, size = conversations.size - length(CAST(conversations.record AS BLOB)) + excluded.size
 """
 _PUT_ENTRY = "INSERT INTO entries (conversation_id, id, parent_id, entry) VALUES (?, ?, ?, ?)"
@@ -101,10 +102,11 @@ class SqliteStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        saved, text = next_revision(record, self._database.clock())
+        at = self._database.clock()
+        saved, text = next_revision(record, entries, at)
         rows = [(record.id, entry.id, entry.parent_id, json) for entry, json in zip(entries, texts, strict=True)]
         searched = [(record.id, entry.id, found) for entry in entries if (found := fold(searchable_text(entry)))]
-        return await self._database.write(partial(_save, saved, text, rows, searched, events))
+        return await self._database.write(partial(_save, saved, text, rows, searched, events, at))
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
         """Implement `HistoryStore.get`."""
@@ -196,9 +198,10 @@ def _save(
     rows: Sequence[tuple[str, str, str | None, str]],
     searched: Sequence[tuple[str, str, str]],
     events: RunEvents | None,
+    at: datetime,
     connection: sqlite3.Connection,
 ) -> Record:
-    """Store `text`, which is `record` with its new revision, the entries' rows and texts, and the events.
+    """Store `text`, which is `record` with its new revision, the entries' rows and texts, and the events, at this time.
 
     Return the record with its stored label.
     """
@@ -206,7 +209,7 @@ def _save(
     values = {"id": record.id, "owner": record.owner, "revision": record.revision, "head_id": record.head_id}
     try:
         with transaction(connection):
-            stored = connection.execute(_STORED, {**values, "now": record.updated_at.timestamp()}).fetchone()
+            stored = connection.execute(_STORED, {**values, "now": at.timestamp()}).fetchone()
             if found := _check(stored, record.revision - 1):
                 record = replace(record, title=found[2] or record.title, pinned=bool(found[3]))
             label = {"title": record.title, "folded_title": fold(record.title), "pinned": record.pinned}
@@ -216,7 +219,7 @@ def _save(
             connection.executemany(_PUT_ENTRY, rows)
             connection.executemany(PUT_TEXT, searched)
             if events is not None:
-                put_events(connection, events, record.updated_at, saved=True)
+                put_events(connection, events, at, saved=True)
     except sqlite3.IntegrityError as error:
         raise HistoryError(_broken_link(error, record)) from error
     return record

@@ -152,6 +152,17 @@ def test_draft_of_a_chat_can_be_saved_as_a_prompt(app: App, visit: Visit) -> Non
     expect(dialog(visitor).locator(".use")).to_have_count(1)
 
 
+AT_REST = """async (one) => {
+  for (let same = 0, before; same < 30; ) {
+    await new Promise(requestAnimationFrame);
+    const now = one.getBoundingClientRect().top;
+    same = now === before ? same + 1 : 0;
+    before = now;
+  }
+}"""
+"""Waits until the element has been in one place for 30 frames."""
+
+
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
 def test_hint_leaves_the_greeting_free(app: App, visit: Visit, phone: bool) -> None:
     visitor = visit(app.url, phone=phone, dark=phone, locale="de-DE" if phone else "en-US")
@@ -162,6 +173,7 @@ def test_hint_leaves_the_greeting_free(app: App, visit: Visit, phone: bool) -> N
         assert box
         return box["y"] + (box["height"] if below else 0)
 
+    greeting.evaluate(AT_REST)
     before, top = edge(greeting, False), edge(dock, False)
     hint.evaluate("(hint) => (hint.textContent = 'A hint that does not go by itself, in a long sentence. '.repeat(2))")
     becomes(True, lambda: edge(greeting, True) <= edge(hint, False))

@@ -64,6 +64,22 @@ def test_unfinished_edit_stays_with_its_chat(app: App, visit: Visit, way: str) -
     expect(editor(visitor)).to_have_count(0)
 
 
+def test_unfinished_edit_is_in_the_composer_after_a_reload(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    begin(visitor, "About ships")
+    visitor.box.fill("Of ships")
+    edit(visitor, 0, " and boats")
+    for _ in range(2):
+        visitor.reload()
+        expect(visitor.mine).to_have_text(["About ships"])
+        expect(visitor.box).to_have_value("Of ships\n\nAbout ships and boats")
+    visitor.box.fill("")
+    edit(visitor, 0, "")  # nothing was typed
+    visitor.reload()
+    expect(visitor.mine).to_have_text(["About ships"])
+    expect(visitor.box).to_have_value("")
+
+
 def test_edit_of_a_temporary_chat_ends_with_it(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page = visitor.page

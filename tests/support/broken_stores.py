@@ -284,7 +284,7 @@ class LateLedger(MemoryLedger):
 
 FAULTS: dict[type[MemoryStore] | type[SqliteStore], tuple[str, ...]] = {
     ForgetsOwners: ("foreign_object_looks_missing",),
-    ListsAllOwners: ("list_starts_with_last_saved", "foreign_object_looks_missing"),
+    ListsAllOwners: ("list_starts_with_newest_entries", "foreign_object_looks_missing"),
     SearchesAllOwners: ("only_owner_searches",),
     IgnoresRevisions: (
         "old_revision_conflicts_and_changes_nothing",

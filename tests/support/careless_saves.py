@@ -88,6 +88,13 @@ class ReadsHeadOnly(MemoryStore):
         return load_entries([text for text, _ in _walk(kept.entries, kept.record.head_id)][::-1])
 
 
+class MovesWithEachSave(MemoryStore):
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        saved = await super().save(record, entries, events)
+        self._data.conversations[record.id] = self._data.conversations.pop(record.id)
+        return saved
+
+
 class NeedsEntries(MemoryStore):
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
         found = await super().history(record, limit=limit)
@@ -267,6 +274,7 @@ FAULTS_OF_SAVES: dict[type[MemoryStore], tuple[str, ...]] = {
     CutsLongTexts: ("ten_megabytes_come_back",),
     ComparesAllForEach: ("history_loads_in_linear_time",),
     ReadsHeadOnly: ("entries_include_all_branches",),
+    MovesWithEachSave: ("save_without_entries_keeps_the_place",),
     NeedsEntries: ("conversation_can_be_empty",),
     FindsNothingForNothing: (
         "unknown_head_is_not_found",

@@ -62,8 +62,10 @@ async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
     await house.turn("two", after=house.record.head_id)
     edited = await house.turn("other")
     assert await house.shown() == ["other"]
+    other = await house.store.save(Record(owner="ann"))
     await house.branches.choose("ann", house.record.id, first)
     assert await house.shown() == ["one", "two"]
+    assert [one.id for one in await house.store.list("ann")] == [other.id, house.record.id], "the chat moved up"
     await house.branches.choose("ann", house.record.id, edited)
     assert await house.shown() == ["other"]
     versions = versions_in(await house.store.entries(house.record))

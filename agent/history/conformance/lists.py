@@ -3,23 +3,37 @@
 from dataclasses import replace
 
 from agent.errors import NotFound
-from agent.history.conformance.laws import law, refused, same
-from agent.history.conformance.samples import ALICE, MALLORY, chain, prompt, started, titled
+from agent.history.conformance.laws import holds, law, refused, same
+from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, started, titled
 from agent.history.conformance.trial import Trial
 
 
 @law("base")
-async def list_starts_with_last_saved(trial: Trial) -> None:
-    """The list has the owner's conversations, the last saved first."""
+async def list_starts_with_newest_entries(trial: Trial) -> None:
+    """The list has the owner's conversations, the one that got entries last first."""
     store = trial.store
     one, two, three = [(await started(store, text))[0] for text in "123"]
     await started(store, "other", owner=MALLORY)
-    one = await store.save(replace(one, title="again"))
+    one = await grown(store, one, chain(prompt("again"), after=one.head_id))
     same(await store.list(ALICE), [one, three, two], "the list")
     same(await store.list(ALICE, limit=2), [one, three], "the list with limit=2")
     for limit in (0, -1):
         same(await store.list(ALICE, limit=limit), [], f"the list with limit={limit}")
     same(await store.list("visitor:nobody"), [], "the list of an unknown owner")
+
+
+@law("base")
+async def save_without_entries_keeps_the_place(trial: Trial) -> None:
+    """A save without entries, as for another branch, changes neither the place in the list nor `updated_at`."""
+    store = trial.store
+    older, newer = [(await started(store, text))[0] for text in "12"]
+    saved = await store.save(replace(older, head_id=None))
+    same(saved, replace(older, head_id=None, revision=older.revision + 1), "the record that save returns")
+    same(await store.list(ALICE), [newer, saved], "the list")
+    more = chain(prompt("more"))
+    grew = await grown(store, saved, more)
+    holds(saved.updated_at <= grew.updated_at <= trial.clock(), "a save with entries did not set updated_at")
+    same(await store.list(ALICE), [grew, newer], "the list after a save with entries")
 
 
 @law("base")

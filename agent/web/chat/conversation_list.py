@@ -64,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page of the list, the last saved first. The first page has the pinned conversations, too.
+    """A page of the list, the one with the newest message first. The first page has the pinned conversations, too.
 
     `next_offset` is the offset of the next page, or None after the last one.
     """

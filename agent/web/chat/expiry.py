@@ -27,7 +27,7 @@ RETRY = timedelta(hours=1)
 
 UNNAMED_SECONDS = 3600.0
 """A file that no message names stays for this long, because the clocks of a place of files and of processes differ."""
-UNDO_SECONDS = 30.0
+UNDO_SECONDS = 60.0
 """Seconds in which the deletion of a conversation can be undone. The page offers it for a shorter time."""
 
 IsBusy = Callable[[str], bool]

@@ -178,7 +178,7 @@ class Importer:
                     ) from error
                 records = await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS)
                 titles = NumberedTitles([record.title for record in records if record.title])
-                # The list of conversations shows the last saved first.
+                # In the list, those that are stored last come first.
                 for one in sorted(found, key=lambda one: one.updated_at):
                     conversation = await asyncio.to_thread(one.read)
                     self._check_not_stopped(visitor.owner)

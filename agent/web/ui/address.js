@@ -74,11 +74,13 @@
       area.scrollIntoView({ block: "nearest", behavior: "instant" });
     });
   };
-  // Puts what was typed into the composer of its chat.
+  // What was typed into the edit box, unless it is what the message says.
+  const unsent = () => (editing && editing.text !== editing.own ? (editing.text ?? "") : "");
+  // Puts it into the composer of its chat.
   const keep = () => {
-    const { chat, text, own } = editing ?? {};
+    const { chat } = editing ?? {}, text = unsent();
     editing = undefined;
-    if (text && text !== own) window.chats.keep(chat, text);
+    if (text) window.chats.keep(chat, text);
   };
 
   // Gradio's edit box stays at a place in the list. If the list changes, the box moves to its message. If the message
@@ -148,6 +150,7 @@
       window.addressed.branch = id;
       $("#version").click();
     },
+    unsent,
     edited: () => [editing?.id ?? "", editing?.text ?? ""],
     // The box stays open until the server has accepted the edit, so that a refusal loses nothing.
     done: () => {

@@ -2,7 +2,7 @@
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
 ({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, joined, nameOf }) => {
-  const PAGE = 50, MOST = 200, SEARCH_MS = 200, UNDO_MS = 10000, LAST_UNDO_MS = 25000, TICK_MS = 500, ANSWERING_MS = 3000, LATE_MS = 300;
+  const PAGE = 50, MOST = 200, SEARCH_MS = 200, SAY_MS = 10000, UNDO_MS = 30000, LAST_UNDO_MS = 55000, TICK_MS = 500, ANSWERING_MS = 3000, LATE_MS = 300;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
   const TEMPORARY = "temporary"; // begins the id of a temporary chat; as the id in the address, it begins one
@@ -373,7 +373,7 @@
   const say = (text) => {
     clearTimeout(leaving);
     done.replaceChildren(text);
-    if (text) leaving = setTimeout(() => done.replaceChildren(), UNDO_MS);
+    if (text) leaving = setTimeout(() => done.replaceChildren(), SAY_MS);
   };
   // What was done, with a way back. Each deletion has its own.
   const offer = (text, undo) => {
@@ -680,7 +680,8 @@
   document.addEventListener("own-data-deleted", () => awaited.clear());
   const sentPaths = tab.get("sent")?.sent.paths ?? []; // the server removes them when their message is stored
   addEventListener("pagehide", () => {
-    drafts.set(shown, { text: box()?.value ?? "", files: window.composer?.files() ?? [] });
+    const value = { text: box()?.value ?? "", files: window.composer?.files() ?? [] };
+    drafts.set(shown, joined(value, { text: window.addressed?.unsent() }));
     const isKept = ([id]) => id === shown || !isTemporary(id);
     const texts = [...drafts].map(([id, { text }]) => [id, text]).filter(([, text]) => text);
     stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts.filter(isKept))));

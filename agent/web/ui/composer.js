@@ -47,6 +47,7 @@
       const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
       attached = after.files;
       if (after === before) return undefined;
+      window.prompts?.swapped(after);
       setTimeout(() => document.dispatchEvent(new Event("files-changed")));
       return after;
     },

@@ -182,7 +182,7 @@
     if (!box() || !(text.trim() || read().length)) return opener.remove();
     if (!opener.isConnected) $("#composer .input-row > .beside")?.before(opener);
   };
-  // Gets the text of another chat, which Gradio draws in the box a moment later.
+  // Gets another value of the composer, which Gradio draws in the box a moment later.
   window.prompts = { swapped: (value) => offer(value?.text ?? "") };
   document.addEventListener("input", ({ target }) => {
     if (target !== box()) return;
