@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 Visit = Callable[..., Visitor]
 WATCH = """() => {
   const selectors = { part: ".seam", steps: ".thought-group", question: ".asking", problem: ".problem",
-    file: ":scope > .edit-textarea" };
+    file: ":scope > .edit-textarea", caption: ".caption:not([role])" };
   window.wrong = [];
   window.seen = new Set();
   const look = () => {
@@ -82,7 +82,7 @@ def test_messages_say_what_they_show_in_each_frame(own: App, visit: Visit, tmp_p
         row.click()
         expect(row).to_have_attribute("aria-current", "page")
         expect(visitor.chat.locator(".caption, .problem, .asking").first).to_be_visible()
-    assert set(visitor.page.evaluate("[...window.seen]")) == {"part", "steps", "question", "problem", "file"}
+    assert set(visitor.page.evaluate("[...window.seen]")) == {"part", "steps", "question", "problem", "file", "caption"}
     assert visitor.page.evaluate("window.wrong") == []
 
 

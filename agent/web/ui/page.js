@@ -232,15 +232,16 @@
   };
   // Gradio names a bubble by its whole text, with Markdown and HTML, and again at each token. A name by reference comes
   // before that one, so it is set once. A bubble can become one of the other author when another chat is opened.
-  const NAMES = { bot: said.answer, user: said.your_message };
-  for (const [author, textContent] of Object.entries(NAMES)) {
-    document.body.append(Object.assign(document.createElement("span"), { id: `${author}-bubble`, hidden: true, textContent }));
+  const NAMES = { bot: said.answer, user: said.your_message, caption: said.about_answer };
+  for (const [name, textContent] of Object.entries(NAMES)) {
+    document.body.append(Object.assign(document.createElement("span"), { id: `${name}-bubble`, hidden: true, textContent }));
   }
-  const UNNAMED = Object.keys(NAMES).map((author) => `[data-testid=${author}]:not([aria-labelledby=${author}-bubble])`).join();
+  const CAPTION = "[data-testid=bot][aria-labelledby=caption-bubble]"; // kinds.js has named it
+  const UNNAMED = `[data-testid=bot]:not([role=article]:is(${CAPTION}, [aria-labelledby=bot-bubble])), [data-testid=user]:not([aria-labelledby=user-bubble])`;
   const nameBubbles = (root) => {
     for (const bubble of [...(root.matches?.(UNNAMED) ? [root] : []), ...(root.querySelectorAll?.(UNNAMED) ?? [])]) {
       bubble.setAttribute("role", "article");
-      bubble.setAttribute("aria-labelledby", `${bubble.dataset.testid}-bubble`);
+      if (!bubble.matches(CAPTION)) bubble.setAttribute("aria-labelledby", `${bubble.dataset.testid}-bubble`);
       bubble.dir = "auto"; // Arabic runs from right to left, also on an English page
     }
   };

@@ -34,6 +34,7 @@ KEEP_DAYS = ngettext_noop(
 SCRIPTS = {
     "chat": N_("Conversation"),
     "answer": N_("Answer"),
+    "about_answer": N_("About this answer"),
     "your_message": N_("Your message"),
     "shortcuts": N_("Keyboard shortcuts"),
     "edited": N_("Edit your message"),
