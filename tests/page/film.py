@@ -137,6 +137,10 @@ def test_pictures(start_app: Callable[..., App], server: Running, visit: Callabl
     visitor.chat.locator(".title:has(.steps)").click()
     expect(visitor.chat).to_contain_text("Calculate")
     expect(visitor.chat.locator("table > .tools")).to_be_visible()
+    visitor.chat.hover()
+    visitor.page.mouse.wheel(0, 5000)
+    expect(visitor.page.locator("#to-end")).to_be_hidden()
+    expect(visitor.caption).to_be_in_viewport(ratio=1)
     visitor.page.mouse.move(0, 0)
     path = FOLDER / f"{name}.png"
     visitor.page.screenshot(path=path)

@@ -192,6 +192,18 @@ def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path:
         assert [part["type"] for part in content] == ["text", "image_url"]
 
 
+def test_end_stays_in_view_after_an_edit_beside_it(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text " + "Line.\\n\\n" * 30)
+    visitor.ask("!text The end.")
+    open_edit(visitor, 1)
+    visitor.page.keyboard.press("Escape")
+    expect(visitor.page.locator("textarea.edit-textarea")).to_have_count(0)
+    visitor.page.set_viewport_size({"width": 1100, "height": 600})
+    expect(visitor.chat.locator(".caption").last).to_be_in_viewport(ratio=1)
+    expect(visitor.page.locator("#to-end")).to_be_hidden()
+
+
 def test_model_without_images_refuses_edit_and_retry(
     start_app: Callable[..., App], visit: Visit, tmp_path: Path
 ) -> None:

@@ -61,7 +61,6 @@
       if (picture?.naturalWidth) message.style.setProperty("--picture", `url(${JSON.stringify(picture.src)})`);
       else message.style.removeProperty("--picture");
     }
-    document.dispatchEvent(new Event("edit-begun"));
     setTimeout(() => {
       const area = $("textarea.edit-textarea", row);
       if (!area) return;
@@ -71,7 +70,7 @@
       mine.own = unescaped(area.value);
       const typed = text ?? mine.own;
       if (typed !== area.value) write(area, typed);
-      area.scrollIntoView({ block: "nearest", behavior: "instant" });
+      document.dispatchEvent(new CustomEvent("edit-begun", { detail: area }));
     });
   };
   // What was typed into the edit box, unless it is what the message says.

@@ -420,7 +420,8 @@
       }
       top = log.scrollTop;
       offer();
-      if (!following && top < log.clientHeight) window.live.earlier();
+      // An open edit box would move with its message while somebody types.
+      if (!following && top < log.clientHeight && !$("textarea.edit-textarea", log)) window.live.earlier();
     }, { passive: true });
     // What the visitor unfolds comes below the row that they clicked. The row stays where it is, or moves up as far as is
     // needed to show what was unfolded. Following goes on if the end is still in view then. Scripts turn folds, too: their
@@ -466,8 +467,13 @@
     for (const child of log.children) sizes.observe(child);
     document.addEventListener("chat-opened", toTheEnd);
     // The question whose version was chosen stays where it is, however long what follows it is.
-    // So does a message that is edited, and its box is in view.
-    for (const kind of ["message-found", "question-chosen", "edit-begun"]) document.addEventListener(kind, () => follow(false));
+    for (const kind of ["message-found", "question-chosen"]) document.addEventListener(kind, () => follow(false));
+    // An edit box is in view. Following goes on if the end is, too.
+    document.addEventListener("edit-begun", ({ detail: area }) => {
+      follow(false);
+      area.scrollIntoView({ block: "nearest", behavior: "instant" });
+      follow(below() < 1);
+    });
     let answering = false, asked = false; // `asked`: this page asked for the answer that begins next
     for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (asked = true));
     when("#composer .input-row", (input) => new MutationObserver(() => {
