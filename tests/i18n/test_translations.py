@@ -364,8 +364,10 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(titles.nth(1)).to_contain_text(words(tool_title("calculate")))
     expect(titles.nth(1)).to_contain_text(words(_("{expression} divides by zero", expression="'1/0'")))
     expect(visitor.bubbles).to_have_count(5)  # reasoning, text, a tool, text, and the caption
-    for bubble in visitor.bubbles.all():
+    *answers, caption_bubble = visitor.bubbles.all()
+    for bubble in answers:
         expect(bubble).to_have_accessible_name(words(_("Answer")))
+    expect(caption_bubble).to_have_accessible_name(words.template(SCRIPTS["about_answer"]))
     asked = visitor.chat.locator("[data-testid=user]")
     expect(asked).to_have_accessible_name(words(_("Your message")))
     caption = re.escape(words(_("{seconds} s to first token", seconds="#"))).replace("\\#", r"[\d.]+")
