@@ -279,6 +279,7 @@
       part.removeAttribute("aria-label");
     }
     let asked, told, failed, timer, answering = false;
+    let expected = false; // a message was sent, and the button that stops its answer can come after the first words
     const look = () => {
       timer = undefined;
       const busy = Boolean(stop());
@@ -308,7 +309,8 @@
         spoken.append(line);
         while (spoken.children.length > 12) spoken.firstChild.remove();
       }
-      answering = busy;
+      if (busy) expected = false;
+      answering = busy || expected;
       if (busy) later();
       tick();
       mend();
@@ -317,10 +319,11 @@
     const later = () => (timer ??= setTimeout(look, stop() ? 1000 : 100));
     for (const kind of ["own-data-deleted", "chat-opening"]) {
       document.addEventListener(kind, () => {
-        answering = false; // the next look would speak the end of an answer that is deleted or left
+        answering = expected = false; // the next look would speak the end of an answer that is deleted or left
         spoken.replaceChildren();
       });
     }
+    for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (answering = expected = true));
     new MutationObserver(() => {
       changed();
       later();
