@@ -27,7 +27,7 @@ from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.title_numbers import next_title, without_number
-from agent.web.chat.transcript import content_parts, has_first_words, is_prompt
+from agent.web.chat.transcript import content_parts, entries_to, has_first_words, is_prompt
 from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 
@@ -60,7 +60,7 @@ class Branches:
         if not any(entry.id == entry_id and is_prompt(entry) for entry in entries):
             raise Conflict(MESSAGE_GONE)
         record = await self._store.save(branch(record, _newest_after(entry_id, entries)))
-        await rename(self._store, record, _first_of(entry_id, entries))
+        await rename(self._store, record, entries_to(entry_id, entries)[0], entries)
 
     async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
@@ -176,15 +176,6 @@ def _newest_after(entry_id: str, entries: Sequence[Entry]) -> str:
             following.add(entry.id)
             newest = entry.id
     return newest
-
-
-def _first_of(entry_id: str, entries: Sequence[Entry]) -> Entry:
-    """Return the first entry of the branches that lead through this one. `entries` are all, in order."""
-    by_id = {entry.id: entry for entry in entries}
-    first = by_id[entry_id]
-    while first.parent_id in by_id:
-        first = by_id[first.parent_id]
-    return first
 
 
 def _turns_until(entry_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -22,6 +22,11 @@ def first_words(entry: Entry) -> str:
     return _title(typed) or _title([", ".join(dict.fromkeys(filter(None, _names(parts))))])
 
 
+def all_first_words(entries: Iterable[Entry]) -> set[str]:
+    """Return the first words of each message with which the conversation of all these entries has begun."""
+    return {first_words(entry) for entry in entries if entry.parent_id is None}
+
+
 def words_with_files(entry: Entry) -> str:
     """Return the title that `first_words` once gave to this message: with the texts of its files. "" if it has none.
 

@@ -1,7 +1,7 @@
 """Read-only links to one chat: the owner's list of them, and what their readers see."""
 
 import asyncio
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -12,9 +12,9 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.settings import Settings
 from agent.transfer.shared import shared_entries
-from agent.web.chat.first_words import first_words, words_with_files
+from agent.web.chat.first_words import all_first_words, words_with_files
 from agent.web.chat.title_numbers import without_number
-from agent.web.chat.transcript import has_first_words, is_prompt
+from agent.web.chat.transcript import entries_to, has_first_words, is_prompt
 
 MAX_LINKS = 10
 """The most links to one chat."""
@@ -113,12 +113,12 @@ class ChatLinks:
         link = await self._store.links.get(digest_of(token))
         record = await self._store.get(link.conversation_id, owner=link.owner)
         entries = await self._store.entries(record)
-        stored = _branch(entries, link.head_id or record.head_id)
+        stored = entries_to(link.head_id or record.head_id, entries)
         if not stored:
             raise NotFound(NO_LINK)
         # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
         # title can be about another version of the first message.
-        words = {first_words(entry) for entry in entries if entry.parent_id is None}
+        words = all_first_words(entries)
         words |= {words_with_files(entry) for entry in entries if is_prompt(entry)}
         is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(entries, stored)
         return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
@@ -156,12 +156,3 @@ class ChatLinks:
     def _check_on(self) -> None:
         if not self.is_on:
             raise NotFound(OFF)
-
-
-def _branch(entries: Iterable[Entry], head_id: str | None) -> list[Entry]:
-    """Return the entries that lead to this one, the oldest first, or nothing if it is not there."""
-    known, branch = {entry.id: entry for entry in entries}, list[Entry]()
-    while head_id is not None and (entry := known.get(head_id)) is not None:
-        branch.append(entry)
-        head_id = entry.parent_id
-    return branch[::-1]

@@ -3,18 +3,22 @@
 A title that is only the first words of such a message follows. One that somebody or a model wrote stays.
 """
 
+from collections.abc import Sequence
+
 from agent.history import Entry, HistoryStore, Record
-from agent.web.chat.first_words import first_words
+from agent.web.chat.first_words import all_first_words, first_words
 from agent.web.chat.title_numbers import without_number
 
 
-async def rename(store: HistoryStore, record: Record, first: Entry) -> str:
-    """Let the title of the conversation follow `first`, with which it begins now, and return the title."""
+async def rename(store: HistoryStore, record: Record, first: Entry, entries: Sequence[Entry] | None = None) -> str:
+    """Let the title of the conversation follow `first`, with which it begins now, and return the title.
+
+    `entries` are all its entries. They are read if they are needed and not given.
+    """
     words, title = first_words(first), record.title
     if not title or words in ("", title, without_number(title)):
         return title
-    entries = await store.entries(record)
-    earlier = {first_words(entry) for entry in entries if entry.parent_id is None}
+    earlier = all_first_words(await store.entries(record) if entries is None else entries)
     if not earlier & {title, without_number(title)}:
         return title
     return (await store.label(record.id, owner=record.owner, title=words, instead_of=title)).title

@@ -295,6 +295,15 @@ def is_prompt(entry: Entry) -> bool:
     return message_content(entry) is not None
 
 
+def entries_to(head_id: str | None, entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries that lead to this one, the oldest first, or nothing if it is not among them."""
+    known, branch = {entry.id: entry for entry in entries}, list[Entry]()
+    while head_id is not None and (entry := known.get(head_id)) is not None:
+        branch.append(entry)
+        head_id = entry.parent_id
+    return branch[::-1]
+
+
 def content_parts(entry: Entry) -> list[Any]:
     """Return the parts of the visitor's message. A message of text alone has one; another entry has none."""
     content = message_content(entry)
