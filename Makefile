@@ -30,7 +30,7 @@ help:
 	@echo 'make setup        only install requirements.txt and requirements-models.txt into .venv'
 	@echo 'make test         run the tests that a change must pass; TESTS=tests/test_x.py runs some, WORKERS=0 is one process'
 	@echo 'make test-fast    run the tests that need no browser, app, model weights or long time'
-	@echo 'make test-all     run all tests but those with vLLM or a container, and property tests with random examples'
+	@echo 'make test-all     run all tests, also those of the next three targets, with random examples'
 	@echo 'make test-vllm    run the tests with a real vLLM server on the CPU'
 	@echo 'make test-container  build the image of the Dockerfile without an engine and run it; needs root on Debian'
 	@echo 'make test-s3      run the tests of attached files with a real S3 server'
@@ -60,7 +60,7 @@ gpu:
 
 test: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --skip-unchanged-weights -m 'not full and not vllm and not container and not s3' $(TESTS)
+	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --rerun-alone --skip-unchanged-weights -m 'not full and not vllm and not container and not s3' $(TESTS)
 
 test-fast: .venv/.dev
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) \
@@ -68,7 +68,8 @@ test-fast: .venv/.dev
 
 test-all: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest -n $(or $(WORKERS),2) --hypothesis-profile full $(TESTS)
+	.venv/bin/python -m pytest -n $(or $(WORKERS),2) --rerun-alone --hypothesis-profile full $(TESTS)
+	$(if $(filter tests,$(TESTS)),@$(MAKE) --no-print-directory test-container test-vllm test-s3)
 
 check: .venv/.dev
 	.venv/bin/ruff format --check .
@@ -80,10 +81,10 @@ check: .venv/.dev
 	.venv/bin/python -m pytest -q tests/project/test_architecture.py
 
 test-vllm: .venv/.dev .venv-vllm/.ready
-	.venv/bin/python -m pytest -m vllm $(TESTS)
+	.venv/bin/python -m pytest --rerun-alone -m vllm $(TESTS)
 
 test-container: .venv/.dev
-	.venv/bin/python -m pytest -m container --durations 3 tests/deploy/test_container.py
+	.venv/bin/python -m pytest --rerun-alone -m container tests/deploy/test_container.py
 
 test-s3: .venv-s3/.ready
 	.venv-s3/bin/python -m pytest -m s3 $(if $(filter tests,$(TESTS)),tests/media,$(TESTS))

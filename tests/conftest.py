@@ -24,7 +24,7 @@ from tests.support.live_folders import files_with
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
 
-pytest_plugins = ["tests.tiers"]
+pytest_plugins = ["tests.tiers", "tests.reruns"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores SIGINT in background jobs, and processes that the tests start would inherit that.

@@ -382,7 +382,7 @@ def test_unreachable_named_server_ends_program(piped: Piped) -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=examples(30))
+@settings(max_examples=examples(30))
 @given(conversations())
 def test_stored_history_comes_back(messages: list[Any]) -> None:
     with TemporaryDirectory() as folder:

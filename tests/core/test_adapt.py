@@ -35,7 +35,7 @@ from tests.support.scripted_server import Config, Running
 from tests.support.strategies import conversations
 from tests.tiers import examples
 
-QUICK = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 
 
 def spec(provider: str, **more: Any) -> ModelSpec:

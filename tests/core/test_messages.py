@@ -170,7 +170,7 @@ def wire() -> Iterator[Wire]:
         runner.run(connection.aclose())
 
 
-@settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TURN, min_size=1, max_size=3), TEXT)
 def test_round_trip_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
     messages = [one for one in conversation(turns) if not _holds(one, PDF)]  # this dialect never gets PDFs
@@ -182,7 +182,7 @@ def test_round_trip_sends_the_same(wire: Wire, turns: Any, system: str) -> None:
     assert wire(back, system) == wire(messages, system)
 
 
-@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TURN, min_size=1, max_size=3))
 def test_nothing_is_dropped(turns: Any) -> None:
     messages = conversation(turns)
@@ -360,7 +360,7 @@ def listed(part: ModelRequestPart) -> ModelRequestPart:
     return part
 
 
-@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(conversations(), st.integers(1, 200))
 def test_plain_texts_are_prepared_as_lists_of_texts(messages: list[ModelMessage], tokens: int) -> None:
     kept = keep_newest(messages, tokens)
@@ -405,7 +405,7 @@ def json_objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, An
             yield from json_objects(one, f"{path}[{number}]")
 
 
-@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(conversations(), st.data())
 def test_field_of_context_is_kept_or_named(messages: list[ModelMessage], data: st.DataObject) -> None:
     plain = json.loads(Context(messages=tuple(messages)).to_json())

@@ -135,7 +135,7 @@ def test_unreadable_input_is_refused(make: Callable[[Path], Any], words: str, tm
         make(tmp_path)
 
 
-@settings(max_examples=examples(40), deadline=None)  # each example starts a process
+@settings(max_examples=examples(40))  # each example starts a process
 @given(st.binary(max_size=60), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF", b"BM"]))
 def test_any_bytes_give_part_or_input_error(data: bytes, head: bytes) -> None:
     for make in (Image.from_bytes, Audio.from_bytes):

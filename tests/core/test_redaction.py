@@ -101,7 +101,7 @@ def cut(draw: st.DrawFn, words: st.SearchStrategy[str]) -> list[str]:
     return [text[a:b] for a, b in pairwise(bounds)] or [""]
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(st.lists(cut(st.sampled_from([word + " " for word in PROSE])), min_size=1, max_size=3))
 def test_stream_without_keys_is_unchanged(parts: list[list[str]]) -> None:
     out = streamed(parts)
@@ -113,7 +113,7 @@ def test_stream_without_keys_is_unchanged(parts: list[list[str]]) -> None:
 SECRETS = [*KEYS.values(), *(before + secret for before, secret in ANNOUNCED.values() if "postgres" not in before)]
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 @given(
     st.lists(
         cut(st.sampled_from([*(" " + one + " " for one in SECRETS), "word ", "日本", "\n"])), min_size=1, max_size=2

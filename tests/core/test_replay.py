@@ -57,7 +57,7 @@ async def recorded(script: Sequence[Step], limits: Limits, path: Path) -> Run:
     return await ended(run)
 
 
-QUICK = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 
 
 @QUICK
@@ -267,7 +267,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_damaged_file_is_read_or_refused(record: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(record)))

@@ -680,7 +680,7 @@ async def test_context_survives_json(agent: Agent, server: Running) -> None:
     assert_accepted(server.journal()[-1]["body"]["messages"])
 
 
-@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(conversations(6))
 def test_context_keeps_its_bytes_over_round_trips(messages: list[ModelMessage]) -> None:
     text = Context(messages=tuple(messages)).to_json()

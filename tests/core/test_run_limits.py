@@ -234,7 +234,7 @@ def watched(pattern: Sequence[int], repeats: int = 3) -> tuple[list[bool], int]:
     return told, len(told)
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(
     st.integers(1, LONGEST_CYCLE).flatmap(lambda n: st.permutations(range(n))),
     st.lists(st.integers(10, 99), max_size=5, unique=True),
@@ -248,7 +248,7 @@ def test_cycle_is_warned_then_ended(cycle: list[int], before: list[int], repeats
     assert ended == len(before) + len(cycle) * times * 2
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 2), max_size=30))
 def test_budget_continues_after_suspension(pattern: list[int]) -> None:
     """A budget that is sealed and opened at any step reports the same as an uninterrupted one."""

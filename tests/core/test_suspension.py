@@ -352,7 +352,7 @@ def _split(messages: list[ModelMessage], cut: Callable[[int], bool]) -> list[Mod
     return out
 
 
-@settings(deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(conversations(8), st.lists(st.booleans(), min_size=1, max_size=5))
 def test_split_results_are_sent_as_one_request(messages: list[ModelMessage], cuts: list[bool]) -> None:
     whole = repair([ModelRequest([UserPromptPart("hi")]), *messages])
@@ -464,7 +464,7 @@ def test_no_leaf_of_record_can_be_changed(path: tuple[Any, ...]) -> None:
     assert reason(forged(change)) == "tampered"
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 @given(st.integers(0, len(SEALED) - 1), st.sampled_from([*string.ascii_letters, *string.digits, *"-_.=+ \u00e9\x00"]))
 def test_no_character_of_seal_can_be_changed(at: int, character: str) -> None:
     changed = SEALED[:at] + character + SEALED[at + 1 :]
@@ -480,7 +480,7 @@ def test_every_variant_of_a_character_is_detected(at: int) -> None:
         assert reason("".join(changed)) in ("tampered", "truncated", "key")
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.integers(1, len(SEALED) - 1))
 def test_truncated_seal_is_reported_as_such(length: int) -> None:
     assert reason(SEALED[:length]) == "truncated"

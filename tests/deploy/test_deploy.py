@@ -736,7 +736,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=8, max
 ) | st.lists(st.text("abcXYZ09\"\\'é=", min_size=8), min_size=2, max_size=3).map("\n".join)
 
 
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=VALUES, ending=st.sampled_from(["RUNNING", "BUILD_ERROR", "refused"]))
 def test_secret_reaches_only_its_endpoint(
     key: str, ending: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any, caplog: Any

@@ -57,7 +57,7 @@ def test_passage_is_found_also_in_little_room(filler: str, room: int) -> None:
     assert FACT in " ".join(later.text.split())
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(["word", "word.", "会议室的租金。", "x" * 90]), min_size=40), st.integers(50, 150))
 def test_long_line_is_cut_after_words(words: list[str], most: int) -> None:
     line = " ".join(words)
@@ -94,7 +94,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300) | st.samp
 )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(TEXT, min_size=1, max_size=6), TEXT, st.integers(800, 9_000))
 def test_excerpt_never_exceeds_its_room(pages: list[str], question: str, room: int) -> None:
     document = Document(PDF, "", tuple(pages))

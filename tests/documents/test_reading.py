@@ -139,7 +139,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     return media_type, bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25))
 @given(damaged())
 def test_damaged_document_ends_with_text_or_reason(document: tuple[str, bytes]) -> None:
     said = outcome(*document)

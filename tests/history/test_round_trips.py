@@ -12,7 +12,6 @@ from tests.support.strategies import TEXT, conversations
 from tests.tiers import examples
 
 SLOW = settings(
-    deadline=None,
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

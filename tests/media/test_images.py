@@ -184,7 +184,7 @@ def test_conversion_is_described() -> None:
     side=st.integers(1, 100),
     types=st.sampled_from([ALL.types, FEW.types]),
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 def test_picture_is_never_enlarged(size: tuple[int, int], format_: str, side: int, types: tuple[str, ...]) -> None:
     limits = ImageLimits(types=types, side=side)
     normal = convert_image(picture(format_, size), limits)
@@ -208,7 +208,7 @@ def test_truncated_picture_is_refused(format_: str, cut: float) -> None:
 
 
 @given(st.sampled_from([case[1] for case in KINDS]), st.data())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 def test_broken_bytes_are_refused_or_read(data: bytes, draw: Any) -> None:
     broken = bytearray(data)
     for _ in range(draw.draw(st.integers(1, 8))):

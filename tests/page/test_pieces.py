@@ -55,7 +55,7 @@ BLOCKS = [
     f"\\[\n{WORDS}\n\nx^2\n\\]",
 ]
 TEXTS = st.lists(st.sampled_from(BLOCKS), min_size=6, max_size=20).map("\n\n".join)
-EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @given(st.dictionaries(st.text(), JSON, max_size=3), st.none() | st.dictionaries(st.text(), JSON, max_size=3))
 async def test_body_is_the_one_that_the_library_sends(body: dict[str, Any], more: dict[str, Any] | None) -> None:
     sent = [
@@ -81,7 +81,7 @@ class Heard:
         return self.said[-1]
 
 
-@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversations(6) | plain_conversations())
 async def test_messages_are_mapped_as_the_library_does(
     connection: ChatCompletionsConnection, messages: list[ModelMessage]
@@ -269,7 +269,7 @@ HIDDEN = st.sampled_from([KEY, "sk-proj-abcdefgh12345", "hf_abcdefghijkl", "Bear
 AROUND = st.text(st.characters(categories=["L", "P", "Zs"]), max_size=20)
 
 
-@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from([400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503]), AROUND, HIDDEN, AROUND, st.integers(0, 4)
 )
@@ -533,7 +533,7 @@ def text_chunk(id_: str, text: str, **more: Any) -> dict[str, Any]:
 
 @given(st.lists(CHUNK, max_size=5))
 @example([text_chunk("a", "Hello"), text_chunk("a", " you"), text_chunk("b", "!"), text_chunk("b", "!", role="user")])
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 def test_chunks_are_as_the_sdk_makes_them(chunks: list[dict[str, Any]]) -> None:
     made: list[list[ChatCompletionChunk]] = []
     for client in CLIENTS:

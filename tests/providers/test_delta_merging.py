@@ -29,7 +29,7 @@ from tests.support.replies.openai_responses import completed, created
 from tests.tiers import examples
 
 KEY = "sk-a-key-of-some-length"
-QUICK = settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 CHAT = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 OPENAI = load_catalog().find("openai:gpt-6-luna")
 CLAUDE = load_catalog().find("anthropic:claude-sonnet-5-5")
@@ -325,7 +325,7 @@ def test_every_byte_is_given_out_with_its_batch(sent: bytes, cut: int) -> None:
     )
 )
 @example(["one", "two", "<b", "three", 'fo"ur', "\ud83d", "\ude00", "six", "\n", "seven"])
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 def test_template_reads_what_the_parser_reads(texts: list[str]) -> None:
     """The same deltas in two spellings, one of them with all characters escaped."""
     merger, parsed = DeltaMerger(), DeltaMerger()

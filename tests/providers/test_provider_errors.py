@@ -548,7 +548,7 @@ def test_other_text_is_kept(text: str) -> None:
 SCRAPS = st.one_of(st.sampled_from(SECRETS), st.text(max_size=12), st.sampled_from(['"', "\\", "{", "\n", "=", "key"]))
 
 
-@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(SCRAPS, max_size=6).map(" ".join))
 def test_redaction_is_idempotent(text: str) -> None:
     once = redact(text, KEY)
@@ -571,7 +571,7 @@ VALUES = st.recursive(
 STATUSES = st.sampled_from([400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 429, 500, 502, 503, 529])
 
 
-@settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(STATUSES, VALUES, st.sampled_from(sorted(load_catalog().providers)), st.booleans())
 def test_no_response_body_is_shown(status: int, body: Any, provider: str, in_stream: bool) -> None:
     error: Exception = ModelHTTPError(status, "m", body, in_stream=in_stream)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, Limits, ModelSpec, Run, connect
@@ -52,7 +52,6 @@ async def settled() -> None:
 EVENTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30)
 
 
-@settings(deadline=None)
 @given(places=st.integers(1, 3), events=EVENTS)
 def test_waiting_runs_know_their_position(places: int, events: list[int | None]) -> None:
     async def play() -> None:
@@ -145,7 +144,6 @@ async def test_visitor_leaves_a_slot_to_others() -> None:
         await guest.leave("gone")
 
 
-@settings(deadline=None)
 @given(
     places=st.integers(1, 3),
     each=st.integers(1, 3),

@@ -58,7 +58,7 @@ def cut_texts(draw: st.DrawFn) -> list[str]:
 @example(["<th", "ink>a</thi", "nk>b"])
 @example(["Say <", "think>."])
 @example(["a", OPEN])
-@settings(deadline=None, max_examples=examples(400))
+@settings(max_examples=examples(400))
 def test_any_chunks_give_the_same_reasoning(chunks: list[str]) -> None:
     tags = ThinkTags()
     deltas = [delta for chunk in chunks for delta in tags.feed(chunk)]

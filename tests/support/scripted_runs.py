@@ -17,7 +17,7 @@ from agent.web.chat.transcript import Bubble, fold_responses
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.tiers import examples
 
-QUICK = settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 OWNER = "visitor:alice"
 SNIPPETS = [
     *(

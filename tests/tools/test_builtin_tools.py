@@ -116,7 +116,7 @@ def outcome(function: object, expression: str) -> str:
         return f"error {error}"
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25))
 @given(st.text(alphabet="0123456789+-*/%().e ,sqrtpi×é\n", max_size=40))  # noqa: RUF001
 def test_sandbox_changes_no_result(expression: str) -> None:
     assert outcome(calculate, expression) == outcome(evaluate, expression)

@@ -82,7 +82,7 @@ async def test_bad_arguments_are_not_sent(there: Site, arguments: Mapping[str, A
     assert there.asked == []
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=30), st.text(max_size=30))
 @example("../../admin", "a&key=b#c")
 @example("..", "")

@@ -150,7 +150,7 @@ async def test_picture_stays_a_picture() -> None:
     assert (await call(tool(name="draw")(lambda: picture))).content is picture
 
 
-@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(JSON | TEXT)
 def test_any_json_value_round_trips(value: Any) -> None:
     async def give() -> Any:

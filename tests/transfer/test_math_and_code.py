@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from threading import Thread, stack_size
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
@@ -264,7 +264,6 @@ async def test_code_has_colours(language: str, code: str, marked: list[str]) -> 
     assert code.strip() in _Elements(page).text
 
 
-@settings(deadline=None)  # a language is loaded at its first use
 @given(st.sampled_from(sorted(LANGUAGES)), st.text(alphabet="<>&\"'`/*#{}()=;:-+$\\ \n\r\tax1é", max_size=80))
 def test_colours_change_no_character(language: str, code: str) -> None:
     written = _Elements(colored(code, language))

@@ -24,7 +24,6 @@ from tests.support.transfers import LIMITS, OWNER, branch, exported, found_in, h
 from tests.tiers import examples
 
 PROPERTY = settings(
-    deadline=None,
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -184,7 +184,7 @@ def places(folder: Path) -> dict[str, Callable[[], Place]]:
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(steps=st.lists(STEP, min_size=1, max_size=12))
 def test_any_history_keeps_named_files_only(
     kind: str, steps: list[Any], tmp_path_factory: pytest.TempPathFactory

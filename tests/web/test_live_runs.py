@@ -75,7 +75,7 @@ TEXTS = st.lists(st.sampled_from(["a", "word ", "x" * 50_000]), min_size=1, max_
 
 
 @given(naps=NAPS, last=TEXTS)
-@settings(max_examples=examples(90), deadline=None)
+@settings(max_examples=examples(90))
 def test_last_view_arrives_without_a_further_wait(naps: list[float], last: list[str]) -> None:
     calls = [Step([Call("nap", f'{{"seconds": {pause}}}', f"call_{at}")], "tool_call") for at, pause in enumerate(naps)]
     with asyncio.Runner(loop_factory=Loop) as runner:

@@ -36,7 +36,7 @@ def applied(messages: list[dict[str, Any]], edits: list[list[Any]]) -> list[dict
 
 @given(old=st.lists(TEXT.map(message), max_size=4), new=st.lists(TEXT.map(message), max_size=4))
 @example(old=[message("a$\U0001f600")], new=[message("a$\u2063\U0001f600\u2063$")])
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 def test_edits_make_the_new_messages(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
     assert applied(old, _edits(old, new)) == new
 
