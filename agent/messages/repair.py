@@ -39,21 +39,22 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return the history with exactly one result right after each tool call, and no result without a call.
+    """Return the history with exactly one result for each tool call, right after them and in their order.
 
-    Results in several requests, as in a resumed run, are joined in one request. Calls of an interrupted response are
-    removed, and so are calls without a name or with the id of another call in the same response.
+    Results in several requests, as in a resumed run, are joined in one request. Results without a call are removed, and
+    so are calls of an interrupted response, without a name, or with the id of another call in the same response.
     Idempotent. Messages that need no change are not copied.
     """
     out: list[ModelMessage] = []
     waiting: dict[str, str] = {}
+    calling = ModelResponse([])
     held: ModelRequest | None = None  # the last message, if it has only results and can get more
     for message in messages:
         if held is None and not waiting and message.parts and not _has_tools(message):  # as most messages
             out.append(message)
             continue
         if isinstance(message, ModelResponse):
-            _close(out, held, waiting)
+            _close(out, held, waiting, calling)
             held, parts = None, list[ModelResponsePart]()
             for part in message.parts:
                 if isinstance(part, ToolCallPart):
@@ -61,9 +62,10 @@ def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
                         continue
                     waiting[part.tool_call_id] = part.tool_name
                 parts.append(part)
-            out.append(message if len(parts) == len(message.parts) else replace(message, parts=parts))
+            calling = message if len(parts) == len(message.parts) else replace(message, parts=parts)
+            out.append(calling)
             continue
-        results: list[ModelRequestPart] = []
+        results: list[ToolReturnPart] = []
         others: list[ModelRequestPart] = []
         for part in message.parts:
             if not isinstance(part, ToolReturnPart):
@@ -71,19 +73,26 @@ def repair(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
             elif waiting.pop(part.tool_call_id, None):
                 results.append(part)
         if held is not None and results:
-            out[-1] = held = replace(held, parts=[*held.parts, *results])
+            out[-1] = held = _with_results(held, results, calling)
             results = []
         if others and held is None:
             results += _no_results(waiting)
         elif others:
-            _close(out, held, waiting)
+            _close(out, held, waiting, calling)
             held = None
-        if kept := [*results, *others]:
+        if kept := [*in_order_of_calls(results, calling), *others]:
             same = len(kept) == len(message.parts) and all(map(operator.is_, kept, message.parts))
             out.append(message := message if same else replace(message, parts=kept))
             held = None if others else message
-    _close(out, held, waiting)
+    _close(out, held, waiting, calling)
     return out
+
+
+def in_order_of_calls(results: Iterable[ToolReturnPart], response: ModelResponse) -> list[ToolReturnPart]:
+    """Return the results in the order of the response's calls, because many chat templates print them without ids."""
+    calls = [part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart)]
+    places = {id_: number for number, id_ in enumerate(calls)}
+    return sorted(results, key=lambda result: places.get(result.tool_call_id, len(places)))
 
 
 def unanswered_calls(messages: Sequence[ModelMessage]) -> tuple[int, list[ToolCallPart]]:
@@ -196,17 +205,22 @@ def _has_tools(message: ModelMessage) -> bool:
     return plain_text(message) is None and any([isinstance(part, _TOOL_PARTS) for part in message.parts])
 
 
-def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str]) -> None:
-    """Answer the pending calls, in the same request as the existing results."""
+def _close(out: list[ModelMessage], held: ModelRequest | None, waiting: dict[str, str], calling: ModelResponse) -> None:
+    """Answer the pending calls of the last response, in the same request as the existing results."""
     missing = _no_results(waiting)
     if missing and held is not None:
-        out[-1] = replace(held, parts=[*held.parts, *missing])
+        out[-1] = _with_results(held, missing, calling)
     elif missing:
         out.append(ModelRequest(parts=missing))
 
 
-def _no_results(waiting: dict[str, str]) -> list[ModelRequestPart]:
-    missing: list[ModelRequestPart] = [
+def _with_results(held: ModelRequest, results: Iterable[ToolReturnPart], calling: ModelResponse) -> ModelRequest:
+    before = [part for part in held.parts if isinstance(part, ToolReturnPart)]  # all of them
+    return replace(held, parts=in_order_of_calls([*before, *results], calling))
+
+
+def _no_results(waiting: dict[str, str]) -> list[ToolReturnPart]:
+    missing = [
         ToolReturnPart(name, INTERRUPTED, tool_call_id=id_, outcome="interrupted", timestamp=_EPOCH)
         for id_, name in waiting.items()
     ]

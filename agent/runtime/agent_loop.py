@@ -13,7 +13,7 @@ from agent.documents.long_documents import LongDocument, long_documents, prompt_
 from agent.documents.tools import with_document_tools
 from agent.events import StateSnapshot
 from agent.limits import Limit
-from agent.messages.repair import repair
+from agent.messages.repair import in_order_of_calls, repair
 from agent.responses import call_content, result_content
 from agent.result import Journal, RunPlan, RunResult
 from agent.runtime.budget import Budget, BudgetUsed
@@ -145,7 +145,7 @@ class AgentLoop:
         asked: Sequence[ToolCallPart] = (),
         results: Sequence[ToolReturnPart] = (),
     ) -> None:
-        """Make the calls and store their results after the given `results`.
+        """Make the calls and store their results and the given `results`, in the order of the model's calls.
 
         If people are `asked` about other calls, the results become the last message of the run, which stores it at its
         end. After a failure or a cancellation they are stored at once.
@@ -156,10 +156,12 @@ class AgentLoop:
             await self.calls.execute(calls, asked, done)
             is_last = bool(asked)
         finally:
+            calling = next(one for one in reversed(self.messages.messages) if isinstance(one, ModelResponse))
+            request = ModelRequest(parts=in_order_of_calls(done, calling))
             if is_last:
-                self._last = ModelRequest(parts=done)
+                self._last = request
             else:
-                await self._store(ModelRequest(parts=done))
+                await self._store(request)
 
     async def _resume(self, resumed: Resumption) -> Outcome | None:
         """Use up the suspension and add the results of its pending calls, or the user's answer after a limit."""

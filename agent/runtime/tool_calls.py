@@ -56,6 +56,7 @@ class ToolCalls:
     ) -> None:
         """Run the calls concurrently and add one result for each to `done`, even if the run is cancelled meanwhile.
 
+        Readers see a result as soon as it is there, and `done` has this order, too.
         After a cancellation the `asked` calls get results, too, because nobody will be asked any more.
         """
 

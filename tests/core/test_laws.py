@@ -27,7 +27,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent import Agent, Endpoint, Limits, Options, Run, tool
+from agent import Agent, Approve, Endpoint, Limits, Options, Refuse, Run, tool
+from agent.history import Record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.local.manager import ServedModel
@@ -37,8 +38,10 @@ from agent.messages.repair import keep_newest, prepare_messages, repair
 from agent.providers import http as http
 from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
 from agent.settings import LocalSettings, Settings
+from agent.web.chat.chat_view import join_bubbles
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.render import render_turn
@@ -139,20 +142,6 @@ def shown(bubble: Bubble) -> Said:
     return bubble.first.type, bubble.content["name"] if isinstance(bubble.content, dict) else bubble.text
 
 
-def in_order_of_calls(said: list[Said]) -> list[Said]:
-    """Sort the results within a step, because they arrive as the tools finish."""
-    out: list[Said] = []
-    group: list[Said] = []
-    for one in said:
-        if one[0] == "tool_call_result":
-            group.append(one)
-            continue
-        out += sorted(group)
-        group = []
-        out.append(one)
-    return out + sorted(group)
-
-
 # --- laws 1 and 2 -----------------------------------------------------------------------------------------------------
 
 
@@ -201,7 +190,7 @@ def stored_words(done: Played) -> list[Said]:
 
 
 def assert_bubbles(done: Played, said: list[Said], reason: str) -> None:
-    assert in_order_of_calls([shown(bubble) for bubble in done.bubbles]) == in_order_of_calls(said)
+    assert [shown(bubble) for bubble in done.bubbles] == said
     assert done.run.result is not None
     assert done.run.result.finish_reason == reason
     before = None
@@ -340,6 +329,71 @@ async def test_result_is_emitted_as_its_tool_ends() -> None:
     assert order == ["quick", "patient"]
 
 
+def finishing_in(order: Sequence[int]) -> list[Any]:
+    """Return two tools, one of which needs approval. The calls of each end in this order of their numbers."""
+    ended: list[int] = []
+    changed = asyncio.Condition()
+
+    async def finish(number: int, before: Sequence[int]) -> str:
+        """Wait for the calls that end before this one."""
+        async with changed:
+            await changed.wait_for(lambda: set(before) <= set(ended))
+            ended.append(number)
+            changed.notify_all()
+        return f"result {number}"
+
+    async def free(number: int, others: list[int]) -> str:
+        return await finish(number, [one for one in order[: order.index(number)] if one in others])
+
+    @tool(needs_approval=True)
+    async def careful(number: int, others: list[int]) -> str:
+        return await finish(number, [one for one in order[: order.index(number)] if one in others])
+
+    return [free, careful]
+
+
+@QUICK
+@given(st.permutations(range(4)), st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)))
+@example([3, 2, 1, 0], set(), set())
+@example([3, 2, 1, 0], {0, 2}, {2})
+def test_results_have_the_order_of_their_calls(order: list[int], asked: set[int], refused: set[int]) -> None:
+    """Whichever call ends first, also after a suspension: in the store, in requests, and on the page."""
+
+    def call(number: int) -> Call:
+        others = [one for one in range(4) if (one in asked) is (number in asked)]
+        others = [one for one in others if one not in asked & refused]
+        arguments = json.dumps({"number": number, "others": others})
+        return Call("careful" if number in asked else "free", arguments, f"call{number}")
+
+    async def check() -> None:
+        connection, store = FakeConnection([Step([call(number) for number in range(4)], "tool_call")]), MemoryStore()
+        agent = Agent(connection, tools=finishing_in(order), limits=Limits(tool_seconds=5))
+        journal = StoreJournal(store, MediaStore(Path("nowhere")), Record(owner=OWNER), Omitted())
+        run = agent.run("go", journal=journal)
+        live: list[Bubble] = []
+        fold_responses(live, [response async for response in run])
+        if asked:
+            assert run.result is not None
+            reply = {f"call{one}": Refuse() if one in refused else Approve() for one in asked}
+            run = agent.resume(run.result.suspension or "", reply, journal=journal)
+            resumed: list[Bubble] = []
+            fold_responses(resumed, [response async for response in run])
+            live = [*join_bubbles(live, resumed)]
+        ids = [f"call{number}" for number in range(4)]
+        for messages in (connection.played.sent[-1], run.context.messages):
+            assert [one["tool_call_id"] for one in to_openai(messages) if one["role"] == "tool"] == ids
+        entries = await store.history(journal.record)
+        for entry in entries:
+            results = [part.tool_call_id for part in entry.message.parts if isinstance(part, ToolReturnPart)]
+            assert results == sorted(results)
+        [turn] = to_turns(entries)
+        assert [(one.first.type, one.content) for one in turn.bubbles] == [
+            (one.first.type, one.content) for one in live
+        ]
+
+    asyncio.run(check())
+
+
 # --- law 5 ------------------------------------------------------------------------------------------------------------
 
 
@@ -448,8 +502,10 @@ def test_earlier_messages_keep_their_bytes(messages: list[ModelMessage], turn: i
         [UserPromptPart("wait"), ToolReturnPart("f", "1", tool_call_id="a")],
         [ToolReturnPart("f", "1", tool_call_id="a"), ToolReturnPart("f", "2", tool_call_id="a")],
         [ToolReturnPart("f", "1", tool_call_id="nobody")],
+        [ToolReturnPart("g", "2", tool_call_id="b"), ToolReturnPart("f", "1", tool_call_id="a")],
+        [ToolReturnPart("g", "2", tool_call_id="b"), UserPromptPart("wait")],
     ],
-    ids=["results-first", "one-result-a-call", "no-orphans"],
+    ids=["results-first", "one-result-a-call", "no-orphans", "order-of-calls", "missing-in-its-place"],
 )
 def test_results_follow_their_calls(parts: list[Any]) -> None:
     calls = ModelResponse([ToolCallPart("f", "{}", tool_call_id="a"), ToolCallPart("g", "{}", tool_call_id="b")])
@@ -458,7 +514,7 @@ def test_results_follow_their_calls(parts: list[Any]) -> None:
         mended = repair([hello(), response, ModelRequest(parts)])
         assert _same(repair(mended), mended)
         answers = [part.tool_call_id for part in mended[2].parts if hasattr(part, "tool_call_id")]
-        assert sorted(answers) == ["a", "b"]
+        assert answers == ["a", "b"]
         assert not any(isinstance(part, UserPromptPart) for part in mended[2].parts[:2])
 
 
@@ -585,8 +641,7 @@ def test_page_shows_the_same_live_and_reloaded(
         said: list[Said] = [*spoken(over_the_wire(first))] if calls else []
         said += [("tool_call", name) for name, _ in calls] + [("tool_call_result", name) for name, _ in calls]
         said += spoken(over_the_wire(last))
-        live_said = in_order_of_calls([shown(bubble) for bubble in bubbles if bubble.first.type != "error"])
-        assert live_said == in_order_of_calls(said)
+        assert [shown(bubble) for bubble in bubbles if bubble.first.type != "error"] == said
         reasons = {"stop": "stop", "length": "length"} if [*spoken(over_the_wire(last))] else {}  # else it is empty
         reasons |= {"stop-it": "cancelled"}
         assert run.result is not None

@@ -23,8 +23,8 @@ def assert_accepted(messages: Sequence[Mapping[str, Any]]) -> None:
     for number, message in enumerate(messages):
         role = message["role"]
         if role == "tool":
-            assert message["tool_call_id"] in waiting, "a result without its call right before it"
-            waiting.remove(message["tool_call_id"])
+            assert waiting, "a result without its call right before it"
+            assert message["tool_call_id"] == waiting.pop(0), "the results are not those of the calls, in their order"
             assert _is_content(message["content"])
         else:
             assert not waiting, f"calls without results: {waiting}"

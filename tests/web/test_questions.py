@@ -49,6 +49,7 @@ from tests.support.scripted_server import Running
 from tests.support.views import view_of, watch
 
 ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "choices": ["monthly", "yearly"]} !echo'
+SUM = 'calculate {"expression": "6*7"}'
 SEND = '!tool send {"to": "Ann", "text": "Hi!"} !text Done.'
 BOTH = '!tools ask_user {"question": "Which?"} send {"to": "Ann", "text": "Hi!"} !text Both done.'
 
@@ -172,9 +173,19 @@ async def over(page: Conversations) -> None:
     page.live_runs.is_closing = False
 
 
-async def test_answer_resumes_in_another_process(restarted: Callable[[], Conversations], model_server: Running) -> None:
+@pytest.mark.parametrize(
+    ("script", "sent"),
+    [
+        (f"!think 5 {ASK}", ["yearly"]),
+        (f"{ASK.replace('!tool', '!tools').replace(' !echo', '')} {SUM} !echo", ["yearly", "42"]),
+    ],
+    ids=["alone", "before another call"],
+)
+async def test_answer_resumes_in_another_process(
+    restarted: Callable[[], Conversations], model_server: Running, script: str, sent: list[str]
+) -> None:
     before = restarted()
-    live = await before.send(Asker(owner="ann"), None, {"text": f"!think 5 {ASK}"}, Choices(tools=True))
+    live = await before.send(Asker(owner="ann"), None, {"text": script}, Choices(tools=True))
     assert live is not None
     seen = [view async for view in watch(before, "ann", live.conversation)]
     assert (await live.run).finish_reason == "suspended"
@@ -191,7 +202,7 @@ async def test_answer_resumes_in_another_process(restarted: Callable[[], Convers
     assert [one["content"][0]["text"] for one in again.messages if one["role"] == "user"][1:] == ["yearly"]
     assert asked(again.messages) == ""
     results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
-    assert [one["content"] for one in results] == ["yearly"]
+    assert [one["content"] for one in results] == sent
     await over(after)
     with pytest.raises(Conflict, match="no longer open"):
         await after.answer(Asker(owner="ann"), live.conversation, "monthly", Choices())

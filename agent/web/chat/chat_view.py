@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from agent.history import Entry
 from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.transcript import Bubble, Turn, to_turns, with_citations, with_earlier_figures
+from agent.web.chat.transcript import Bubble, Turn, add_bubble, to_turns, with_citations, with_earlier_figures
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
 COMPLETE = ("stop", "length")
@@ -62,7 +62,7 @@ class RunningTurn:
         live, stored = self.live, self._stored
         earlier = [stored.note] if stored.note else []
         ending = live.ending
-        bubbles = _joined(stored.bubbles, live.bubbles)
+        bubbles = join_bubbles(stored.bubbles, live.bubbles)
         return replace(
             stored,
             bubbles=with_citations(bubbles, ending.cited) if ending else bubbles,
@@ -107,9 +107,15 @@ def with_model_names(turns: Sequence[Turn], name_of: Callable[[str], str]) -> li
     return out
 
 
-def _joined(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:
-    """Return the bubbles of a turn. A text that continues a stored text goes on in its bubble, as after a reload."""
+def join_bubbles(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:
+    """Return the bubbles of a turn, as after a reload.
+
+    A text that continues a stored text goes on in its bubble. Results of stored calls have the order of these calls.
+    """
+    out = [*stored]
     if stored and new and stored[-1].first.type == new[0].first.type == "output_text":
-        last = replace(stored[-1], texts=[*stored[-1].texts, *new[0].texts])
-        return [*stored[:-1], last, *new[1:]]
-    return [*stored, *new]
+        out[-1] = replace(stored[-1], texts=[*stored[-1].texts, *new[0].texts])
+        new = new[1:]
+    for bubble in new:
+        add_bubble(out, bubble, len(stored))
+    return out

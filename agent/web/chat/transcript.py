@@ -140,21 +140,49 @@ def unanswered_tool_calls(bubbles: Sequence[Bubble]) -> list[Call]:
 
 
 def fold_responses(
-    bubbles: list[Bubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN_TIMES
+    bubbles: list[Bubble],
+    responses: Iterable[Response],
+    said_at: Iterable[float] = UNSEEN_TIMES,
+    *,
+    since: int = 0,
 ) -> None:
-    """Add responses to their bubbles. `is_type_switched` alone decides where a new bubble begins."""
+    """Add responses to their bubbles. `is_type_switched` alone decides where a new bubble begins.
+
+    The bubbles from number `since` on are those of the same run or message: see `add_bubble`.
+    """
     for response, at in zip(responses, said_at, strict=False):
         text = response.content if isinstance(response.content, str) else ""
         if response.is_type_switched:
-            bubbles.append(Bubble(response, [text], at))
+            add_bubble(bubbles, Bubble(response, [text], at), since)
         else:
             bubbles[-1].texts.append(text)
 
 
+def add_bubble(bubbles: list[Bubble], bubble: Bubble, since: int) -> None:
+    """Add a bubble at the end. Put a result before those of later calls, because results are stored in this order.
+
+    The results before number `since` are those of an earlier run, which stay where they are.
+    """
+    at = first = len(bubbles)
+    if bubble.first.type == "tool_call_result":
+        while first and bubbles[first - 1].first.type == "tool_call_result":
+            first -= 1
+        places = dict[Any, int]()
+        for number in range(first - 1, -1, -1):
+            if bubbles[number].first.type != "tool_call":
+                break
+            places[call_id(bubbles[number])] = number
+        place = places.get(call_id(bubble), at)
+        while at > max(first, since) and places.get(call_id(bubbles[at - 1]), -1) > place:
+            at -= 1
+    bubbles.insert(at, bubble)
+
+
 def _fold_message(bubbles: list[Bubble], stamp: BubbleMarker, message: ModelMessage) -> None:
     """Add the pieces of a stored message to their bubbles, and its citations."""
+    since = len(bubbles)
     for piece, part in pieces_with_texts(message):
-        fold_responses(bubbles, [stamp(piece)])
+        fold_responses(bubbles, [stamp(piece)], since=since)
         if part is not None and part.citations:
             bubbles[-1].citations += moved(part.citations, len(bubbles[-1].text) - len(part.content))
 
