@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from pydantic_ai.messages import ModelRequest
-
 from agent.arguments import (
     check_addresses,
     check_model,
@@ -29,7 +27,7 @@ from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.continuation import unfinished_text
-from agent.messages.prompt import Prompt, fetch_urls, to_messages
+from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO
 from agent.providers import Connection, OwnsServers
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
@@ -135,8 +133,10 @@ class Agent:
         `RunOptions` describes the `options`. Raises `InputError` if the conversation ends in another way.
         """
         context = read_context(context)
-        if not context.messages or not isinstance(context.messages[-1], ModelRequest):
-            raise InputError("the conversation does not end with a prompt or with results of tools")
+        try:
+            check_question(context.messages)
+        except InputError as error:
+            raise InputError(f"the conversation does not end with a prompt or with results of tools: {error}") from None
         plan, journal, record = self._read_options(options)
         return Run(plan, [], context, journal, observers=self._observers(record))
 

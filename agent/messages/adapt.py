@@ -84,10 +84,10 @@ def sounds(count: int) -> LocalizedText:
 def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
     """Return the history without content that this model cannot take. Messages that need no change are not copied.
 
-    Another provider's reasoning is removed, and so are the ids, signatures and other details in other parts that only
-    that provider understands. Media that the model cannot process is replaced by a short text, or by its extracted
-    text if there is one. A model that can process the media gets the media without the extracted text, because the
-    media says more. Tool calls and results stay.
+    Another provider's reasoning is removed, and reasoning that the model cannot get as its own, and the ids, signatures
+    and other details in other parts that only their provider understands. Media that the model cannot process is
+    replaced by a short text, or by its extracted text if there is one. A model that can process the media gets the
+    media without the extracted text, because the media says more. Tool calls and results stay.
     """
     adapter = _Adapter(spec)
     out = [adapter.request(one) if isinstance(one, ModelRequest) else adapter.response(one) for one in messages]
@@ -170,7 +170,7 @@ class _Adapter:
         for part in message.parts:
             author = getattr(part, "provider_name", None) or message.provider_name
             if isinstance(part, ThinkingPart) and not self._is_usable(part, author):
-                self.reasoning += 1
+                self.reasoning += not self._is_unsigned(part, author)
                 continue
             if isinstance(part, ThinkingPart) and author is None and self.spec.dialect == "chat":
                 # Send it back in the field that such servers use for reasoning, as if it were their own.
@@ -188,13 +188,19 @@ class _Adapter:
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 
     def _is_usable(self, part: ThinkingPart, author: str | None) -> bool:
-        if author is None:  # no provider wrote it: the caller passed it in
-            return True
-        if author != self.spec.provider:
+        if author not in (None, self.spec.provider):
             return False
         if self.spec.dialect == "chat":  # OpenAI has two dialects, and this one cannot carry encrypted reasoning
-            return part.id in _CHAT_FIELDS and not part.signature
-        return self.spec.reasoning
+            return author is None or (part.id in _CHAT_FIELDS and not part.signature)
+        # The other dialects have no place for reasoning that no provider wrote: the caller passed it in.
+        return author is not None and self.spec.reasoning and not self._is_unsigned(part, author)
+
+    def _is_unsigned(self, part: ThinkingPart, author: str | None) -> bool:
+        """Return True for the model's own reasoning without its signature: cut off, or passed in a list of dicts.
+
+        Anthropic does not accept it as reasoning, and it must not become a message of the user.
+        """
+        return author == self.spec.provider and self.spec.dialect == "messages" and not part.signature
 
     def _without_provider_data(self, part: ModelResponsePart) -> ModelResponsePart:
         """Return the part without the data that only its own provider understands."""

@@ -1,8 +1,9 @@
 """Converts a conversation to and from OpenAI's Chat Completions format, including tool calls and results.
 
-Two extra fields extend the format, as in servers for open weights: `reasoning` beside `content`, and `is_error` on a
-tool's message (with `outcome`, if that is not "failed"). The format cannot carry vendors' own data: signatures of
-reasoning, encrypted reasoning, ids of items. Pass a `Context` on if a conversation must keep these.
+Extra fields extend the format: `reasoning` or `reasoning_content` beside `content`, as in servers for open weights, and
+its provider as `reasoning_by`; `is_error` on a tool's message (with `outcome`, if that is not "failed"). The format
+cannot carry vendors' own data: signatures of reasoning, encrypted reasoning, ids of items. Pass a `Context` on if a
+conversation must keep these.
 """
 
 import base64
@@ -35,6 +36,7 @@ from agent.messages.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_
 from agent.responses import fix_surrogates
 
 _Outcome = Literal["failed", "denied", "interrupted"]
+_REASONING = ("reasoning", "reasoning_content")
 _FORMATS = {kind: name for name, kind in AUDIO_FORMATS.items()}
 
 
@@ -120,7 +122,7 @@ def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
 
 def _assistant(message: ModelResponse) -> dict[str, Any]:
     texts = [part.content for part in message.parts if isinstance(part, TextPart) and part.content]
-    reasoning = [part.content for part in message.parts if isinstance(part, ThinkingPart) and part.content]
+    thoughts = [part for part in message.parts if isinstance(part, ThinkingPart) and part.content]
     files = [_content_part(part.content) for part in message.parts if isinstance(part, FilePart)]
     calls = [
         {
@@ -134,8 +136,12 @@ def _assistant(message: ModelResponse) -> dict[str, Any]:
     text = "\n\n".join(texts)
     content = [*([_content_part(text)] if texts else []), *files] if files else text
     out: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
-    if reasoning:
-        out["reasoning"] = "\n\n".join(reasoning)
+    if thoughts:
+        first = thoughts[0]
+        field = first.id if first.id in _REASONING else _REASONING[0]
+        out[field] = "\n\n".join(part.content for part in thoughts)
+        if by := first.provider_name or message.provider_name:
+            out["reasoning_by"] = by
     if calls:
         out["tool_calls"] = calls
     return out
@@ -187,9 +193,11 @@ def _picture(url: str, more: Mapping[str, Any] | None) -> dict[str, Any]:
 def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelResponsePart]:
     """Return the parts of an assistant message, and add the names of its calls to `names` by id."""
     out: list[ModelResponsePart] = []
-    for field in ("reasoning", "reasoning_content"):
+    for field in _REASONING:
         if reasoning := item.get(field):
-            out.append(ThinkingPart(fix_surrogates(str(reasoning)), id=field))
+            by = item.get("reasoning_by")
+            name = by if isinstance(by, str) else None
+            out.append(ThinkingPart(fix_surrogates(str(reasoning)), id=field, provider_name=name))
             break
     content = item.get("content")
     if text := _text(content):

@@ -15,7 +15,9 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    SystemPromptPart,
     TextContent,
+    ToolReturnPart,
     UserContent,
     UserPromptPart,
 )
@@ -24,6 +26,7 @@ from agent.errors import InputError
 from agent.fetch import GUARD, Guard
 from agent.messages.openai import from_openai, part_from_openai
 from agent.messages.parts import Image, is_pillow, part_from_path
+from agent.messages.repair import repair
 from agent.responses import fix_surrogates
 
 if TYPE_CHECKING:
@@ -48,15 +51,13 @@ _Kind = Literal["part", "dict", "message"]
 
 
 def to_messages(prompt: Prompt) -> list[ModelMessage]:
-    """Convert a prompt to messages that end with a request.
+    """Convert a prompt to messages that end with a request, repaired as they are sent.
 
-    Raises `InputError` for an empty prompt, an unknown part, or a list that ends with the assistant.
+    Raises `InputError` for an unknown part, and for a prompt that asks nothing: see `check_question`.
     """
     given: Any = prompt
     several = isinstance(prompt, Sequence) and not isinstance(prompt, str | bytes | bytearray)
     items = [_plain(item) for item in (list[Any](given) if several else [given])]
-    if all(isinstance(item, str) and not item.strip() for item in items):
-        raise InputError("the message is empty")
     messages: list[ModelMessage] = []
     for kind, group in groupby(items, _kind):
         match kind:
@@ -66,11 +67,36 @@ def to_messages(prompt: Prompt) -> list[ModelMessage]:
                 messages += from_openai(list(group))
             case "part":
                 content = [_part(item) for item in group]
-                alone = content[0] if not several else None
+                alone = content[0] if len(content) == 1 and (not several or len(items) > 1) else None
                 messages.append(ModelRequest(parts=[UserPromptPart(alone if isinstance(alone, str) else content)]))
-    if not isinstance(messages[-1], ModelRequest):
+    return check_question(messages)
+
+
+def check_question(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages, repaired. Raises `InputError` unless they end with a prompt, or with results of tool calls.
+
+    A prompt of blank text, a system message alone, and results without their calls ask a model nothing.
+    """
+    if messages and isinstance(messages[-1], ModelResponse):
         raise InputError("the last message must be the user's")
-    return messages
+    repaired = repair(messages)
+    last = repaired[-1].parts if repaired and isinstance(repaired[-1], ModelRequest) else ()
+    prompts = [part.content for part in last if isinstance(part, UserPromptPart)]
+    if any(isinstance(part, ToolReturnPart) for part in last) or any(_says_something(one) for one in prompts):
+        return repaired
+    given = messages[-1].parts if messages else ()
+    if any(isinstance(part, ToolReturnPart) for part in given):
+        raise InputError("the results of tools need the assistant's message with their calls before them in the list")
+    if not prompts and any(isinstance(part, SystemPromptPart) for part in given):
+        raise InputError("a system message alone asks nothing: a message of the user must follow it")
+    raise InputError("the message is empty")
+
+
+def _says_something(content: str | Sequence[UserContent]) -> bool:
+    """Return True unless all parts of a prompt are blank text."""
+    parts: Sequence[UserContent] = [content] if isinstance(content, str) else content
+    texts = [part.content if isinstance(part, TextContent) else part for part in parts]
+    return any(not isinstance(text, str) or text.strip() for text in texts)
 
 
 async def fetch_urls(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> list[ModelMessage]:

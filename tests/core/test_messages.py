@@ -21,6 +21,7 @@ from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -72,6 +73,9 @@ def test_parts_keep_order_and_kind() -> None:
     assert sent["content"][3]["input_audio"]["format"] == "wav"
 
 
+TOOL = {"role": "tool", "tool_call_id": "c1", "content": "3"}
+
+
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
@@ -95,12 +99,38 @@ def test_parts_keep_order_and_kind() -> None:
         ([{"role": "user", "content": [{"type": "video"}]}], "video"),
         ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "last message"),
         ([hello(), said()], "last message"),
+        ([TOOL], "before them in the list"),
+        ([{"role": "system", "content": "Be brief."}, TOOL], "before them in the list"),
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, TOOL], "before them in the list"),
+        ([ModelRequest([ToolReturnPart("f", "3", tool_call_id="c1")])], "before them in the list"),
+        ([{"role": "system", "content": "Be brief."}], "system message"),
+        ([{"role": "developer", "content": "Be brief."}], "system message"),
+        ([hello(), said(), ModelRequest([SystemPromptPart("Be brief.")])], "system message"),
+        ([{"role": "user", "content": " \n"}], "empty"),
+        ([{"role": "user", "content": []}], "empty"),
+        ([{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "\t"}]}], "empty"),
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, " "], "empty"),
+        ([{"type": "text", "text": " "}], "empty"),
+        ([TextContent(" ")], "empty"),
+        ([ModelRequest([UserPromptPart(["", " "])])], "empty"),
+        ([ModelRequest([])], "empty"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_invalid_prompt_is_refused(prompt: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         to_messages(prompt)
+
+
+@given(st.permutations(range(4)), st.integers(0, 3))
+def test_listed_results_have_the_order_of_their_calls(order: list[int], lost: int) -> None:
+    """In a list of OpenAI's format and of pydantic-ai's messages, also if a result is missing."""
+    called = ModelResponse([ToolCallPart("f", "{}", tool_call_id=f"c{number}") for number in range(4)])
+    results = [ToolReturnPart("f", str(number), tool_call_id=f"c{number}") for number in order if number != lost]
+    messages = [hello(), called, ModelRequest(results)]
+    for prompt in (messages, to_openai(messages)):
+        sent = to_openai(to_messages(prompt))
+        assert [one["tool_call_id"] for one in sent if one["role"] == "tool"] == ["c0", "c1", "c2", "c3"]
 
 
 def test_lone_surrogates_are_replaced() -> None:

@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from agent import Agent, Context, Endpoint, InputError, Limits, Run, connect, tool
 from agent.errors import AgentError, Conflict, ProviderError
@@ -649,12 +657,31 @@ async def test_refusing_store_ends_run_with_its_reason(agent: Agent, at: int) ->
 # --- prompts and results ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prompt", ["", " \n", [], [{"role": "assistant", "content": "x"}], [3], [{"role": "cook"}]])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        " \n",
+        [],
+        [{"role": "assistant", "content": "x"}],
+        [3],
+        [{"role": "cook"}],
+        [{"role": "system", "content": "x"}],
+    ],
+)
 async def test_bad_prompt_is_refused_before_request(agent: Agent, server: Running, prompt: Any) -> None:
     seen = len(server.journal())
     with pytest.raises(InputError):
         agent.run(prompt)
     assert len(server.journal()) == seen
+
+
+@pytest.mark.parametrize(
+    "last", [SystemPromptPart("x"), UserPromptPart(" "), ToolReturnPart("f", "1", tool_call_id="c")]
+)
+def test_context_without_question_is_not_answered(agent: Agent, last: Any) -> None:
+    with pytest.raises(InputError, match="does not end with a prompt"):
+        agent.answer(Context(messages=(ModelRequest([last]),)))
 
 
 async def test_whole_conversation_can_be_handed_on(agent: Agent, server: Running) -> None:
