@@ -7,11 +7,12 @@ model reads it. Only cancellation passes through. A `Toolset` provides tools tha
 import asyncio
 import contextvars
 import inspect
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, Protocol, cast, overload, runtime_checkable
 
 import pydantic_ai
@@ -22,12 +23,15 @@ from typing_extensions import ParamSpec, TypeVar
 
 from agent.errors import AgentError, InputError, ToolError
 from agent.responses import fix_surrogates
-from agent.tools.returned import content_of
+from agent.tools.returned import content_of, cut_content
 
 Function = Callable[..., Any]
 
 GRACE_SECONDS = 0.4
 """Seconds that a cancelled tool has to clean up before it is abandoned."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""The names that all providers accept."""
 
 _running: set[asyncio.Task[Any]] = set()
 """Strong references, because the event loop holds tasks only weakly: an abandoned tool must not be collected early."""
@@ -47,7 +51,10 @@ class Tool(Generic[P, R]):
     until somebody approves it. A `poller` is meant to be called repeatedly, so repeated calls are no sign of a loop. If
     a server or a file describes the tool, `schema` is the JSON schema of its arguments and `description` its text. The
     arguments are then passed by keyword, unchecked, as the model wrote them. Raises `InputError` if no schema can be
-    made of the signature.
+    made of the signature, and for a name that providers refuse.
+
+    The function returns text, `BinaryContent`, a Pillow image, a list of these, or anything with a JSON form. The model
+    gets at most 50,000 characters of it, and is told if there were more.
     """
 
     function: Callable[P, R]
@@ -59,6 +66,12 @@ class Tool(Generic[P, R]):
     description: str = ""
 
     def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            fit = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:64] or "name"
+            raise InputError(
+                f"tool {self.name!r}: its name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -, because "
+                f'providers accept no other. Write @tool(name="{fit}")'
+            )
         try:
             _ = self._schema
         except Exception as error:  # pydantic's exceptions here have no common base
@@ -164,6 +177,12 @@ def as_tool(item: Tool | Function) -> Tool:
 
 async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:  # noqa: ASYNC109 - not raised
     """Run one call and return its result. `timeout` in seconds applies to tools without their own."""
+    result = await _execute(tools, call, timeout)
+    content, note = cut_content(result.content)
+    return with_note(replace(result, content=content), note) if note else result
+
+
+async def _execute(tools: Mapping[str, Tool], call: ToolCallPart, seconds: float) -> ToolReturnPart:
     wanted = tools.get(call.tool_name)
     if wanted is None:
         known = ", ".join(tools) or "none"
@@ -176,7 +195,7 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         return _failure_result(call, f"The arguments are not a JSON object: {str(call.args)[:200]!r}")
     except Exception as error:  # from a validator of the tool itself
         return _failure_result(call, f"The arguments do not fit: {type(error).__name__}: {error}")
-    limit = wanted.timeout or timeout
+    limit = wanted.timeout or seconds
     work = asyncio.create_task(_invoke(wanted.function, args, kwargs), name=call.tool_call_id)
     try:
         if not await _finish_or_abandon(work, limit):
@@ -186,7 +205,9 @@ async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: flo
         value = work.result()
         if isinstance(value, ToolReturnPart):  # the result of an earlier call
             return replace(cast(ToolReturnPart[Any], value), tool_name=call.tool_name, tool_call_id=call.tool_call_id)
-        return ToolReturnPart(call.tool_name, content_of(value), tool_call_id=call.tool_call_id)
+        made = partial(content_of, value, wanted.name)
+        content = made() if isinstance(value, str) else await asyncio.to_thread(made)  # a picture would hold the loop
+        return ToolReturnPart(call.tool_name, content, tool_call_id=call.tool_call_id)
     except AgentError as error:  # its text is already a sentence
         return _failure_result(call, str(error))
     except Exception as error:

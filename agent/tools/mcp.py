@@ -49,7 +49,6 @@ log = logging.getLogger(__name__)
 
 LONGEST_NAME = 64
 """Characters of a tool's name; all providers accept this many."""
-MAX_CHARACTERS = 100_000
 MAX_PAGES = 50
 
 _serving: set[asyncio.Task[None]] = set()
@@ -240,8 +239,7 @@ def _value(result: CallToolResult) -> Any:
     if not contents and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     if all(isinstance(one, str) for one in contents):
-        text = "\n".join(map(str, contents))
-        return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} … (and more)"
+        return "\n".join(map(str, contents))
     return contents[0] if len(contents) == 1 else contents
 
 

@@ -2,21 +2,26 @@
 
 import asyncio
 import json
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from io import BytesIO, StringIO
 from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from PIL import Image as Pillow
 from pydantic import AfterValidator, BaseModel
 from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
-from agent import InputError, tool
-from agent.tools import as_tool, execute
+from agent import Agent, InputError, tool
+from agent.errors import ToolError
+from agent.tools import Tool, as_tool, execute
+from agent.tools.returned import MAX_RESULT
 from tests.support.strategies import JSON, TEXT
 from tests.tiers import examples
 
@@ -150,6 +155,61 @@ async def test_picture_stays_a_picture() -> None:
     assert (await call(tool(name="draw")(lambda: picture))).content is picture
 
 
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "CMYK", "I;16"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda picture: picture,
+        lambda picture: ["Here:", picture],
+        lambda picture: (picture, picture),
+        lambda picture: {"title": "Here", "pictures": [picture]},
+    ],
+    ids=["alone", "after a text", "two", "in a dict"],
+)
+async def test_picture_of_pillow_is_a_picture(wrap: Callable[[Any], Any], mode: str) -> None:
+    result = await call(tool(name="draw")(lambda: wrap(Pillow.new(mode, (3, 2)))))
+    assert result.outcome == "success"
+    items = result.content if isinstance(result.content, list) else [result.content]
+    pictures = [item for item in items if isinstance(item, BinaryContent)]
+    assert pictures
+    for one in pictures:
+        assert Pillow.open(BytesIO(one.data)).size == (3, 2)
+    assert "PIL" not in str([item for item in items if isinstance(item, str)])
+
+
+@pytest.mark.parametrize("size", [MAX_RESULT, MAX_RESULT + 1, 10 * MAX_RESULT])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda text: text,
+        lambda text: {"text": text},
+        lambda text: [text, BinaryContent(b"%PDF", media_type="application/pdf"), text],
+        lambda text: (_ for _ in ()).throw(ToolError(text)),
+    ],
+    ids=["text", "json", "list", "failure"],
+)
+async def test_result_is_bounded_and_model_is_told(make: Callable[[str], Any], size: int) -> None:
+    result = await call(tool(name="long")(lambda: make("x" * size)))
+    items = result.content if isinstance(result.content, list) else [result.content]
+    texts = [item for item in items if isinstance(item, str)]
+    assert sum(map(len, texts)) <= MAX_RESULT
+    is_whole = size == MAX_RESULT and texts == ["x" * size]
+    assert ("characters" in texts[-1]) is not is_whole
+    assert len(items) - len(texts) == (1 if isinstance(result.content, list) else 0), "a file is lost"
+
+
+@pytest.mark.parametrize("name", ["météo", "get weather", "a.b", "<lambda>", "x" * 65, "", "functions:f"])
+def test_name_that_providers_refuse_is_refused_at_once(name: str) -> None:
+    def answer() -> str:
+        return "42"
+
+    answer.__name__ = name
+    for make in (lambda: Tool(answer, name), lambda: tool(answer), lambda: Agent("openai:gpt-5", tools=[answer])):
+        with pytest.raises(InputError, match="lambda" if "lambda" in name else re.escape(repr(name))):
+            make()
+    assert tool(name="x" * 64)(answer).name == "x" * 64
+
+
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(JSON | TEXT)
 def test_any_json_value_round_trips(value: Any) -> None:
@@ -220,10 +280,44 @@ async def test_any_exception_becomes_a_result(
         assert words in result.content
 
 
-@pytest.mark.parametrize("value", [loop_of_itself(), b"\xff\xfe", {"a": "\ud83d"}], ids=["loop", "bytes", "half"])
-async def test_unserialisable_value_is_an_error_result(value: Any) -> None:
-    result = await call(tool(name="strange")(lambda: value))
+class Plain:
+    pass
+
+
+def endless() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+async def endless_later() -> AsyncIterator[int]:
+    while True:
+        yield 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        loop_of_itself,
+        lambda: b"\xff\xfe",
+        lambda: {"a": "\ud83d"},
+        endless,
+        endless_later,
+        lambda: map(str, [1]),
+        lambda: {"numbers": [endless()]},
+        StringIO,
+        Plain,
+        lambda: Plain,
+        lambda: [1, {"it": Plain()}],
+        lambda: len,
+        threading.Lock,
+    ],
+    ids=["loop", "bytes", "half", "generator", "async", "map", "inside", "file", "object", "class", "in", "f", "lock"],
+)
+async def test_value_without_json_form_is_refused(make: Callable[[], Any]) -> None:
+    result = await call(tool(name="strange")(lambda: make()))
     assert result.outcome == "failed"
+    assert "'strange'" in result.content
+    assert " at 0x" not in result.content
 
 
 def explode(value: int) -> int:
