@@ -69,7 +69,7 @@ class ChatCompletionsConnection(ClientConnection):
         return cast(ModelSettings, {**named, "extra_body": body} if body else named)
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
-        client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider)
+        client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider, end_seconds=self.end_seconds)
         provider = _provider(self.spec.provider, client)
         kind = _ContinuingChat if self.spec.continues else _Chat
         model: Model = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
