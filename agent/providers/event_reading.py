@@ -444,7 +444,11 @@ def _arguments(value: object) -> str:
 def _clean_response(value: object, kind: str) -> _Table:
     given = _as_dict(value)
     texts = {name: text for name in ("id", "model", "status") if isinstance(text := given.get(name), str)}
-    details, error, usage = given.get("incomplete_details"), given.get("error"), _response_usage(given.get("usage"))
+    details, error, usage = (
+        given.get("incomplete_details"),
+        given.get("error"),
+        _response_usage(given.get("usage") if f"response.{kind}" in _TERMINAL else None),
+    )
     reason = _text_of(details, ("reason",)) or ("max_output_tokens" if kind == "incomplete" and not details else None)
     return {
         **{"id": "", "model": "", "status": "in_progress" if kind in ("created", "queued") else kind, **texts},

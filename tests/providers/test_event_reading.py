@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from agent import Agent, Endpoint, Limits, ModelSpec, connect, tool
 from agent.models.catalog import load_catalog
 from agent.providers.http import ClientConnection
+from agent.providers.think_tags import CLOSE
+from agent.responses import pieces_of
+from agent.tools import Tool
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.replies import openai_responses
@@ -37,14 +40,14 @@ async def calculate(expression: str) -> str:
 
 
 async def played(
-    server: Playing, *replies: Reply, spec: ModelSpec = SPEC, **more: Any
+    server: Playing, *replies: Reply, spec: ModelSpec = SPEC, tools: Sequence[Tool] = (), **more: Any
 ) -> tuple[list[tuple[str, Any]], Any]:
     """Return the bubbles and the result of a run that gets these replies."""
     connection = connect(spec, Endpoint(f"{server.url}/v1", "none"))
     assert isinstance(connection, ClientConnection)
     connection.end_seconds = 0.05
     server.play(*replies)
-    async with Agent(connection, tools=[calculate], limits=Limits(retries=0, **more)) as agent:
+    async with Agent(connection, tools=tools or [calculate], limits=Limits(retries=0, **more)) as agent:
         run = agent.run("Hello")
         result = await asyncio.wait_for(run, 60)
     keys = ("name", "arguments", "content")
@@ -57,6 +60,7 @@ async def played(
 SAID: dict[str, list[tuple[str, Any]]] = {
     "args_object": [CALL, RESULT, IT_IS],
     "content_list": [("reasoning", "A greeting, I return it."), ("output_text", "Hello again.")],
+    "end_tag_leak": [("reasoning", "Let me think once."), ("output_text", "The answer is 42.")],
     "error_event": [("output_text", "Half"), ("error", 'The model server failed (HTTP 500). "GPU is out of memory".')],
     "finish_open": [("output_text", "Hello finish.")],
     "id_comment": [("output_text", "Hello there.")],
@@ -65,8 +69,17 @@ SAID: dict[str, list[tuple[str, Any]]] = {
         ("output_text", "Half an answ"),
         ("error", 'The model server failed (HTTP 500). "the worker died".'),
     ],
+    "reasoning_newline": [("reasoning", "Hm."), ("output_text", "One two.")],
+    "resent_call": [
+        ("tool_call", {"name": "calculate", "arguments": {"expression": "1+1"}}),
+        ("tool_call", {"name": "calculate", "arguments": {"expression": "2+2"}}),
+        ("tool_call_result", {"name": "calculate", "content": "2"}),
+        ("tool_call_result", {"name": "calculate", "content": "4"}),
+        IT_IS,
+    ],
     "retry_only": [("output_text", "Hello.")],
     "tc_null_item": [CALL, RESULT, IT_IS],
+    "tool_name_space": [CALL, RESULT, IT_IS],
     "usage_each2": [("output_text", "one two three four five six seven eight nine ten ")],
     "usage_limit": [("output_text", "one two three four five six "), CALL, RESULT, IT_IS],
 }
@@ -244,3 +257,83 @@ async def test_any_json_in_any_field_is_read(server: Playing, name: str, data: s
         assert result.finish_reason != "error"
         texts = [said for kind, said in bubbles if kind == "output_text"]
         assert sum(word in "".join(texts) for word in ("one ", "two ")) >= 1
+
+
+# --- what a run makes of it -------------------------------------------------------------------------------------------
+
+
+def sample(name: str) -> Reply:
+    return Reply(sse=[(SAMPLES / f"{name}.sse").read_bytes()])
+
+
+async def test_lone_closing_tag_ends_reasoning(server: Playing) -> None:
+    _, result = await played(server, sample("only_close"))
+    assert result.text == "The answer is 42."
+    assert CLOSE not in str(result.context.messages)
+    assert [kind for message in result.context.messages for kind, _ in pieces_of(message)] == [
+        "reasoning",
+        "output_text",
+    ]
+
+
+@pytest.mark.parametrize("name", ["usage_each2", "usage_limit"])
+async def test_last_usage_of_a_stream_counts(server: Playing, name: str) -> None:
+    bubbles, result = await played(server, sample(name), AFTER_TOOL, tokens=3000)
+    told = {"usage_each2": (1000, 10), "usage_limit": (1005, 17)}[name]
+    assert (result.note.timings.input_tokens, result.note.timings.output_tokens) == told
+    assert (result.usage["input_tokens"], result.usage["output_tokens"]) == told
+    assert result.finish_reason == "stop", bubbles
+
+
+@pytest.mark.parametrize(
+    "name", ["calculate", " calculate\n", "functions.calculate", "functions.calculate:0", "`calculate`"]
+)
+@pytest.mark.parametrize("arguments", ['{"expression": "6*7"}', '"{\\"expression\\": \\"6*7\\"}"'])
+async def test_call_of_a_tool_is_mended(server: Playing, name: str, arguments: str) -> None:
+    call = chunk(tool_calls=[piece(arguments, id="c", name=name)])
+    bubbles, _ = await played(server, reply(call, *ending("tool_calls")), AFTER_TOOL)
+    assert bubbles == [CALL, RESULT, IT_IS]
+
+
+async def test_null_is_no_arguments(server: Playing) -> None:
+    @tool
+    async def now() -> str:
+        """Tell the time."""
+        return "Noon."
+
+    call = reply(chunk(tool_calls=[piece("null", id="c", name="now")]), *ending("tool_calls"))
+    bubbles, _ = await played(server, call, AFTER_TOOL, tools=(now,))
+    assert bubbles[:2] == [
+        ("tool_call", {"name": "now", "arguments": {}}),
+        ("tool_call_result", {"name": "now", "content": "Noon."}),
+    ]
+
+
+ONE = '{"expression": "6*7"}'
+RESENT: dict[str, list[Mapping[str, Any]]] = {
+    "with its id": [calls(piece(ONE, id="c", name="calculate"))] * 2,
+    "growing": [calls(piece(ONE[:at], id="c", name="calculate")) for at in (2, 9, len(ONE))],
+    "without an id": [calls(piece(ONE, name="calculate"))] * 2,
+    "with another number": [calls(piece(ONE, index=at, id="c", name="calculate")) for at in (0, 1)],
+    "in a message": [
+        calls(piece(ONE, id="c", name="calculate")),
+        with_choice(delta={}, message={"tool_calls": [piece(ONE, id="c", name="calculate")]}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RESENT)
+async def test_call_sent_again_runs_once(server: Playing, name: str) -> None:
+    bubbles, _ = await played(server, reply(*RESENT[name], *ending("tool_calls")), AFTER_TOOL)
+    assert bubbles == [CALL, RESULT, IT_IS]
+
+
+@pytest.mark.parametrize("end", ["stall", "reset", "cut"])
+async def test_answer_has_ended_after_its_reason(server: Playing, end: Any) -> None:
+    bubbles, result = await played(server, Reply(sse=[chunk(content="Hi."), END], end=end))
+    assert (bubbles, result.finish_reason) == (HI, "stop")
+
+
+async def test_usage_after_the_reason_counts(server: Playing) -> None:
+    _, result = await played(server, Reply(sse=[chunk(content="Hi."), *ending()], end="stall"))
+    assert result.usage["output_tokens"] == 9
