@@ -117,15 +117,29 @@ _DELTAS = ("text_delta", "thinking_delta", "signature_delta", "input_json_delta"
 
 
 class _Client(AsyncAnthropic):
-    """The SDK's client, but without deltas of unknown kinds: the SDK would take them for text and find none."""
+    """The SDK's client, but without deltas of unknown kinds: the SDK would take them for text and find none.
+
+    Other servers with this API leave the usage out, which the library needs.
+    """
 
     def _process_response_data(self, *, data: Any, cast_to: type[Any], response: httpx2.Response) -> Any:
         match data:
             case {"type": "content_block_delta", "index": index, "delta": {"type": kind}} if kind not in _DELTAS:
                 data = {"type": "content_block_stop", "index": index}  # has no effect on an unknown block
+            case {"type": "message_start", "message": {**message}}:
+                data = {**data, "message": {**message, "usage": {"input_tokens": 0, **_usage(message.get("usage"))}}}
+            case {"type": "message_delta"}:
+                data = {"delta": {}, **data, "usage": _usage(data.get("usage"))}
             case _:
                 pass
         return super()._process_response_data(data=data, cast_to=cast_to, response=response)
+
+
+def _usage(usage: object) -> dict[str, Any]:
+    """Return the usage without counts of other types, and at least with the tokens of the answer."""
+    given = cast(dict[str, Any], usage) if isinstance(usage, dict) else {}
+    counts = {name: one for name, one in given.items() if isinstance(one, int) or not name.endswith("_tokens")}
+    return {"output_tokens": 0, **counts}
 
 
 class _Claude(MessageRewriting, AnthropicModel):

@@ -60,3 +60,9 @@ def missing_route(status: int | None, body: object, base_url: str) -> Literal["n
         return None
     has_version = any(part[:1] == "v" and part[1:2].isdigit() for part in urlsplit(base_url).path.split("/"))
     return "no_route" if has_version else "no_version"
+
+
+def without_login(url: str) -> str:
+    """Return the address of a server, without user, password and path."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

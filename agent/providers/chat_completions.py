@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import httpx2
@@ -20,7 +20,10 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    ModelResponsePart,
     ModelResponseStreamEvent,
+    TextPart,
+    ThinkingPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
@@ -32,6 +35,7 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.providers.vllm import VLLMProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
+from pydantic_ai.usage import RequestUsage
 
 from agent.messages.plain_text import plain_text
 from agent.providers import Reasoning
@@ -69,7 +73,7 @@ class ChatCompletionsConnection(ClientConnection):
         return cast(ModelSettings, {**named, "extra_body": body} if body else named)
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
-        client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider)
+        client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider, end_seconds=self.end_seconds)
         provider = _provider(self.spec.provider, client)
         kind = _ContinuingChat if self.spec.continues else _Chat
         model: Model = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
@@ -211,6 +215,21 @@ class _Stream(OpenAIStreamedResponse):
     _calls: list[_Call] = field(default_factory=list[_Call], init=False)
     _latest: dict[int | None, _Call] = field(default_factory=dict[int | None, _Call], init=False)
     _tags: ThinkTags = field(default_factory=ThinkTags, init=False)
+    _thoughts: int = field(default=0, init=False)
+    """The number of the first parts that a lone closing tag has made reasoning."""
+    _blank: str = field(default="", init=False)
+    """White space sent as reasoning within a text. Servers send it beside the text, and it must not split it."""
+    _is_text_open: bool = field(default=False, init=False)
+
+    def get(self) -> ModelResponse:
+        """Return the response so far; see pydantic-ai."""
+        response = super().get()
+        parts = [_as_thought(part) for part in response.parts[: self._thoughts]]
+        return replace(response, parts=[*parts, *response.parts[self._thoughts :]])
+
+    def _add_usage(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
+        # Servers that send usage with each chunk count from the beginning of the answer.
+        super()._add_usage(usage, reported=reported, cumulative=reported or cumulative)
 
     async def _validate_response(self) -> AsyncGenerator[ChatCompletionChunk]:
         # Azure's filter sends a finish reason without a delta, and the library skips such a choice.
@@ -221,25 +240,46 @@ class _Stream(OpenAIStreamedResponse):
 
     def _map_part_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         delta = choice.delta
-        if delta.tool_calls or any(getattr(delta, name, None) for name in _REASONING_FIELDS):
+        if name := next((name for name in _REASONING_FIELDS if getattr(delta, name, None)), None):
+            thought = self._blank + getattr(delta, name)
+            is_held = self._is_text_open and thought.isspace()
+            self._blank = thought if is_held else ""
+            setattr(delta, name, None if is_held else thought)
+            self._is_text_open = is_held
+        if delta.tool_calls or (name and not self._is_text_open):
             yield from self._map_texts(choice, [self._tags.end()])
+            self._is_text_open = False
         yield from super()._map_part_delta(choice)
         if choice.finish_reason:
             yield from self._map_texts(choice, [self._tags.end()])
 
     def _map_text_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
-        content: object = choice.delta.content  # some servers send a list
-        if not isinstance(content, str) or (texts := [*self._tags.feed(content)]) == [content]:
+        content = choice.delta.content
+        if not content:
+            yield from super()._map_text_delta(choice)
+            return
+        self._is_text_open = True
+        if (texts := [*self._tags.feed(content)]) == [content]:
             yield from super()._map_text_delta(choice)
             return
         yield from self._map_texts(choice, texts)
         yield from super()._map_text_delta(_with_content(choice, None))  # the rest of the delta
 
     def _map_texts(
-        self, choice: chat_completion_chunk.Choice, texts: Sequence[str]
+        self, choice: chat_completion_chunk.Choice, texts: Sequence[str | None]
     ) -> Iterable[ModelResponseStreamEvent]:
-        for text in filter(None, texts):
-            yield from super()._map_text_delta(_with_content(choice, text, annotations=None))
+        for text in texts:
+            if text is None:
+                self._end_thoughts()
+            elif text:
+                yield from super()._map_text_delta(_with_content(choice, text, annotations=None))
+
+    def _end_thoughts(self) -> None:
+        """Make the text so far reasoning if there was none. The text after it is another part."""
+        parts = self._parts_manager.get_parts()
+        if parts and all(isinstance(part, TextPart) for part in parts):
+            self._thoughts = len(parts)
+            self._content_generation += 1
 
     def _map_tool_call_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         for delta in choice.delta.tool_calls or []:
@@ -248,19 +288,29 @@ class _Stream(OpenAIStreamedResponse):
 
     def _number(self, delta: ChoiceDeltaToolCall) -> None:
         """Give the delta the number of its call, and remove the parts that the call already has."""
-        name = (delta.function.name if delta.function else None) or ""
+        name, id_ = (delta.function.name if delta.function else None) or "", delta.id or ""
         call = self._latest.get(delta.index)
-        if call is None or _begins(delta.id or "", name, after=call):
+        if call is None or _begins(id_, name, delta, after=call):
             call = self._latest[delta.index] = _Call(len(self._calls))
             self._calls.append(call)
         delta.index = call.number
         if call.id:
             delta.id = None
         if delta.function is not None:
+            arguments = delta.function.arguments or ""
+            if name and name == call.name and id_ == call.id and call.arguments:  # the call is sent again
+                arguments = "" if call.is_whole() else arguments.removeprefix(call.arguments)
             if name == call.name:
                 delta.function.name = None
-            call.arguments += delta.function.arguments or ""
+            delta.function.arguments = arguments
+            call.arguments += arguments
         call.id, call.name = call.id or delta.id or "", call.name or name
+
+
+def _as_thought(part: ModelResponsePart) -> ModelResponsePart:
+    if not isinstance(part, TextPart):
+        return part
+    return ThinkingPart(part.content, id="content", provider_name=part.provider_name)
 
 
 def _with_content(
@@ -269,10 +319,15 @@ def _with_content(
     return choice.model_copy(update={"delta": choice.delta.model_copy(update={"content": content, **more})})
 
 
-def _begins(id_: str, name: str, *, after: _Call) -> bool:
+def _begins(id_: str, name: str, delta: ChoiceDeltaToolCall, *, after: _Call) -> bool:
     """Return True if a delta with this id and name begins another call. Each call has a name; ids can be random."""
     if not name:
         return False
     if after.id:
         return id_ not in ("", after.id)
-    return bool(after.name) and (name != after.name or after.is_whole())
+    is_repeated = (
+        cast(object, delta.index) is not None
+        and delta.function is not None
+        and delta.function.arguments == after.arguments
+    )
+    return bool(after.name) and (name != after.name or (after.is_whole() and not is_repeated))

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from agent.providers.think_tags import begins_tag
 
-_EVENT = re.compile(rb"((?:event:[^\r\n]*\r?\n)?data: ?)(\{[^\r\n]*\})(\r?\n\r?\n)")
+EVENT = re.compile(rb"((?:event:[^\r\n]*\r?\n)?data: ?)(\{[^\r\n]*\})(\r?\n\r?\n)")
 """A whole event that can be merged: at most a name, one line of data, and an empty line."""
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _SIMPLE_TEXT = re.compile(rb'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])+')
@@ -169,7 +169,7 @@ class DeltaMerger:
         run: list[Delta] = []
         frame, run_start = (b"", b""), at
         while at < len(batch):
-            found = _EVENT.match(batch, at)
+            found = EVENT.match(batch, at)
             delta = self._read(found[2]) if found else None
             self.has_text = self.has_text or delta is not None
             if delta and self._has_tag(delta.text):

@@ -11,6 +11,7 @@ from agent.i18n import _
 from agent.models.catalog import ModelSpec, ToolSupport, guess, longest_answer
 from agent.models.families import LONGEST_NAME
 from agent.providers import Endpoint
+from agent.providers.base_url import without_login
 
 
 async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
@@ -24,7 +25,7 @@ async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSp
     async with httpx2.AsyncClient(
         headers=headers, timeout=seconds, trust_env=host not in ("localhost", "127.0.0.1", "::1")
     ) as client:
-        where = _without_login(endpoint.base_url)
+        where = without_login(endpoint.base_url)
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
         if not entries:
@@ -151,9 +152,3 @@ def _table(value: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _positive_int(value: object, default: int) -> int:
     return value if isinstance(value, int) and value > 0 else default
-
-
-def _without_login(url: str) -> str:
-    """Return the address without user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

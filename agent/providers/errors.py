@@ -28,7 +28,7 @@ from agent.errors import MissingKey, ProviderError, ProviderErrorKind
 from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
 from agent.models.names import short_name
-from agent.providers.base_url import missing_route
+from agent.providers.base_url import missing_route, without_login
 from agent.providers.redact import cut, redact
 
 log = logging.getLogger(__name__)
@@ -56,10 +56,11 @@ SENTENCES = {
     "failed_in_answer": N_("{who} failed in the middle of the answer."),
     "broke_off": N_("The answer broke off: {whom} ended it too early."),
     "no_answer": N_("{who} sent an answer that can't be read."),
-    "unusable": N_("{who} could not be used ({error})."),
+    "no_server": N_("What answers at {where} is no model server. Check the base URL."),
+    "unusable": N_("{who} could not be used. The log has the details."),
 }
 """The sentences for failures, by name. The server's own words follow some of them."""
-_QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer")
+_QUOTED = ("no_access", "picture_refused", "server_failed", "request_refused", "failed_in_answer", "no_answer")
 
 MAX_QUOTED_CHARACTERS = 300
 """Characters of a server's own sentence that are shown."""
@@ -69,6 +70,18 @@ MAX_SEARCHED_CHARACTERS = 20_000
 """Characters of a body that are searched. Vendors need a few hundred; a search blocks the event loop."""
 
 
+class UnreadableAnswer(Exception):
+    """An answer that can't be read. `body` has the server's own words, if it sent any."""
+
+    def __init__(self, words: str = "") -> None:
+        super().__init__(words)
+        self.body = {"message": words} if words else None
+
+
+class NoModelServer(Exception):
+    """A web page in place of an answer."""
+
+
 def explain(
     error: Exception,
     name: str,
@@ -76,11 +89,13 @@ def explain(
     *,
     key: str | None = None,
     base_url: str = "",
+    where: str = "",
     label: str = "",
 ) -> ProviderError:
     """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it.
 
-    `base_url` is the URL of a server that the user named, which can be wrong. `label` is what people call the model.
+    `base_url` is the URL of a server that the user named, which can be wrong. `where` is the URL of any server. `label`
+    is what people call the model.
     """
     body, status = _body(error), getattr(error, "status_code", None)
     if isinstance(error, ModelAPIError) and (too_long := _too_long(error, label or short_name(name), _fields(body))):
@@ -90,13 +105,14 @@ def explain(
         kind, key_of_text = _classify(error, body, status)
         if base_url and (route := missing_route(status, body, base_url)):
             kind, key_of_text = "unsupported", route
-        values: dict[str, Value] = {"model": name, "status": status or 0, "error": type(error).__name__}
+        values: dict[str, Value] = {"model": name, "status": status or 0, "where": without_login(where)}
         who: dict[str, Value] = {"who": provider.label, "whom": provider.label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
             who = {"who": _("The model server"), "whom": _("the model server")}
             key_of_text = "own_key_refused" if key_of_text == "key_refused" else key_of_text
         sentences: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
-        if key_of_text in _QUOTED and (quote := _quoted_message(body, key)):
+        quoted = (*_QUOTED, "overloaded", "unavailable", "late") if getattr(error, "in_stream", False) else _QUOTED
+        if key_of_text in quoted and (quote := _quoted_message(body, key)):
             sentences.append(_('"{text}".', text=quote.removesuffix(".")))
     _log(error, name, provider, kind, key)
     retry_after = getattr(error, "retry_after", None)
@@ -171,6 +187,8 @@ _BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...]
         "unreachable",
     ),
     ((NotImplementedError,), "unsupported", "not_attachable"),
+    ((UnreadableAnswer,), "malformed", "no_answer"),
+    ((NoModelServer,), "malformed", "no_server"),
 )
 
 _BY_STATUS: dict[int, Classification] = {

@@ -38,6 +38,8 @@ READS_BEFORE_TEXT = 10
 MAX_CHUNKS_AHEAD = 1000
 """Chunks that are read ahead of a reader that is busy."""
 
+END_SECONDS = 3.0
+"""Seconds after which an answer with a finish reason has ended if nothing more of it comes. Usage can come so late."""
 TIMEOUT = httpx2.Timeout(connect=5.0, read=300.0, write=30.0, pool=5.0)
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=2.0)
 """The number of connections has no limit: the server decides how many answers it writes at once, and queues the rest.
@@ -50,6 +52,8 @@ class ClientConnection(ABC):
 
     timeout = TIMEOUT
     """The time-outs of a request. A dialect can set longer ones."""
+    end_seconds = END_SECONDS
+    """See `END_SECONDS`."""
 
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self.spec, self.endpoint, self.provider = spec, endpoint, provider
@@ -91,7 +95,8 @@ class ClientConnection(ABC):
         """Translate a failure into a sentence for people; see `agent.providers.errors`."""
         given = self.endpoint.base_url if self.endpoint.base_url != self.provider.base_url else ""
         spec, key = self.spec, self.endpoint.api_key
-        return explain(error, spec.name, self.provider, key=key, base_url=given, label=spec.label)
+        where = self.endpoint.base_url
+        return explain(error, spec.name, self.provider, key=key, base_url=given, where=where, label=spec.label)
 
     async def aclose(self) -> None:
         """Close the running loop's client. The next call of `model` opens another."""

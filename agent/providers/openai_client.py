@@ -6,16 +6,26 @@ from typing import Any, cast
 import httpx2
 from openai import AsyncOpenAI
 from openai._models import FinalRequestOptions
+from openai._streaming import SSEDecoder
 from openai.resources.chat.completions import AsyncCompletions
 from openai.resources.responses import AsyncResponses
 from openai.types.chat import ChatCompletionChunk
 from pydantic_core import to_json
 
 from agent.providers import Endpoint
+from agent.providers.event_reading import EventReader
+from agent.providers.http import END_SECONDS
 
 
-def sdk_client(endpoint: Endpoint, http: httpx2.AsyncClient, timeout: httpx2.Timeout, *, vendor: str) -> AsyncOpenAI:
-    """Return the SDK's client over `http`. `vendor` is the provider's id."""
+def sdk_client(
+    endpoint: Endpoint,
+    http: httpx2.AsyncClient,
+    timeout: httpx2.Timeout,
+    *,
+    vendor: str,
+    end_seconds: float = END_SECONDS,
+) -> AsyncOpenAI:
+    """Return the SDK's client over `http`. `vendor` is the provider's id; `end_seconds` is as in `EventReader`."""
     client = PlainClient(
         base_url=endpoint.base_url,
         api_key=endpoint.api_key or "none",
@@ -23,6 +33,7 @@ def sdk_client(endpoint: Endpoint, http: httpx2.AsyncClient, timeout: httpx2.Tim
         timeout=timeout,
         http_client=http,
     )
+    client.end_seconds = end_seconds
     if vendor != "openai":
         # The SDK reads these from the environment and would reveal the owner's OpenAI account to other vendors.
         client.organization = client.project = None
@@ -37,6 +48,11 @@ class PlainClient(AsyncOpenAI):
     The SDK builds the objects of each chunk from their types, which takes ten times as long as copying them. It also
     writes the JSON of a request with the standard library, which takes four times as long for 400 turns.
     """
+
+    end_seconds = END_SECONDS
+
+    def _make_sse_decoder(self) -> SSEDecoder:
+        return EventReader(self.end_seconds)
 
     def _build_request(self, options: FinalRequestOptions, *, retries_taken: int = 0) -> httpx2.Request:
         body: Any = options.json_data

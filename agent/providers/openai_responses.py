@@ -70,7 +70,7 @@ class OpenAIResponsesConnection(ClientConnection):
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
         id_ = self.spec.provider
-        client = sdk_client(self.endpoint, http, self.timeout, vendor=id_)
+        client = sdk_client(self.endpoint, http, self.timeout, vendor=id_, end_seconds=self.end_seconds)
         # Each message carries the name of its provider: what xAI encrypted must never be sent to OpenAI.
         provider = (
             OpenAIProvider(openai_client=client)

@@ -1,12 +1,14 @@
 """Finds the tags around reasoning that a server without a reasoning parser leaves in the text.
 
-Only reasoning at the beginning of an answer is found: a tag further on is a word of the answer. pydantic-ai recognizes
-a tag only if it is a delta of its own. Therefore the deltas are cut anew here.
+Only reasoning at the beginning of an answer is found: an opening tag further on is a word of the answer. pydantic-ai
+recognizes a tag only if it is a delta of its own. Therefore the deltas are cut anew here.
 """
 
 from collections.abc import Iterator
 
 OPEN, CLOSE = "<think>", "</think>"
+_QUOTES = ("`", "'", '"', "\u201c", "\u201e", "\u00ab", "\u2018")
+"""Ends of a text before a tag that is quoted."""
 
 
 def begins_tag(text: str) -> bool:
@@ -22,12 +24,18 @@ class ThinkTags:
 
     def __init__(self) -> None:
         self._held = ""
-        self._is_beginning, self._is_reasoning = True, False
+        self._is_beginning, self._is_reasoning, self._skips_lines = True, False, False
+        self._said: list[str] = []
 
-    def feed(self, text: str) -> Iterator[str]:
-        """Yield the deltas to pass on."""
+    def feed(self, text: str) -> Iterator[str | None]:
+        """Yield the deltas to pass on, and None for a closing tag without an opening one: all before it is reasoning.
+
+        Chat templates can put the opening tag into the prompt, so that the answer has only the closing one. The line
+        ends after it are dropped.
+        """
         text, self._held = self._held + text, ""
-        while text:
+        while text := text.lstrip("\r\n") if self._skips_lines else text:
+            self._skips_lines = False
             if self._is_reasoning:
                 inside, tag, text = text.partition(CLOSE)
                 if tag:
@@ -37,18 +45,42 @@ class ThinkTags:
                 yield from filter(None, (inside, tag))
             elif self._is_beginning:
                 rest = text.lstrip()
-                if rest.startswith(OPEN):
-                    self._is_reasoning = True
-                    yield from filter(None, (text[: len(text) - len(rest)], OPEN))
-                    text = rest.removeprefix(OPEN)
-                elif OPEN.startswith(rest):
-                    yield from filter(None, (text[: len(text) - len(rest)],))
+                space = text[: len(text) - len(rest)]
+                if rest.startswith((OPEN, CLOSE)):
+                    self._is_reasoning = rest.startswith(OPEN)
+                    self._skips_lines = not self._is_reasoning
+                    tag = OPEN if self._is_reasoning else CLOSE
+                    yield from filter(None, (space,))
+                    yield tag if self._is_reasoning else None
+                    text = rest.removeprefix(tag)
+                elif not rest or begins_tag(rest):
+                    yield from filter(None, (space,))
                     text, self._held = "", rest
                 else:
                     self._is_beginning = False
             else:
-                yield from (OPEN[:1], OPEN[1:]) if text == OPEN else (text,)
-                text = ""
+                said, text, is_end = self._next_text(text)
+                yield from (said[:1], said[1:]) if said in (OPEN, CLOSE) else filter(None, (said,))
+                if is_end:
+                    self._skips_lines = True
+                    yield None
+
+    def _next_text(self, text: str) -> tuple[str, str, bool]:
+        """Return the text to pass on, the rest, and True if a closing tag that ends reasoning was between them."""
+        said, tag, rest = text.partition(CLOSE) if "<" in text else (text, "", "")
+        if not tag and "<" in text:
+            said, self._held = _without_begun(said, CLOSE)
+        self._said.append(said)
+        if tag and not self._is_word():
+            self._is_beginning = True
+            return said, rest, True
+        self._said.append(tag)
+        return said + tag, rest, False
+
+    def _is_word(self) -> bool:
+        """Return True if a closing tag here is a word of the text: quoted, in code, or after a named opening tag."""
+        said = "".join(self._said)
+        return said.endswith(_QUOTES) or said.count("```") % 2 == 1 or said.count(OPEN) > said.count(CLOSE)
 
     def end(self) -> str:
         """Return the text that was held back, because no more text follows directly."""

@@ -1,12 +1,14 @@
 """Makes the model requests of a run, retries them where that can help, and emits the answers while they stream."""
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import monotonic
-from typing import Literal, cast
+from typing import Any, Literal, cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
@@ -104,7 +106,7 @@ class ModelRequests:
                 self._open = None  # drop the failed stream, so that a run that ends in the pause keeps nothing of it
                 await self._wait(pause)
             else:
-                return replace(response, parts=_valid_parts(response, messages))
+                return replace(response, parts=_valid_parts(response, messages, {tool.name for tool in offered}))
 
     def partial_response(self) -> ModelResponse | None:
         """Return the readable part of an unfinished answer, if there is one."""
@@ -230,17 +232,44 @@ def _without_truncated_calls(response: ModelResponse) -> ModelResponse:
     return replace(response, parts=[part for part in response.parts if part not in cut]) if cut else response
 
 
-def _valid_parts(response: ModelResponse, messages: Sequence[ModelMessage]) -> list[ModelResponsePart]:
-    """Return the response's parts. Each call gets an id that no other call has."""
+def _valid_parts(
+    response: ModelResponse, messages: Sequence[ModelMessage], names: Collection[str]
+) -> list[ModelResponsePart]:
+    """Return the response's parts. Each call is there once, with an id that no other call has, and is mended."""
     used = {part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    sent: set[tuple[str, str, str]] = set()
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, ToolCallPart):
+            part = replace(part, tool_name=_tool_name(part.tool_name, names), args=_arguments(part.args))
+            if (call := (part.tool_call_id, part.tool_name, part.args_as_json_str())) in sent and call[0]:
+                continue
+            sent.add(call)
             if not part.tool_call_id or part.tool_call_id in used:
                 part = replace(part, tool_call_id=f"call_{uuid4().hex[:12]}")
             used.add(part.tool_call_id)
         parts.append(part)
     return parts
+
+
+def _tool_name(name: str, names: Collection[str]) -> str:
+    """Return the name without the space, quotes, prefix and number that models add, if the rest is a tool's name."""
+    bare = name.strip(" \t\r\n\"'`")
+    found = re.fullmatch(r"(?:\w+[.:/])?(.+?)(?::\d+)?", bare)
+    candidates = (name, bare, found[1] if found else bare)
+    return next((one for one in candidates if one in names), bare)
+
+
+def _arguments(args: Any) -> Any:
+    """Return the arguments of a call. "null" stands for none, and a text can hold their JSON."""
+    if not isinstance(args, str):
+        return args
+    try:
+        value = json.loads(args)
+        inner = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return args
+    return "{}" if inner is None else value if isinstance(value, str) and isinstance(inner, dict) else args
 
 
 def _broke_off(response: ModelResponse) -> bool:

@@ -105,6 +105,21 @@ ANY = ("error", None)
 
 CASES = {
     "text": Case([reply(begin(), text(0, "Hel", "lo."), ends("end_turn"))], [("output_text", "Hello.")]),
+    "no usage": Case(
+        [
+            reply(
+                {
+                    "type": "message_start",
+                    "message": {"id": "m", "type": "message", "role": "assistant", "content": []},
+                },
+                text(0, "Hi."),
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+                {"type": "message_stop"},
+            )
+        ],
+        [("output_text", "Hi.")],
+        usage=(0, 1),
+    ),
     "thinking": Case(
         [reply(begin(), thinking(0, "Let ", "me see.", signature="Eq+1"), text(1, "Yes."), ends("end_turn"))],
         [("reasoning", "Let me see."), ("output_text", "Yes.")],

@@ -117,7 +117,6 @@ TABLE = [
     ("!reset 3", "connection", None, "the connection broke"),
     ("!error-event 3", "server", 500, "The model server failed"),
     ('!json [{"content": "a"}, {"raw": "data: {nope"}, {"finish": "stop"}]', "malformed", None, "can't be read"),
-    ('!json [{"content": "a"}, {"raw": "data: [1]"}, {"finish": "stop"}]', "malformed", None, ""),
 ]
 
 

@@ -478,7 +478,7 @@ def test_errors_before_any_request_are_explained() -> None:
     assert told(UnexpectedModelBehavior("odd"))[0] == "malformed"
     assert told(UnexpectedModelBehavior("Streamed response ended without content or tool calls"))[0] == "interrupted"
     assert told(ModelAPIError("m", "Streamed response ended without a `finish_reason`"))[0] == "interrupted"
-    assert told(KeyError("x")) == ("malformed", "OpenAI could not be used (KeyError).")
+    assert told(KeyError("x")) == ("malformed", "OpenAI could not be used. The log has the details.")
 
 
 def test_key_sources_are_named() -> None:

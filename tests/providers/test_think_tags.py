@@ -24,21 +24,32 @@ Found = list[tuple[str, str]]
 
 
 def whole(text: str) -> Found:
-    """Return the texts and reasoning of an answer that is read at once."""
+    """Return the texts and reasoning of an answer that is read at once. A closing tag alone ends reasoning."""
     found: Found = []
-    while (rest := text.lstrip()).startswith(OPEN):
-        inside, _, after = rest.removeprefix(OPEN).partition(CLOSE)
-        found += [("output_text", text[: len(text) - len(rest)]), ("reasoning", inside)]
-        text = after
-    return [(kind, part) for kind, part in [*found, ("output_text", text)] if part]
+    while True:
+        rest = text.lstrip()
+        space = text[: len(text) - len(rest)]
+        if rest.startswith(OPEN):
+            inside, _, text = rest.removeprefix(OPEN).partition(CLOSE)
+            found += [("output_text", space), ("reasoning", inside)]
+            continue
+        at = text.find(CLOSE)
+        while at >= 0 and text[:at].count(OPEN) > text[:at].count(CLOSE):
+            at = text.find(CLOSE, at + 1)
+        if at < 0:
+            return [(kind, part) for kind, part in [*found, ("output_text", text)] if part or kind == "end"]
+        found += [("output_text", text[:at]), ("end", "")]
+        text = text[at + len(CLOSE) :].lstrip("\r\n")
 
 
-def fold(deltas: Sequence[str]) -> Found:
+def fold(deltas: Sequence[str | None]) -> Found:
     """Return what pydantic-ai makes of the deltas: a tag is a delta of its own."""
     found: Found = []
     kind, begins = "output_text", True
     for delta in deltas:
-        if delta == (OPEN if kind == "output_text" else CLOSE):
+        if delta is None:
+            found, begins = [*found, ("end", "")], True
+        elif delta == (OPEN if kind == "output_text" else CLOSE):
             kind, begins = "reasoning" if kind == "output_text" else "output_text", True
         elif begins:
             found, begins = [*found, (kind, delta)], False
@@ -64,7 +75,7 @@ def test_any_chunks_give_the_same_reasoning(chunks: list[str]) -> None:
     deltas = [delta for chunk in chunks for delta in tags.feed(chunk)]
     held = tags.end()
     deltas += [held] if held else []
-    assert all(deltas)
+    assert "" not in deltas
     assert fold(deltas) == whole("".join(chunks))
 
 
@@ -74,7 +85,11 @@ SAID: dict[str, tuple[list[str], Found]] = {
     "one chunk": ([" <think>a</think>b"], [("reasoning", "a"), ("output_text", "b")]),
     "no reasoning": (["<think>\n", "\n</think>", "\n\n", "b"], [("output_text", "b")]),
     "a tag named in the answer": (["The tag ", OPEN, " is"], [("output_text", "The tag <think> is")]),
-    "no tag after all": (["<thin", "g>", "</think>"], [("output_text", "<thing></think>")]),
+    "no tag after all": (["<thin", "g>", "</thin", "g>"], [("output_text", "<thing></thing>")]),
+    "a closing tag alone": (["</th", "ink>\n\n", "b"], [("output_text", "b")]),
+    "a closing tag named in the answer": (["Write `", CLOSE, "`."], [("output_text", "Write `</think>`.")]),
+    "a closing tag in code": (["```\na", CLOSE, "\n```"], [("output_text", "```\na</think>\n```")]),
+    "both tags named": (["Say <think> and ", CLOSE, "."], [("output_text", "Say <think> and </think>.")]),
     "a tag that never ends": ([OPEN, "a", "</thi"], [("reasoning", "a</thi")]),
     "the beginning of a tag at the end": (["<th"], [("output_text", "<th")]),
     "two thoughts": (["<think>a</think>\n<thi", "nk>b</think>c"], [("reasoning", "a\n\nb"), ("output_text", "c")]),

@@ -1,0 +1,561 @@
+"""Reads the events of servers with OpenAI's APIs before the SDK makes objects of them, also if they break the rules.
+
+Servers send events without data, fields of other types, errors in many places, or a whole JSON answer. What can be read
+becomes an event of the types that the SDK expects. A failure keeps the server's own words.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, Final, cast
+
+import httpx2
+from openai._streaming import ServerSentEvent, SSEDecoder
+
+from agent.providers.delta_merging import EVENT
+from agent.providers.errors import NoModelServer, UnreadableAnswer
+
+_JSON: Final = json.JSONDecoder(strict=False)
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+_FIELDS = (b"data", b"event", b"id", b"retry")
+_TERMINAL = ("response.completed", "response.failed", "response.incomplete")
+
+
+class _Event(ServerSentEvent):
+    """An event that has been parsed."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        super().__init__()
+        self._value = value
+        self.is_error = "error" in value or value.get("type") == "response.failed"
+
+    def json(self) -> Any:
+        return self._value
+
+
+class EventReader(SSEDecoder):
+    """Reads one answer. Raises `UnreadableAnswer` and `NoModelServer`; the SDK raises the errors that a server sends.
+
+    After a finish reason the answer ends when nothing more of it has come for `end_seconds`, and no failure counts.
+    """
+
+    def __init__(self, end_seconds: float) -> None:
+        super().__init__()
+        self._end_seconds = end_seconds
+        self._ends_at: float | None = None
+        self._rest: list[bytes] = []
+        """The pieces of a line that has not ended."""
+        self._skips_newline = False
+        self._name = b""
+        self._lines: list[bytes] = []
+        self._raw: list[bytes] = []
+        """Lines without a field: JSON or a page in place of events."""
+        self._words = ""
+        """What the server sent as text in place of a chunk."""
+        self._has_read = self._has_other = self._has_deltas = self._is_done = False
+
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[ServerSentEvent]:
+        """Yield the events of an answer. Nothing of it is left open after an error, which asyncio would report."""
+        async with aclosing(cast(AsyncGenerator[bytes], iterator)) as chunks:
+            has_more = True
+            while has_more and not self._is_done:
+                try:
+                    async with asyncio.timeout_at(self._ends_at):
+                        events = self._feed(await anext(chunks))
+                except StopAsyncIteration:
+                    events, has_more = self._end(), False
+                except (TimeoutError, httpx2.HTTPError, httpx2.StreamError):
+                    if self._ends_at is None:
+                        raise
+                    return
+                for event in events:
+                    if isinstance(event, _Event) and event.is_error:
+                        await chunks.aclose()
+                    yield event
+
+    def _feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
+        if self._skips_newline and chunk:
+            chunk = chunk.removeprefix(b"\n")
+        self._skips_newline = chunk.endswith(b"\r")
+        if self._rest:
+            self._rest.append(chunk)
+            if not _LINE_END.search(chunk):
+                return
+            chunk = b"".join(self._rest)
+            self._rest.clear()
+        at = 0
+        while at < len(chunk):
+            if not (self._lines or self._name) and (found := EVENT.match(chunk, at)):
+                self._name = found[1].partition(b"event:")[2].partition(b"\n")[0].strip()
+                self._lines.append(found[2])
+                yield from self._dispatch()
+                at = found.end()
+            elif end := _LINE_END.search(chunk, at):
+                yield from self._line(chunk[at : end.start()])
+                at = end.end()
+            else:
+                self._rest.append(chunk[at:])
+                return
+
+    def _line(self, line: bytes) -> Iterator[ServerSentEvent]:
+        line = line.removeprefix(_BOM)
+        name, colon, value = line.partition(b":")
+        name = name.strip().lower()
+        if not line:
+            yield from self._dispatch()
+        elif name in _FIELDS and (colon or name == b"data"):
+            value = value.removeprefix(b" ")
+            if name == b"data":
+                if (
+                    self._lines
+                    and value.startswith((b"{", b"[DONE]"))
+                    and _parsed(b"\n".join(self._lines)) is not _NO_JSON
+                ):
+                    yield from self._dispatch()  # no empty line was between two events
+                self._lines.append(value)
+            elif name == b"event":
+                self._name = value.strip()
+        elif colon and name == b"error":
+            yield from self._fail(_parsed(value), value)
+        elif name or not colon:  # no comment
+            self._raw.append(line)
+            yield from self._read_raw()
+
+    def _dispatch(self) -> Iterator[ServerSentEvent]:
+        """Yield what the lines of an event say."""
+        name, lines = self._name, self._lines
+        self._name, self._lines = b"", []
+        if not lines or self._is_done:
+            return
+        data = lines[0] if len(lines) == 1 else b"\n".join(lines)
+        if data.strip().startswith(b"[DONE]"):
+            yield from self._check_end()
+            self._is_done = True
+            yield ServerSentEvent(data="[DONE]")  # the SDK reads on, so that the connection can be used again
+            return
+        value = _parsed(data)
+        if name.lower() == b"error" or value is _NO_JSON or isinstance(value, str):
+            yield from self._fail(value, data, is_error=name.lower() == b"error")
+        else:
+            yield from self._read(value)
+
+    def _read_raw(self, *, is_end: bool = False) -> Iterator[ServerSentEvent]:
+        """Yield what the lines without a field say, if they are whole."""
+        if not self._raw or (not is_end and not self._raw[-1].rstrip().endswith((b"}", b"]"))):
+            return
+        if (value := _parsed(b"\n".join(self._raw))) is not _NO_JSON:
+            self._raw.clear()
+            yield from self._read(value, is_whole=True)
+
+    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[ServerSentEvent]:
+        """Yield the events of a parsed value. Numbers and the like say nothing."""
+        for item in cast(list[object], value) if isinstance(value, list) else [value]:
+            event = _as_dict(item)
+            if _is_plain(event):
+                self._has_read = self._has_deltas = True
+                if self._ends_at is not None:
+                    self._note_end()
+                yield _Event(event)
+            elif (error := _error_of(event)) is not None:
+                yield from self._fail(error, b"", is_error=True)
+            elif event.get("object") == "response":
+                for one in _response_events(event):
+                    yield from self._read_response(one)
+            elif str(event.get("type")).startswith("response."):
+                yield from self._read_response(event)
+            elif chunk := _clean_chunk(event, is_whole=is_whole, has_deltas=self._has_deltas):
+                yield from self._read_chunk(chunk)
+            elif event:
+                self._has_other = True
+
+    def _read_chunk(self, chunk: dict[str, Any]) -> Iterator[ServerSentEvent]:
+        choices: Sequence[dict[str, Any]] = chunk["choices"]
+        self._has_read = True
+        if choices:
+            has_delta = any(choices[0]["delta"].get(name) for name in ("content", "reasoning", "tool_calls"))
+            self._has_deltas = self._has_deltas or has_delta
+            if choices[0].get("finish_reason") or (self._ends_at is not None and has_delta):
+                self._note_end()
+        yield _Event(chunk)
+
+    def _read_response(self, event: dict[str, Any]) -> Iterator[ServerSentEvent]:
+        if self._ends_at is not None or (cleaned := _clean_response_event(event)) is None:
+            return
+        self._has_read = True
+        if event["type"] in _TERMINAL:
+            self._note_end()
+        yield _Event(cleaned)
+
+    def _note_end(self) -> None:
+        self._ends_at = asyncio.get_running_loop().time() + self._end_seconds
+
+    def _fail(self, value: object, data: bytes, *, is_error: bool = True) -> Iterator[ServerSentEvent]:
+        """Yield the server's error, which the SDK raises. Text that need not be one is kept for the end."""
+        if self._ends_at is not None:
+            return
+        words = value if isinstance(value, str) else data.decode(errors="replace").strip()
+        if value is _NO_JSON and not is_error and words[:1] in ("{", "["):
+            raise UnreadableAnswer
+        if is_error or words.lower().startswith("error"):
+            error = _error_of(_as_dict(value)) or _as_dict(value) or {"message": words}
+            self._has_read = True
+            yield _Event({"error": error})
+        else:
+            self._words = self._words or words
+
+    def _end(self) -> Iterator[ServerSentEvent]:
+        """Yield what the last lines say. Raise if there was no answer."""
+        if self._rest:
+            rest = b"".join(self._rest)
+            self._rest.clear()
+            yield from self._line(rest)
+        yield from self._dispatch()
+        yield from self._read_raw(is_end=True)
+        yield from self._check_end()
+
+    def _check_end(self) -> Iterator[ServerSentEvent]:
+        """Raise if the answer has no finish reason, and the server said something that is no part of it."""
+        raw = b"\n".join(self._raw).decode(errors="replace").strip()
+        if self._ends_at is not None or self._is_done:
+            return
+        if raw.startswith("<") and not self._has_read:
+            raise NoModelServer
+        words = self._words or ("" if raw[:1] in ("<", "{", "[") else raw)
+        if words or raw or (self._has_other and not self._has_read):
+            raise UnreadableAnswer(words)
+        yield from ()
+
+
+_NO_JSON: Final = object()
+
+
+def _parsed(data: bytes) -> object:
+    """Return the value of the JSON, or `_NO_JSON`. A character that is not UTF-8 is replaced."""
+    try:
+        return _JSON.decode(data.decode(errors="replace").strip("\ufeff \t\r\n"))
+    except (ValueError, RecursionError):
+        return _NO_JSON
+
+
+# --- chunks of Chat Completions ---------------------------------------------------------------------------------------
+
+_THOUGHTS = ("reasoning", "reasoning_content", "thinking", "reasoning_text", "thought")
+"""Fields of a delta in which servers send reasoning."""
+_PLAIN = frozenset(("role", "content", "reasoning", "reasoning_content", "refusal"))
+"""Fields of a delta that need no change if they are texts."""
+_MOST_TOKENS = 10**12
+_Table = dict[str, Any]
+
+
+def _is_plain(event: _Table) -> bool:
+    """Return True for a chunk that needs no change: one choice with texts, and no end. Most chunks are like that."""
+    choices: Any = event.get("choices")
+    if type(choices) is not list or len(cast(list[Any], choices)) != 1 or event.get("usage") or "error" in event:
+        return False
+    choice: Any = cast(list[Any], choices)[0]
+    if type(choice) is not dict:
+        return False
+    choice = cast(_Table, choice)
+    delta: Any = choice.get("delta")
+    if type(delta) is not dict or choice.get("finish_reason") is not None or "error" in choice or "usage" in choice:
+        return False
+    if not delta or "message" in choice:
+        return False
+    for name, value in cast(_Table, delta).items():
+        if value is not None and (type(value) is not str or name not in _PLAIN):
+            return False
+    return (
+        choice.get("logprobs") is event.get("usage") is event.get("moderation") is None
+        and type(event.get("id", "")) is type(event.get("model", "")) is str
+        and type(event.get("created", 0)) is int
+        and type(event.get("service_tier") or "") is str
+    )
+
+
+def _clean_chunk(event: _Table, *, is_whole: bool, has_deltas: bool) -> _Table | None:
+    """Return the chunk with fields of the right types; None if it says nothing.
+
+    `is_whole`: it is a whole answer. `has_deltas`: there were deltas, so that a message only repeats them.
+    """
+    choices = [_clean_choice(one, is_whole=is_whole, has_deltas=has_deltas) for one in _tables(event.get("choices"))]
+    holders = (event, *_tables(event.get("choices")), _as_dict(event.get("x_groq")))
+    usage = next((found for one in holders if (found := _usage(one.get("usage")))), None)
+    if not choices and usage is None:
+        return None
+    created = event.get("created")
+    known = {name: value for name in ("id", "model", "service_tier") if isinstance(value := event.get(name), str)}
+    return {
+        "id": "",
+        "model": "",
+        **known,
+        "object": "chat.completion.chunk",
+        "created": created if isinstance(created, int) and 0 < created < _MOST_TOKENS else 0,
+        "choices": choices,
+        **({"usage": usage} if usage else {}),
+    }
+
+
+def _clean_choice(choice: _Table, *, is_whole: bool, has_deltas: bool) -> _Table:
+    given: Any = choice.get("delta")
+    if isinstance(given, str):
+        given = {"content": given}
+    if not given and not has_deltas:
+        said = choice.get("message")
+        given = _as_dict(said) or {"content": choice.get("text") if said is None else said}
+    delta = _clean_delta(_as_dict(given), is_whole=is_whole)
+    finish: Any = choice.get("finish_reason")
+    finish = _text_of(finish, ("type", "reason", "finish_reason", "value", "name")) or ("stop" if finish else None)
+    if finish is None and is_whole:
+        finish = "stop"
+    if finish is not None and finish.strip().lower() in ("", "null", "none"):
+        finish = None
+    return {"index": 0, "delta": delta, "finish_reason": finish.strip() if finish else None}
+
+
+def _clean_delta(delta: _Table, *, is_whole: bool) -> _Table:
+    text, thoughts = _split_content(delta.get("content"))
+    thoughts = next((said for name in _THOUGHTS if (said := _joined_text(delta.get(name)))), "") + thoughts
+    cleaned: _Table = {"content": text or None}
+    if thoughts:
+        cleaned["reasoning_content" if delta.get("reasoning_content") else "reasoning"] = thoughts
+    if isinstance(refusal := delta.get("refusal"), str) and refusal:
+        cleaned["refusal"] = refusal
+    if isinstance(delta.get("annotations"), list):
+        cleaned["annotations"] = _tables(delta["annotations"])
+    calls = _tables(_read_json(delta.get("tool_calls")))
+    if not calls and (old := delta.get("function_call")):
+        calls = [{"index": 0, "function": old}]
+    if found := [call for place, one in enumerate(calls) if (call := _clean_call(one, place if is_whole else None))]:
+        cleaned["tool_calls"] = found
+    return cleaned
+
+
+def _clean_call(call: _Table, place: int | None) -> _Table | None:
+    """Return a tool call, or a piece of one; None if it says nothing. `place` is its number in a whole answer."""
+    given = call.get("function")
+    inner = {**call, "name": given} if isinstance(given, str) else _as_dict(given) or call
+    name, arguments, id_ = inner.get("name"), inner.get("arguments"), call.get("id")
+    if arguments is not None and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    name = name if isinstance(name, str) else None
+    id_ = str(id_) if isinstance(id_, str | int) and not isinstance(id_, bool) else None
+    if not (name or arguments or id_):
+        return None
+    index = _count(call.get("index"))
+    kept = {"extra_content": call["extra_content"]} if isinstance(call.get("extra_content"), dict) else {}
+    function = {"name": name, "arguments": arguments}
+    return {"index": place if index is None else index, "id": id_, "type": "function", "function": function, **kept}
+
+
+def _split_content(content: object) -> tuple[str, str]:
+    """Return the text and the thoughts of a content, which can be a list of parts."""
+    text, thoughts = "", ""
+    for part in cast(list[object], content) if isinstance(content, list) else [content]:
+        kind = str(_as_dict(part).get("type", "text")).lower()
+        if "think" in kind or "reason" in kind or "thought" in kind:
+            thoughts += _joined_text(part)
+        elif "text" in kind or not isinstance(part, dict):
+            text += _joined_text(part)
+    return text, thoughts
+
+
+def _joined_text(value: object, depth: int = 5) -> str:
+    """Return the text of a value that should be one: a number, a list of parts, or an object with a text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return json.dumps(value)
+    if depth and isinstance(value, list):
+        return "".join(_joined_text(one, depth - 1) for one in cast(list[object], value))
+    if depth and isinstance(value, dict):
+        table = _as_dict(cast(object, value))
+        found = (table.get(name) for name in ("text", "content", "thinking", "reasoning", "summary", "value"))
+        return next((said for one in found if (said := _joined_text(one, depth - 1))), "")
+    return ""
+
+
+def _usage(value: object, depth: int = 1) -> _Table | None:
+    """Return the counts of a usage; None if it counts nothing."""
+    counts: _Table = {}
+    for name, given in _as_dict(_read_json(value)).items():
+        if name.endswith("_details"):
+            if depth and (inner := _usage(given, depth - 1)):
+                counts[name] = inner
+        elif (count := _count(given)) is not None:
+            counts[name] = count
+    for name, other in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")) if depth else ():
+        counts.setdefault(name, counts.get(other, 0))
+    return counts if any(counts.values()) else None
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_TOKENS:
+        return None
+    return int(value)
+
+
+# --- events of Responses ----------------------------------------------------------------------------------------------
+
+_ITEMS: Final[dict[str, _Table]] = {
+    "message": {"role": "assistant", "content": []},
+    "function_call": {"call_id": "", "name": "", "arguments": ""},
+    "reasoning": {"summary": []},
+}
+"""The items that are read, and the fields that each must have."""
+_TEXTS = ("delta", "text", "arguments", "item_id", "refusal")
+_NUMBERS = ("sequence_number", "output_index", "content_index", "summary_index", "annotation_index")
+
+
+def _clean_response_event(event: _Table) -> _Table | None:
+    """Return the event with fields of the right types; None if it says nothing."""
+    kind = event["type"]
+    if kind.endswith(".delta") and type(event.get("delta")) is str and type(event.get("item_id")) is str:
+        return event if all(type(event.get(name, 0)) is int for name in _NUMBERS) else _with_fields(event)
+    cleaned = _with_fields(event)
+    if kind in ("response.created", "response.in_progress", "response.queued", *_TERMINAL):
+        return {**cleaned, "response": _clean_response(event.get("response"), kind.removeprefix("response."))}
+    if kind in ("response.output_item.added", "response.output_item.done"):
+        item = _clean_item(event.get("item"))
+        return {**cleaned, "item": item} if item else None
+    if kind.endswith(".delta"):
+        return cleaned if cleaned["delta"] else None
+    if "part" in event:
+        part = _as_dict(event["part"])
+        return {**cleaned, "part": {**part, "type": str(part.get("type", "")), "text": _joined_text(part.get("text"))}}
+    return cleaned
+
+
+def _with_fields(event: _Table) -> _Table:
+    texts = {name: _arguments(event.get(name)) for name in _TEXTS}
+    numbers = {name: _count(event.get(name)) or 0 for name in _NUMBERS}
+    annotation = {"annotation": _as_dict(event["annotation"])} if "annotation" in event else {}
+    return {"type": event["type"], "logprobs": [], **texts, **numbers, **annotation}
+
+
+def _arguments(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else _joined_text(value)
+
+
+def _clean_response(value: object, kind: str) -> _Table:
+    given = _as_dict(value)
+    texts = {name: text for name in ("id", "model", "status") if isinstance(text := given.get(name), str)}
+    details, error, usage = (
+        given.get("incomplete_details"),
+        given.get("error"),
+        _response_usage(given.get("usage") if f"response.{kind}" in _TERMINAL else None),
+    )
+    reason = _text_of(details, ("reason",)) or ("max_output_tokens" if kind == "incomplete" and not details else None)
+    return {
+        **{"id": "", "model": "", "status": "in_progress" if kind in ("created", "queued") else kind, **texts},
+        "object": "response",
+        "created_at": _count(given.get("created_at")) or 0,
+        "output": [item for one in _tables(given.get("output")) if (item := _clean_item(one))],
+        "incomplete_details": {"reason": reason} if reason else None,
+        "error": _error_table(error) if error else None,
+        "usage": usage,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+
+
+def _response_usage(value: object) -> _Table | None:
+    if (counts := _usage(value)) is None:
+        return None
+    for name, other in (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")):
+        count = counts.pop(other, 0)
+        counts.setdefault(name, count)
+    return {"total_tokens": 0, "input_tokens_details": {}, "output_tokens_details": {}, **counts}
+
+
+def _clean_item(value: object) -> _Table | None:
+    """Return an item of an answer; None for one of another kind or without an id."""
+    item = _as_dict(value)
+    kind = item.get("type")
+    if not isinstance(kind, str) or kind not in _ITEMS:
+        return None
+    named = ("id", "call_id", "name", "status", "role", "phase", "namespace", "encrypted_content")
+    texts = {name: text for name in named if isinstance(text := item.get(name), str)}
+    texts["id"] = texts.get("id") or texts.get("call_id") or kind
+    cleaned = {**_ITEMS[kind], "type": kind, **texts}
+    if kind == "function_call":
+        cleaned |= {"arguments": _arguments(item.get("arguments")), "call_id": texts.get("call_id") or texts["id"]}
+    for name in ("content", "summary"):
+        if name in _ITEMS[kind]:
+            parts = _tables(item.get(name))
+            cleaned[name] = [{**one, "text": _joined_text(one), "type": str(one.get("type", ""))} for one in parts]
+    return cleaned
+
+
+def _response_events(response: _Table) -> Iterator[_Table]:
+    """Yield the events that a whole response stands for."""
+    yield {"type": "response.created", "response": {**response, "status": "in_progress", "usage": None}}
+    for place, item in enumerate(_tables(response.get("output"))):
+        item = {**item, "id": item.get("id") or f"item_{place}"}
+        at = {"item_id": item["id"], "output_index": place}
+        yield {"type": "response.output_item.added", "output_index": place, "item": item}
+        for kind, name in (("output_text", "content"), ("reasoning_summary_text", "summary")):
+            for number, part in enumerate(_tables(item.get(name))):
+                here = {**at, "content_index": number, "summary_index": number}
+                yield {"type": f"response.{kind}.delta", **here, "delta": _joined_text(part)}
+        yield {"type": "response.output_item.done", "output_index": place, "item": item}
+    status = response.get("status")
+    kind = status if status in ("failed", "incomplete") else "completed"
+    yield {"type": f"response.{kind}", "response": response}
+
+
+# --- errors and values ------------------------------------------------------------------------------------------------
+
+_MESSAGES = ("message", "detail", "msg", "error_message", "error_msg", "reason", "description", "error", "status_msg")
+
+
+def _error_of(event: _Table) -> _Table | None:
+    """Return the error of a chunk, wherever it is; None if there is none."""
+    for holder in (event, *_tables(event.get("choices"))):
+        if error := holder.get("error"):
+            return _error_table(holder if error is True else error)
+    if event.get("object") == "error" or event.get("type") == "error":
+        return _error_table(event)
+    if errors := event.get("errors"):
+        return _error_table(next(iter(_tables(errors)), None) or _joined_text(errors))
+    state = _as_dict(event.get("base_resp"))
+    if state.get("status_code") and not event.get("choices"):
+        return _error_table(state)
+    is_chunk = any(name in event for name in ("choices", "usage", "response", "item", "delta", "output"))
+    return None if is_chunk or not _text_of(event, ("message", "detail", "msg", "error_msg")) else _error_table(event)
+
+
+def _error_table(value: object) -> _Table:
+    """Return an error as the SDK reads it: with a message, and a code and a type if the server sent them."""
+    table = _as_dict(value)
+    if inner := _as_dict(table.get("error")):
+        table = {**table, **inner}
+    message = next((text for name in _MESSAGES if (text := _joined_text(table.get(name)))), "")
+    more = {name: one for name in ("code", "type") if isinstance(one := table.get(name), str | int) and one is not True}
+    return {**table, "code": None, "type": None, **more, "message": message or ("" if table else _joined_text(value))}
+
+
+def _as_dict(value: object) -> _Table:
+    return cast(_Table, value) if isinstance(value, dict) else {}
+
+
+def _tables(value: object) -> list[_Table]:
+    """Return the objects of a list, or the one object in place of a list."""
+    found = cast(list[object], value) if isinstance(value, list) else [value]
+    return [cast(_Table, one) for one in found if isinstance(one, dict)]
+
+
+def _read_json(value: object) -> object:
+    """Return the value of a text that is JSON."""
+    return _parsed(value.encode(errors="replace")) if isinstance(value, str) else value
+
+
+def _text_of(value: object, names: Sequence[str]) -> str | None:
+    """Return the text, or the first text of an object under these names."""
+    found = [value, *(_as_dict(value).get(name) for name in names)]
+    return next((one for one in found if isinstance(one, str)), None)

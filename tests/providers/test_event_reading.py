@@ -1,0 +1,339 @@
+"""Answers of servers that break the rules: what can be read is read, and a failure quotes the server's own words."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent import Agent, Endpoint, Limits, ModelSpec, connect, tool
+from agent.models.catalog import load_catalog
+from agent.providers.http import ClientConnection
+from agent.providers.think_tags import CLOSE
+from agent.responses import pieces_of
+from agent.tools import Tool
+from tests.support import dialects
+from tests.support.dialect_server import Playing, Reply
+from tests.support.replies import openai_responses
+from tests.support.replies.chat_completions import DONE, ROLE, calls, chunk, ending, piece, reply
+from tests.tiers import examples
+
+running_server, server = dialects.running_server, dialects.server
+SAMPLES = Path(__file__).parent.parent / "samples/streams"
+SPEC = ModelSpec(id="vllm:m", name="m", label="m", provider="vllm", reasoning=True)
+AFTER_TOOL = reply(ROLE, chunk(content="It is 42."), *ending())
+CALL = ("tool_call", {"name": "calculate", "arguments": {"expression": "6*7"}})
+RESULT = ("tool_call_result", {"name": "calculate", "content": "42"})
+IT_IS = ("output_text", "It is 42.")
+
+
+@tool
+async def calculate(expression: str) -> str:
+    """Calculate."""
+    return {"6*7": "42", "1+1": "2", "2+2": "4"}[expression]
+
+
+async def played(
+    server: Playing, *replies: Reply, spec: ModelSpec = SPEC, tools: Sequence[Tool] = (), **more: Any
+) -> tuple[list[tuple[str, Any]], Any]:
+    """Return the bubbles and the result of a run that gets these replies."""
+    connection = connect(spec, Endpoint(f"{server.url}/v1", "none"))
+    assert isinstance(connection, ClientConnection)
+    connection.end_seconds = 0.05
+    server.play(*replies)
+    async with Agent(connection, tools=tools or [calculate], limits=Limits(retries=0, **more)) as agent:
+        run = agent.run("Hello")
+        result = await asyncio.wait_for(run, 60)
+    keys = ("name", "arguments", "content")
+    return [
+        (kind, {key: said[key] for key in keys if key in said} if isinstance(said, Mapping) else said)
+        for kind, said in dialects.bubbles(run.responses)
+    ], result
+
+
+SAID: dict[str, list[tuple[str, Any]]] = {
+    "args_object": [CALL, RESULT, IT_IS],
+    "content_list": [("reasoning", "A greeting, I return it."), ("output_text", "Hello again.")],
+    "end_tag_leak": [("reasoning", "Let me think once."), ("output_text", "The answer is 42.")],
+    "error_event": [("output_text", "Half"), ("error", 'The model server failed (HTTP 500). "GPU is out of memory".')],
+    "finish_open": [("output_text", "Hello finish.")],
+    "id_comment": [("output_text", "Hello there.")],
+    "json_not_sse": [("output_text", "Hello from a server that does not stream.")],
+    "raw_json_error_mid": [
+        ("output_text", "Half an answ"),
+        ("error", 'The model server failed (HTTP 500). "the worker died".'),
+    ],
+    "reasoning_newline": [("reasoning", "Hm."), ("output_text", "One two.")],
+    "resent_call": [
+        ("tool_call", {"name": "calculate", "arguments": {"expression": "1+1"}}),
+        ("tool_call", {"name": "calculate", "arguments": {"expression": "2+2"}}),
+        ("tool_call_result", {"name": "calculate", "content": "2"}),
+        ("tool_call_result", {"name": "calculate", "content": "4"}),
+        IT_IS,
+    ],
+    "retry_only": [("output_text", "Hello.")],
+    "tc_null_item": [CALL, RESULT, IT_IS],
+    "tool_name_space": [CALL, RESULT, IT_IS],
+    "usage_each2": [("output_text", "one two three four five six seven eight nine ten ")],
+    "usage_limit": [("output_text", "one two three four five six "), CALL, RESULT, IT_IS],
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_answer_of_a_real_server_is_read(server: Playing, name: str) -> None:
+    body = (SAMPLES / f"{name}.sse").read_bytes()
+    end = "stall" if name == "finish_open" else "whole"
+    bubbles, _ = await played(server, Reply(sse=[body], end=end), AFTER_TOOL)
+    assert bubbles == SAID[name]
+
+
+HTML = b"<!doctype html>\n<html><head><title>Sign in</title></head>\n<body>data</body></html>"
+WHOLE = {
+    "object": "chat.completion",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}],
+}
+HI = [("output_text", "Hi.")]
+END = chunk(finish="stop")
+QUOTE = ' "It broke".'
+FAILED = [("output_text", "Hi."), ("error", "The model server failed in the middle of the answer." + QUOTE)]
+FAILED_AT_ONCE = FAILED[1:]
+UNREADABLE = [("error", "The model server sent an answer that can't be read." + QUOTE)]
+BROKE = [("error", "The answer broke off: the model server ended it too early.")]
+
+
+def sse(*events: Any) -> bytes:
+    """Return the bytes of events; text and bytes are sent as they are."""
+    lines = (one if isinstance(one, str) else f"data: {json.dumps(one)}" for one in events)
+    return "".join(f"{line}\n\n" for line in lines).encode() + DONE
+
+
+def with_choice(**fields: Any) -> Mapping[str, Any]:
+    return {**chunk(), "choices": [{"index": 0, "finish_reason": None, **fields}]}
+
+
+ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
+    "BOM": (b"\xef\xbb\xbf" + sse(chunk(content="Hi."), END), HI),
+    "one line end": (sse(chunk(content="Hi."), END).replace(b"\n\n", b"\n"), HI),
+    "CR": (sse(chunk(content="Hi."), END).replace(b"\n", b"\r"), HI),
+    "no space": (sse(chunk(content="Hi."), END).replace(b"data: ", b"data:"), HI),
+    "no end": (sse(chunk(content="Hi."), END).removesuffix(b"\n\n" + DONE), HI),
+    "several lines": (sse(chunk(content="Hi."), END).replace(b'{"id"', b'{\ndata: "id"'), HI),
+    "comments and fields": (
+        b": hello\n\nevent: ping\ndata\n\nid: 7\nretry: 5\n\n" + sse(chunk(content="Hi."), END),
+        HI,
+    ),
+    "unknown field": (b"foo: bar\n\n" + sse(chunk(content="Hi."), END), HI),
+    "no chunks": (
+        sse("data: 1", 'data: "ping"', "data: null", "data: [7]", "data: ping", chunk(content="Hi."), END),
+        HI,
+    ),
+    "list of chunks": (sse([chunk(content="Hi."), END]), HI),
+    "no data field": (b"".join(json.dumps(one).encode() + b"\n" for one in (chunk(content="Hi."), END)), HI),
+    "message": (sse(with_choice(message={"role": "assistant", "content": "Hi."}), END), HI),
+    "message repeated": (sse(chunk(content="Hi."), with_choice(delta={}, message={"content": "Hi."}), END), HI),
+    "one choice": (sse({**chunk(), "choices": chunk(content="Hi.")["choices"][0]}, END), HI),
+    "odd choices": (sse({**chunk(), "choices": [None, 7]}, {"choices": None}, chunk(content="Hi."), END), HI),
+    "text delta": (sse(with_choice(delta="Hi."), with_choice(delta=None), END), HI),
+    "finish object": (sse(chunk(content="Hi."), with_choice(delta={}, finish_reason={"type": "stop"})), HI),
+    "finish text": (sse(with_choice(delta={"content": "Hi."}, finish_reason=""), END), HI),
+    "odd fields": (sse({**chunk(content="Hi."), "id": 7, "model": {}, "created": "now", "moderation": []}, END), HI),
+    "content object": (sse(chunk(content={"type": "text", "text": "Hi."}), END), HI),
+    "number": (sse(chunk(content="H"), chunk(content=1), chunk(content="."), END), [("output_text", "H1.")]),
+    "half a character": (sse(chunk(content="Hi."), END).replace(b"Hi.", b"Hi\xf0."), [("output_text", "Hi\ufffd.")]),
+    "raw line end": (sse(chunk(content="Hi."), END).replace(b"Hi.", b"Hi\t."), [("output_text", "Hi\t.")]),
+    "thinking": (sse(chunk(thinking="Hm."), chunk(content="Hi."), END), [("reasoning", "Hm."), *HI]),
+    "reasoning object": (sse(chunk(reasoning={"text": "Hm."}), chunk(content="Hi."), END), [("reasoning", "Hm."), *HI]),
+    "whole, indented": (json.dumps(WHOLE, indent=2).encode(), HI),
+    "whole, as an event": (sse(WHOLE), HI),
+    "whole without reason": (json.dumps(WHOLE).replace('"stop"', "null").encode(), HI),
+    "error after the end": (sse(chunk(content="Hi."), END, {"error": "It broke."}), HI),
+    "error": (sse(chunk(content="Hi."), {"error": {"message": "It broke."}}), FAILED),
+    "error text": (sse(chunk(content="Hi."), {"error": "It broke."}), FAILED),
+    "error without data": (sse(chunk(content="Hi."), "error: It broke."), FAILED),
+    "error object without data": (sse(chunk(content="Hi."), 'error: {"message": "It broke."}'), FAILED),
+    "error event": (sse(chunk(content="Hi."), 'event: error\ndata: {"message": "It broke."}'), FAILED),
+    "error event, text": (sse(chunk(content="Hi."), "event: error\ndata: It broke."), FAILED),
+    "error event, in an envelope": (sse(chunk(content="Hi."), 'event: error\ndata: {"error": "It broke."}'), FAILED),
+    "error in a choice": (sse(chunk(content="Hi."), with_choice(error={"message": "It broke."}, delta={})), FAILED),
+    "error, raw": (sse(chunk(content="Hi."), '{"error": {"message": "It broke."}}'), FAILED),
+    "error, indented": (sse(chunk(content="Hi."), '{\n "error": {\n  "message": "It broke."\n }\n}'), FAILED),
+    "error detail": (json.dumps({"detail": "It broke."}).encode(), FAILED_AT_ONCE),
+    "error object": (sse({"object": "error", "message": "It broke."}), FAILED_AT_ONCE),
+    "errors": (sse({"errors": [{"message": "It broke."}]}), FAILED_AT_ONCE),
+    "error flag": (sse({"error": True, "message": "It broke."}), FAILED_AT_ONCE),
+    "words as data": (sse(chunk(content="Hi."), "data: It broke."), [*HI, *UNREADABLE]),
+    "words": (b"It broke.\n", UNREADABLE),
+    "HTML": (HTML, [("error", "What answers at {url} is no model server. Check the base URL.")]),
+    "HTML in the answer": (
+        sse(chunk(content="Hi."))[:-14] + HTML,
+        [*HI, (UNREADABLE[0][0], UNREADABLE[0][1][: -len(QUOTE)])],
+    ),
+    "nothing": (b"", BROKE),
+    "another API": (b'{"status": "ok"}', [("error", "The model server sent an answer that can't be read.")]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "body"])
+async def test_odd_answer_is_read(server: Playing, name: str, is_stream: bool) -> None:
+    body, said = ODD[name]
+    bubbles, _ = await played(server, Reply(sse=[body]) if is_stream else Reply(body=body))
+    assert bubbles == [(kind, text.replace("{url}", server.url)) for kind, text in said]
+
+
+# --- any JSON in any field --------------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["", "7", "stop", "error", "null", "text", "function_call", "\ud83d", 10**400])
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "text", "content", "index", "id", "name", "arguments", "function", "message", "x"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+CHAT = (
+    ROLE,
+    chunk(reasoning="Hm."),
+    chunk(content="one "),
+    {**chunk(content="two "), "usage": {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"x": 1}}},
+    calls(piece('{"expression": "6*7"}', id="c1", name="calculate")),
+    *ending("tool_calls"),
+)
+RESPONSES = (
+    *openai_responses.created(),
+    *openai_responses.reasoning("Hm."),
+    *openai_responses.text("one ", "two ", phase=None),
+    *openai_responses.call('{"expression": "6*7"}', name="calculate", index=2),
+    *openai_responses.completed(),
+)
+BASES = {
+    "chat": (SPEC, CHAT, AFTER_TOOL),
+    "responses": (load_catalog().find("openai:gpt-6-luna"), RESPONSES, openai_responses.answer("It is 42.")),
+}
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return where something is in a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return [path for key, one in inner for path in [(*at, key), *paths(one, (*at, key))]]
+
+
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.filterwarnings("ignore")  # the library's, about values of a wrong type
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+async def test_any_json_in_any_field_is_read(server: Playing, name: str, data: st.DataObject) -> None:
+    spec, base, after = BASES[name]
+    path = data.draw(st.sampled_from(paths(base)))
+    value = data.draw(JSON)
+    events = deepcopy(list(base))
+    holder: Any = events
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    server.clear()
+    bubbles, result = await played(server, Reply(sse=[sse(*events)]), after, after, after, spec=spec)
+    faults = r"Error|Exception|Behavior|could not be used|in its log"
+    assert not re.search(faults, result.note.detail), result.note
+    is_end = path[0] >= len(base) - (2 if name == "chat" else 1)
+    if not is_end and not re.search("error|message", f"{value} {path}"):  # an object with a message can be an error
+        assert result.finish_reason != "error"
+        texts = [said for kind, said in bubbles if kind == "output_text"]
+        assert sum(word in "".join(texts) for word in ("one ", "two ")) >= 1
+
+
+# --- what a run makes of it -------------------------------------------------------------------------------------------
+
+
+def sample(name: str) -> Reply:
+    return Reply(sse=[(SAMPLES / f"{name}.sse").read_bytes()])
+
+
+async def test_lone_closing_tag_ends_reasoning(server: Playing) -> None:
+    _, result = await played(server, sample("only_close"))
+    assert result.text == "The answer is 42."
+    assert CLOSE not in str(result.context.messages)
+    assert [kind for message in result.context.messages for kind, _ in pieces_of(message)] == [
+        "reasoning",
+        "output_text",
+    ]
+
+
+@pytest.mark.parametrize("name", ["usage_each2", "usage_limit"])
+async def test_last_usage_of_a_stream_counts(server: Playing, name: str) -> None:
+    bubbles, result = await played(server, sample(name), AFTER_TOOL, tokens=3000)
+    told = {"usage_each2": (1000, 10), "usage_limit": (1005, 17)}[name]
+    assert (result.note.timings.input_tokens, result.note.timings.output_tokens) == told
+    assert (result.usage["input_tokens"], result.usage["output_tokens"]) == told
+    assert result.finish_reason == "stop", bubbles
+
+
+@pytest.mark.parametrize(
+    "name", ["calculate", " calculate\n", "functions.calculate", "functions.calculate:0", "`calculate`"]
+)
+@pytest.mark.parametrize("arguments", ['{"expression": "6*7"}', '"{\\"expression\\": \\"6*7\\"}"'])
+async def test_call_of_a_tool_is_mended(server: Playing, name: str, arguments: str) -> None:
+    call = chunk(tool_calls=[piece(arguments, id="c", name=name)])
+    bubbles, _ = await played(server, reply(call, *ending("tool_calls")), AFTER_TOOL)
+    assert bubbles == [CALL, RESULT, IT_IS]
+
+
+async def test_null_is_no_arguments(server: Playing) -> None:
+    @tool
+    async def now() -> str:
+        """Tell the time."""
+        return "Noon."
+
+    call = reply(chunk(tool_calls=[piece("null", id="c", name="now")]), *ending("tool_calls"))
+    bubbles, _ = await played(server, call, AFTER_TOOL, tools=(now,))
+    assert bubbles[:2] == [
+        ("tool_call", {"name": "now", "arguments": {}}),
+        ("tool_call_result", {"name": "now", "content": "Noon."}),
+    ]
+
+
+ONE = '{"expression": "6*7"}'
+RESENT: dict[str, list[Mapping[str, Any]]] = {
+    "with its id": [calls(piece(ONE, id="c", name="calculate"))] * 2,
+    "growing": [calls(piece(ONE[:at], id="c", name="calculate")) for at in (2, 9, len(ONE))],
+    "without an id": [calls(piece(ONE, name="calculate"))] * 2,
+    "with another number": [calls(piece(ONE, index=at, id="c", name="calculate")) for at in (0, 1)],
+    "in a message": [
+        calls(piece(ONE, id="c", name="calculate")),
+        with_choice(delta={}, message={"tool_calls": [piece(ONE, id="c", name="calculate")]}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RESENT)
+async def test_call_sent_again_runs_once(server: Playing, name: str) -> None:
+    bubbles, _ = await played(server, reply(*RESENT[name], *ending("tool_calls")), AFTER_TOOL)
+    assert bubbles == [CALL, RESULT, IT_IS]
+
+
+@pytest.mark.parametrize("end", ["stall", "reset", "cut"])
+async def test_answer_has_ended_after_its_reason(server: Playing, end: Any) -> None:
+    bubbles, result = await played(server, Reply(sse=[chunk(content="Hi."), END], end=end))
+    assert (bubbles, result.finish_reason) == (HI, "stop")
+
+
+async def test_usage_after_the_reason_counts(server: Playing) -> None:
+    _, result = await played(server, Reply(sse=[chunk(content="Hi."), *ending()], end="stall"))
+    assert result.usage["output_tokens"] == 9
