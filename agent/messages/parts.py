@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
+from agent.documents.encodings import decode_text
 from agent.documents.kinds import LABELS, Document, document_type
 from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
@@ -96,7 +97,7 @@ class Audio:
 
 
 def part_from_path(path: Path) -> BinaryContent | str:
-    """Return a part for a picture, sound, document or UTF-8 text. Raises `InputError` with the file's name."""
+    """Return a part for a picture, sound, document or text. Raises `InputError` with the file's name."""
     data, name = _read(path), f"the file {str(path)!r}"
     media_type = detect_mime(data) or ""
     if media_type.startswith("image/"):
@@ -105,10 +106,9 @@ def part_from_path(path: Path) -> BinaryContent | str:
         return _sound(data, None, name)
     if document := document_type(path.name, data):
         return BinaryContent(data, media_type=document, identifier=path.name)
-    try:
-        return quoted_file(path.name, data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is no picture, sound, document or UTF-8 text that can be read") from error
+    if (text := decode_text(data)) is None:
+        raise InputError(f"{name} is no picture, sound, document or text in a known encoding; save a text as UTF-8")
+    return quoted_file(path.name, text[0])
 
 
 def extracted_text(read: str, name: str, kind: str) -> TextContent:
