@@ -73,7 +73,7 @@ def codec_of(charset: str) -> str:
     except (LookupError, ValueError):
         return ""
     found = _SUPERSETS.get(found, found)
-    is_plain = found.replace("-", "_") in _CANDIDATES or found.startswith(("iso8859", "utf-8", "utf-16", "koi8", "mac"))
+    is_plain = found.replace("-", "_") in _CANDIDATES or found.startswith(("iso8859", "utf-", "koi8", "mac"))
     return found if is_plain or found in ("big5hkscs", "euc_kr", "iso2022_jp", "johab", "hz", "cp1140") else ""
 
 

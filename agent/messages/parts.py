@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
 from agent.documents.encodings import decode_text
-from agent.documents.kinds import LABELS, Document, document_type
+from agent.documents.kinds import LABELS, LEFT_OUT, Document, document_type
 from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
 from agent.media.images import as_png
@@ -138,6 +138,8 @@ def document_text(name: str, document: Document, found: Excerpt, *, is_earlier: 
     elif document.is_ocr:
         pages = f"page{'s' * (len(document.scans) != 1)} {ranges_of(document.scans)}"
         head += f", with {pages} read by OCR; it may have mistakes"
+    if document.left_out:
+        head += f"; not read: {', '.join(LEFT_OUT[name] for name in document.left_out)}"
     if not found.is_whole:
         head += f"; only passages that suit the question, from {document.unit}{'s' * (len(found.pages) != 1)} "
         head += found.ranges

@@ -15,13 +15,13 @@ from pydantic_ai.messages import (
 )
 
 from agent.documents.for_model import document_room, fit_documents, may_have_text, takes_document
-from agent.documents.kinds import TEXT, Document, count_of
+from agent.documents.kinds import LEFT_OUT, TEXT, Document, count_of
 from agent.documents.long_documents import LongDocument, bytes_of, long_documents, read_again
 from agent.documents.passages import are_whole, excerpts, ranges_of, whole_size
 from agent.documents.reading import read_document, read_text_file, render_page
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n import N_, LocalizedText, _, listed
 from agent.media.mime import ConvertedMedia
 from agent.media.sentences import SENTENCES
 from agent.media.store import ROUTE, MediaStore, id_of
@@ -152,6 +152,9 @@ def _handling(one: AttachedDocument, spec: ModelSpec, *, is_whole: bool) -> Loca
     )
     if one.encoding:
         text = _("{done}; read as {encoding}", done=text, encoding=one.encoding)
+    if one.document.left_out:
+        left_out = listed([LocalizedText(LEFT_OUT[name]) for name in one.document.left_out])
+        text = _("{done}. Not read: {left_out}", done=text, left_out=left_out)
     if (scans := one.document.scans) and not one.document.is_ocr:
         return _("{done}. Pages that are only pictures, without text: {pages}", done=text, pages=ranges_of(scans))
     return text
