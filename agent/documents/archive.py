@@ -1,8 +1,22 @@
-"""Checks the ZIP archive of an Office document before a library opens it. Runs inside the sandbox."""
+"""Opens the ZIP archive of an Office document, checks it, and finds its parts. Runs inside the sandbox.
 
+Strict and transitional documents differ in the namespaces of their tags alone, so tags are compared without them.
+Nothing that a document refers to is fetched.
+"""
+
+# lxml's results are known only in part.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false
+
+import posixpath
+from collections.abc import Iterator
 from io import BytesIO
+from typing import Any
+from urllib.parse import unquote
 from zipfile import BadZipFile, ZipFile
+from zlib import error as zlib_error
 
+from agent.documents.refusals import clean
 from agent.media.sentences import refused
 
 MAX_UNPACKED = 200_000_000
@@ -19,13 +33,111 @@ _DEFINITIONS = tuple(
 )
 
 
-def check_archive(data: bytes, kind: str) -> None:
-    """Raise `InputError` for a document that has a password, unpacks to too much, is damaged or defines entities.
+class Package:
+    """The parts of an Office document. Raises `InputError` as `_checked` does. `left_out` are names of `LEFT_OUT`."""
 
+    def __init__(self, data: bytes, kind: str) -> None:
+        self._kind = kind
+        self._parts = _checked(data, kind)
+        self._known: dict[str, dict[str, tuple[str, str]]] = {}
+        self.left_out = set[str]()
+
+    def bytes_of(self, part: str) -> bytes:
+        """Return the content of a part, "" if it is missing."""
+        return self._parts.get(part.lower(), b"")
+
+    def xml(self, part: str) -> Any:
+        """Return the root element of a part, an empty one if it is missing. Raises `InputError` if it is damaged."""
+        from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+        data = self.bytes_of(part)
+        if not data:
+            return etree.Element("missing")
+        try:
+            return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
+        except etree.XMLSyntaxError as error:
+            raise refused("broken_document", kind=self._kind) from error
+
+    def main(self, root: str) -> str:
+        """Return the name of the main part. Raises `InputError` if its root element is another: a wrong suffix."""
+        part = next(self.related("", "officeDocument"), "")
+        if local(self.xml(part)) != root:
+            raise refused("wrong_document", kind=self._kind)
+        return part
+
+    def title(self) -> str:
+        """Return the title in the document's properties, or ""."""
+        found = [text_of(self.xml(part), "title") for part in self.related("", "core-properties")]
+        return clean(found[0] if found else "")
+
+    def related(self, part: str, kind: str) -> Iterator[str]:
+        """Yield the parts that a part refers to with this kind of relationship."""
+        for found, target in self._relationships(part).values():
+            if found == kind:
+                yield target
+
+    def target(self, part: str, element: Any) -> str:
+        """Return the part that an element of a part refers to by its `r:id` or `r:embed`, or ""."""
+        ids = [value for name, value in element.attrib.items() if name.endswith(("}id", "}embed", "}dm"))]
+        return next((self._relationships(part)[one][1] for one in ids if one in self._relationships(part)), "")
+
+    def _relationships(self, part: str) -> dict[str, tuple[str, str]]:
+        if part in self._known:
+            return self._known[part]
+        folder, name = posixpath.split(part)
+        found: dict[str, tuple[str, str]] = {}
+        self._known[part] = found
+        for one in self.xml(posixpath.join(folder, "_rels", f"{name}.rels")):
+            if local(one) == "Relationship" and one.get("TargetMode") != "External":
+                target = posixpath.normpath(posixpath.join("/", folder, unquote(one.get("Target", "")))).lstrip("/")
+                found[one.get("Id", "")] = one.get("Type", "").rpartition("/")[2], target
+        return found
+
+
+def local(element: Any) -> str:
+    """Return the tag of an element without its namespace, "" for a comment."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def attribute(element: Any, name: str) -> str:
+    """Return the attribute with this name in any namespace, or ""."""
+    return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), "")
+
+
+def child(element: Any, *path: str) -> Any:
+    """Return the first element at this path of tags, or None."""
+    for tag in path:
+        element = None if element is None else next((one for one in element if local(one) == tag), None)
+    return element
+
+
+def value_at(element: Any, *path: str) -> str:
+    """Return the attribute "val" of the first element at this path of tags, or ""."""
+    found = child(element, *path)
+    return "" if found is None else attribute(found, "val")
+
+
+def all_of(element: Any, *tags: str) -> Iterator[Any]:
+    """Yield the elements below this one that have one of these tags."""
+    return (one for one in element.iter() if local(one) in tags)
+
+
+def text_of(element: Any, *tags: str) -> str:
+    """Return the texts of all elements below this one that have one of these tags."""
+    return "".join(one.text or "" for one in all_of(element, *tags))
+
+
+def _checked(data: bytes, kind: str) -> dict[str, bytes]:
+    """Return the XML parts by their names in lower case.
+
+    Raises `InputError` for a document that has a password, unpacks to too much, is damaged or defines entities.
     `zipfile` never unpacks more of a part than its entry claims, so the sum of the claims is a limit.
     """
     if data.startswith(_COMPOUND):
         raise refused("locked_document" if "EncryptedPackage".encode("utf-16-le") in data else "old_document")
+    if data and not data.startswith(b"PK"):
+        raise refused("wrong_document", kind=kind)
+    found: dict[str, bytes] = {}
     try:
         with ZipFile(BytesIO(data)) as archive:
             parts = archive.infolist()
@@ -41,5 +153,7 @@ def check_archive(data: bytes, kind: str) -> None:
                 text = archive.read(part)
                 if any(definition in text for definition in _DEFINITIONS):
                     raise refused("entities")
-    except (BadZipFile, EOFError, NotImplementedError, ValueError, OSError) as error:
+                found[part.filename.replace("\\", "/").lstrip("/").lower()] = text
+    except (BadZipFile, EOFError, NotImplementedError, ValueError, OSError, zlib_error) as error:
         raise refused("broken_document", kind=kind) from error
+    return found

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
-from agent.i18n import LocalizedText, ngettext
+from agent.i18n import N_, LocalizedText, ngettext
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -25,11 +25,26 @@ UNITS: dict[str, Unit] = {
     HTML: "section",
 }
 """The media types that can be read, each with the name of its parts."""
-SUFFIXES = {".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML}
+SUFFIXES = {
+    **{".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML},
+    **dict.fromkeys((".docm", ".dotx", ".dotm"), DOCX),
+    **dict.fromkeys((".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), PPTX),
+    **dict.fromkeys((".xlsm", ".xltx", ".xltm"), XLSX),
+}
 """The file name suffixes of documents, which no model gets as plain text. HTML is text."""
 _BEFORE_2007 = {".doc": DOCX, ".ppt": PPTX, ".xls": XLSX}
 """Old formats. Their reader refuses them and says how to save them."""
 LABELS = {PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"}
+
+LEFT_OUT = {
+    "pictures": N_("pictures"),
+    "charts": N_("charts without stored values"),
+    "drawings": N_("drawings"),
+    "objects": N_("embedded objects"),
+    "deleted": N_("text deleted in tracked changes"),
+    "hidden": N_("hidden text"),
+}
+"""What a reader leaves out of a document, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +52,7 @@ class Document:
     """The text of a document by page, slide, sheet or section. `title` is "" if it has none.
 
     `scans` are the numbers of pages that show only pictures. `is_ocr`: their text is from OCR; it can have mistakes.
+    `left_out` are names of `LEFT_OUT`.
     """
 
     media_type: str
@@ -44,6 +60,7 @@ class Document:
     pages: tuple[str, ...]
     is_ocr: bool = False
     scans: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def unit(self) -> Unit:

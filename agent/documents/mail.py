@@ -1,67 +1,142 @@
 """Reads e-mails and HTML pages. Runs inside the sandbox. Links and pictures on the network stay links."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from email import message_from_bytes, policy
-from email.message import EmailMessage
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message
 from html.parser import HTMLParser
+from typing import cast
 
+from agent.documents.encodings import codec_of, decode_text
 from agent.documents.refusals import checked_pages, clean
 from agent.media.sentences import refused
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
-_HIDDEN = ("script", "style", "template", "svg", "head")
-_BLOCKS = (
-    "p",
-    "div",
-    "br",
-    "li",
-    "tr",
-    "table",
-    "ul",
-    "ol",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "pre",
-    "section",
-    "hr",
-)
+_HIDDEN = ("script", "style", "template", "svg")
+_BLOCKS = {
+    *("p", "div", "br", "li", "tr", "table", "ul", "ol", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "hr"),
+    *(
+        "blockquote",
+        "article",
+        "header",
+        "footer",
+        "main",
+        "nav",
+        "aside",
+        "address",
+        "figure",
+        "figcaption",
+        "caption",
+    ),
+    *("dl", "dt", "dd", "form", "fieldset", "legend", "option", "summary", "details", "center", "body"),
+}
+_MAY_HIDE = ("div", "span", "table", "td", "tr", "section", "ul")
+"""Tags whose end is always written, so that hidden ones end for sure."""
+_NOT_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_MOST_NESTED = 5
+"""Forwarded messages in each other that are read."""
 
 
-def read_eml(data: bytes) -> tuple[str, list[str]]:
-    """Return the subject, and as sections the message and the names of what is attached to it."""
-    message = message_from_bytes(data, policy=policy.default)
-    assert isinstance(message, EmailMessage)
-    if not any(message[name] for name in _HEADERS):
-        raise refused("broken_document", kind="EML")
-    heads = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
-    body = message.get_body(("plain", "html"))
-    text = body.get_content() if body is not None else ""
-    if body is not None and body.get_content_subtype() == "html":
-        text = html_text(text)[1]
-    names = [part.get_filename() or part.get_content_type() for part in message.iter_attachments()]
-    sections = ["\n".join(heads) + "\n\n" + text]
+def read_eml(data: bytes) -> tuple[str, list[str], Collection[str]]:
+    """Return the subject, as sections the message and the names of what is attached to it, and what is left out."""
+    message = message_from_bytes(data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"), policy=policy.compat32)
+    if not any(_header(message, name) for name in _HEADERS):
+        raise refused("wrong_document", kind="EML")
+    names: list[str] = []
+    sections = [*_message(message, names)]
     if names:
         sections.append("Attached to this message, and not read:\n" + "\n".join(names))
-    return clean(str(message["Subject"] or "")), checked_pages(sections)
+    return clean(_header(message, "Subject")), checked_pages(sections), ()
 
 
-def read_html(data: bytes) -> tuple[str, list[str]]:
+def read_html(data: bytes) -> tuple[str, list[str], Collection[str]]:
     """Return the title and the visible text."""
     title, text = html_text(data.decode("utf-8-sig", "replace"))
-    return clean(title), checked_pages(_parts(text))
+    return clean(title), checked_pages(_parts(text)), ()
 
 
 def html_text(source: str) -> tuple[str, str]:
-    """Return the title and the visible text of an HTML page."""
+    """Return the title and the visible text of an HTML page, with the addresses of links after their texts."""
     parser = _Visible()
     parser.feed(source)
     parser.close()
-    lines = (" ".join(line.split()) for line in "".join(parser.texts).split("\n"))
-    return "".join(parser.title), "\n".join(line for line in lines if line)
+    lines = (line.rstrip() if _KEPT in line else " ".join(line.split()) for line in "".join(parser.texts).split("\n"))
+    kept = (line.replace(_KEPT, "") for line in lines if line.strip(f"{_KEPT} \t"))
+    return " ".join("".join(parser.title).split()), "\n".join(kept)
+
+
+def _message(message: "Message[str, str]", names: list[str], depth: int = 0) -> Iterator[str]:
+    """Yield a message with its heads, and each one that is forwarded in it. Adds the names of what is not read."""
+    forwarded: list[Message[str, str]] = []
+    heads = [f"{name}: {text}" for name in _HEADERS if (text := _header(message, name))]
+    texts = [text.strip("\n") for text in _texts(message, names, forwarded) if text.strip()]
+    yield "\n".join(heads) + "\n\n" + "\n\n".join(texts)
+    for inner in forwarded:
+        if depth < _MOST_NESTED:
+            first, *more = _message(inner, names, depth + 1)
+            yield from (f"Forwarded message:\n{first}", *more)
+        else:
+            names.append("message/rfc822")
+
+
+def _texts(part: "Message[str, str]", names: list[str], forwarded: list["Message[str, str]"]) -> Iterator[str]:
+    """Yield the texts of a part in their order, one of each alternatives. Collects what is no text of the message."""
+    inner = part.get_payload()
+    kind, name = part.get_content_type(), _decoded_words(part.get_filename() or "")
+    if kind == "message/rfc822" and isinstance(inner, list):
+        forwarded += cast("list[Message[str, str]]", inner)
+    elif isinstance(inner, list):
+        parts = cast("list[Message[str, str]]", inner)
+        if kind == "message/delivery-status":
+            yield from ("\n".join(f"{key}: {value}" for key, value in one.items()) for one in parts)
+            return
+        texts = [(one.get_content_type(), [*_texts(one, names, forwarded)]) for one in parts]
+        if kind == "multipart/alternative":
+            texts = [one for one in texts if any(text.strip() for text in one[1])]
+            texts = [one for one in texts if one[0] == "text/plain"] or texts[-1:]
+        yield from (text for _kind, found in texts for text in found)
+    elif part.get_content_maintype() != "text" or part.get_content_disposition() == "attachment":
+        names.append(name or kind)
+    elif name and part.get_content_subtype() not in ("plain", "html"):
+        names.append(name)
+    else:
+        data = part.get_payload(decode=True)
+        text = _decoded(data if isinstance(data, bytes) else b"", str(part.get_param("charset") or ""))
+        text = html_text(text)[1] if part.get_content_subtype() == "html" else text
+        yield f"{name}:\n{text}" if name else text
+
+
+def _header(message: "Message[str, str]", name: str) -> str:
+    """Return a header as people read it, also if it is not encoded as it should be."""
+    found = (value for key, value in message.raw_items() if key.lower() == name.lower())
+    return " ".join(_decoded_words(next(found, "")).split())
+
+
+def _decoded_words(text: str) -> str:
+    """Return a header without its encoded words."""
+    try:
+        found = decode_header(text)
+    except (ValueError, HeaderParseError):
+        return text
+    return "".join(_decoded(one if isinstance(one, bytes) else _raw(one), charset or "") for one, charset in found)
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _decoded(data: bytes, charset: str) -> str:
+    """Return a text in the declared encoding, or the one that suits it if that is unknown or wrong."""
+    codec = codec_of(charset)
+    if codec and charset.lower() not in ("us-ascii", "ascii"):
+        try:
+            return data.decode(codec)
+        except ValueError:
+            pass
+    found = decode_text(data)
+    return found[0] if found else data.decode(codec or "cp1252", "replace")
 
 
 def _parts(text: str, most: int = 8_000) -> Iterator[str]:
@@ -77,6 +152,10 @@ def _parts(text: str, most: int = 8_000) -> Iterator[str]:
         yield "\n".join(lines)
 
 
+_KEPT = "\x00"
+"""Marks a line whose white space counts. It is no character of HTML."""
+
+
 class _Visible(HTMLParser):
     """Collects the title and the visible texts, with a line break at each block."""
 
@@ -84,26 +163,81 @@ class _Visible(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.title: list[str] = []
         self.texts: list[str] = []
-        self._hidden = 0
+        self._hidden: list[str] = []
         self._in_title = False
+        self._in_pre = 0
+        self._lists: list[int | None] = []
+        self._link: tuple[str, int] | None = None
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._in_title = tag == "title"
-        self._hidden += tag in _HIDDEN
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self._in_title = tag == "title" and not self._hidden
+        if self._hidden:
+            self._hidden += [tag] * (tag == self._hidden[-1])
+            return
+        if tag in _HIDDEN or (tag in _MAY_HIDE and ("hidden" in given or _NOT_SHOWN.search(given.get("style", "")))):
+            self._hidden.append(tag)
         if tag in _BLOCKS:
             self.texts.append("\n")
         elif tag in ("td", "th"):
             self.texts.append(" ")
+        if tag in ("ol", "ul"):
+            start = given.get("start", "")
+            self._lists.append((int(start) if start.isdecimal() and len(start) < 9 else 1) if tag == "ol" else None)
+        elif tag == "li":
+            self.texts.append(self._bullet())
+        elif tag == "pre":
+            self._in_pre += 1
+            self.texts.append(_KEPT)
+        elif tag == "a":
+            self._end_link()
+            if given.get("href", "").strip().lower().startswith(("http:", "https:", "mailto:", "tel:")):
+                self._link = given["href"].strip(), len(self.texts)
+        elif tag == "img" and (alt := given.get("alt", "").strip()):
+            self.texts.append(f"[{alt}]")
 
     def handle_endtag(self, tag: str) -> None:
         self._in_title = False
-        self._hidden = max(0, self._hidden - (tag in _HIDDEN))
-        if tag in _BLOCKS:
+        if self._hidden:
+            if tag == self._hidden[-1]:
+                self._hidden.pop()
+        elif tag == "a":
+            self._end_link()
+        elif tag in ("ol", "ul") and self._lists:
+            self._lists.pop()
+        elif tag == "pre":
+            self._in_pre = max(0, self._in_pre - 1)
+        if tag in _BLOCKS and not self._hidden:
             self.texts.append("\n")
 
     def handle_data(self, data: str) -> None:
+        data = data.replace(_KEPT, "")
         if self._in_title:
             self.title.append(data)
-        elif not self._hidden:
-            # Line breaks in the source are spaces.
+        elif self._hidden:
+            return
+        elif self._in_pre:
+            self.texts.append(data.replace("\r\n", "\n").replace("\n", f"\n{_KEPT}") if "\n" in data else data)
+            self.texts.append(_KEPT * bool(data))
+        else:  # line breaks in the source are spaces
             self.texts.append(data.replace("\n", " "))
+
+    def close(self) -> None:
+        super().close()
+        self._end_link()
+
+    def _bullet(self) -> str:
+        if not self._lists or (number := self._lists[-1]) is None:
+            return "\u2022 "
+        self._lists[-1] = number + 1
+        return f"{number}. "
+
+    def _end_link(self) -> None:
+        """Add the address of a link, unless its text is the address already."""
+        if self._link is None:
+            return
+        (address, start), self._link = self._link, None
+        text = "".join(self.texts[start:]).replace(_KEPT, "").strip()
+        plain = re.sub(r"^(https?://|mailto:|tel:)", "", address).rstrip("/")
+        if text and plain not in text:
+            self.texts.append(f" ({address})")

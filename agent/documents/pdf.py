@@ -4,7 +4,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportMissingTypeStubs=false
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -20,19 +20,30 @@ MARGIN = 2
 """Pixels of a mark around its text."""
 MAX_BOXES = 1_000
 """Rectangles of a marked passage. It has one for each line or change of the font."""
+FILLED_IN = "[Filled in or noted on this page]"
+"""The line before the values of form fields and the notes of a page, which are not in its text."""
+_NO_NOTES = (2, 16, 20)
+"""The kinds of annotations that are no notes: links, windows of notes, form fields."""
+_HIDDEN = 2 | 32
+"""The flags of annotations that nobody sees."""
 _HYPHENS = ("\ufffe", "\x02")
 """The characters with which PDFium marks a hyphen at the end of a line."""
 
 
-def read_pdf(data: bytes) -> tuple[str, list[str]]:
-    """Return the title and the text of each page. Raises `InputError`."""
+def read_pdf(data: bytes) -> tuple[str, list[str], Collection[str]]:
+    """Return the title, the text of each page, and what is left out. Raises `InputError`."""
+    from pypdfium2 import PdfiumError
+
     document = open_pdf(data)
     if len(document) > MAX_PAGES:
         raise refused("many_pages", count=len(document), most=MAX_PAGES)
     title = clean(str(document.get_metadata_dict().get("Title") or ""))
     if title.lower() == "untitled":  # several programs write this instead of none
         title = ""
-    return title, checked_pages(_pages(document), empty="scanned_document")
+    try:
+        return title, checked_pages(_pages(document), empty="scanned_document"), ()
+    except PdfiumError as error:
+        raise refused("broken_document", kind="PDF") from error
 
 
 def picture_pages(data: bytes, numbers: Sequence[int]) -> list[int]:
@@ -122,6 +133,7 @@ def open_pdf(data: bytes) -> Any:
         raise refused("locked_document" if locked else "broken_document", kind="PDF") from error
     if not len(document):
         raise refused("broken_document", kind="PDF")
+    document.init_forms()
     return document
 
 
@@ -133,6 +145,61 @@ def _pages(document: Any) -> Iterator[str]:
         text = text_page.get_text_bounded()
         for hyphen in _HYPHENS:
             text = text.replace(f"{hyphen}\r\n", "").replace(hyphen, "")
-        yield text
+        filled = _filled_in(document, page)
+        yield "\n\n".join((text, f"{FILLED_IN}\n" + "\n".join(filled))) if filled else text
         text_page.close()
         page.close()
+
+
+def _filled_in(document: Any, page: Any) -> list[str]:
+    """Return the values of form fields, the ticks and the notes on a page, one on each line, in the file's order."""
+    import pypdfium2.raw as pdfium
+
+    lines: list[str] = []
+    for at in range(pdfium.FPDFPage_GetAnnotCount(page)):
+        note = pdfium.FPDFPage_GetAnnot(page, at)
+        kind = pdfium.FPDFAnnot_GetSubtype(note)
+        if not pdfium.FPDFAnnot_GetFlags(note) & _HIDDEN:
+            if kind == pdfium.FPDF_ANNOT_WIDGET and document.formenv:
+                lines.append(_field(document.formenv, note))
+            elif kind not in _NO_NOTES and (text := _text(pdfium.FPDFAnnot_GetStringValue, note, b"Contents")):
+                lines.append(f"Note: {text}")
+        pdfium.FPDFPage_CloseAnnot(note)
+    return [line for line in lines if line]
+
+
+def _field(form: Any, field: Any) -> str:
+    """Return the name and the value of a form field, "" if it has none. Its label for screen readers is preferred."""
+    import pypdfium2.raw as pdfium
+
+    kind = pdfium.FPDFAnnot_GetFormFieldType(form, field)
+    name = _text(pdfium.FPDFAnnot_GetFormFieldAlternateName, form, field)
+    name = name or _text(pdfium.FPDFAnnot_GetFormFieldName, form, field)
+    value = _text(pdfium.FPDFAnnot_GetFormFieldValue, form, field)
+    if kind in (pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON):
+        is_checked = bool(pdfium.FPDFAnnot_IsChecked(form, field))
+        own = _text(pdfium.FPDFAnnot_GetFormFieldExportValue, form, field)
+        means = f" {own}" if own and own.lower() not in ("yes", "on", "off", "1", "true") else ""
+        return f"{name}: {_TICKED if is_checked else _UNTICKED}{means}"
+    if kind in (pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX):
+        count = pdfium.FPDFAnnot_GetOptionCount(form, field)
+        chosen = [at for at in range(min(count, 1_000)) if pdfium.FPDFAnnot_IsOptionSelected(form, field, at)]
+        value = ", ".join(_text(pdfium.FPDFAnnot_GetOptionLabel, form, field, at) for at in chosen) or value
+    elif kind != pdfium.FPDF_FORMFIELD_TEXTFIELD:
+        return ""
+    return f"{name}: {value}" if value else ""
+
+
+_TICKED, _UNTICKED = "\u2612", "\u2610"
+
+
+def _text(read: Any, *of: Any) -> str:
+    """Return a text that one of PDFium's functions writes into a buffer, after it has said its size."""
+    from ctypes import POINTER, cast, create_string_buffer
+
+    import pypdfium2.raw as pdfium
+
+    size = read(*of, None, 0)
+    buffer = create_string_buffer(max(2, size))
+    read(*of, cast(buffer, POINTER(pdfium.FPDF_WCHAR)), size)
+    return buffer.raw[: max(0, size - 2)].decode("utf-16-le", "replace").strip()

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from agent.documents import worker
-from agent.documents.kinds import HTML, LABELS, PDF, TEXT, Document
+from agent.documents.kinds import HTML, LABELS, LEFT_OUT, PDF, TEXT, Document
 from agent.documents.passages import sections_of_text
 from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
 from agent.errors import InputError
@@ -127,7 +127,7 @@ def _run(data: bytes, media_type: str, *more: str, on_start: Callable[[SandboxJo
     if status in (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(signal, "SIGKILL", 9)):
         raise refused("slow_document")
     if status:
-        raise refused("broken_document", kind=kind)
+        raise refused("unread_by_us", kind=kind)
     return out
 
 
@@ -142,14 +142,15 @@ def _parse(out: bytes, media_type: str, kind: str) -> Document:
     """Check what the worker wrote: a document can have taken it over."""
     try:
         found = json.loads(out)
-        title, pages, scans = found["title"], found["pages"], found["scans"]
+        title, pages, scans, left_out = (found[name] for name in ("title", "pages", "scans", "left_out"))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise refused("broken_document", kind=kind) from error
     is_valid = isinstance(title, str) and isinstance(pages, list)
     if not is_valid or not all(isinstance(page, str) for page in cast(list[object], pages)):
         raise refused("broken_document", kind=kind)
     texts = tuple(cast(list[str], pages))
-    document = Document(media_type, title, texts, scans=_numbers(scans, len(texts)))
+    named = tuple(name for name in LEFT_OUT if isinstance(left_out, list) and name in left_out)
+    document = Document(media_type, title, texts, scans=_numbers(scans, len(texts)), left_out=named)
     if len(document.pages) > MAX_PAGES or _size(document) > MAX_CHARACTERS + 1_000:
         raise refused("broken_document", kind=kind)
     return document

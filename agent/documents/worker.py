@@ -1,28 +1,31 @@
 """A program that runs in the sandbox (`agent.media.sandbox`) and reads a document.
 
-    MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...], "scans": [NUMBER, ...]}
+    MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...], "scans": [NUMBER, ...],
+                         "left_out": [NAME, ...]}
     MEDIA_TYPE NUMBER    a picture of this page of a PDF, counted from 0, as PNG
     MEDIA_TYPE NUMBER SIZE    "1" or "0", and such a picture with the passage marked: the last SIZE bytes of the input
 
 To refuse a document, it exits with status `REFUSED` and writes JSON: the key of a sentence and its values. Any other
-status except 0 means a damaged document.
+status except 0 means that the reader failed, which says nothing of the document.
 """
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
-from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX
+from agent.documents.excel import read_xlsx
+from agent.documents.kinds import DOCX, EML, HTML, LABELS, PDF, PPTX, XLSX
 from agent.documents.mail import read_eml, read_html
-from agent.documents.office import read_docx, read_pptx, read_xlsx
-from agent.documents.pdf import marked_page, picture_pages, read_pdf, render_page
+from agent.documents.pdf import FILLED_IN, marked_page, picture_pages, read_pdf, render_page
+from agent.documents.powerpoint import read_pptx
+from agent.documents.word import read_docx
 from agent.errors import InputError
 from agent.i18n import LocalizedText
 from agent.media.sentences import sentence
 
 REFUSED = 3
-READERS: dict[str, Callable[[bytes], tuple[str, list[str]]]] = {
+READERS: dict[str, Callable[[bytes], tuple[str, list[str], Collection[str]]]] = {
     PDF: read_pdf,
     DOCX: read_docx,
     PPTX: read_pptx,
@@ -41,8 +44,8 @@ def main(arguments: list[str]) -> int:
         if numbers:
             sys.stdout.buffer.write(_rendered(data, *map(int, numbers)))
             return 0
-        title, pages = READERS[media_type](data)
-        empty = [number for number, page in enumerate(pages, 1) if not page]
+        title, pages, left_out = READERS[media_type](data)
+        empty = [number for number, page in enumerate(pages, 1) if not page or page.startswith(FILLED_IN)]
         scans = picture_pages(data, empty) if media_type == PDF else []
     except InputError as error:
         return _refuse(cast(LocalizedText, error.text))  # all of them are made by `refused`
@@ -50,7 +53,10 @@ def main(arguments: list[str]) -> int:
         return _refuse(sentence("no_reader"))
     except (MemoryError, RecursionError):
         return _refuse(sentence("slow_document"))
-    text = json.dumps({"title": title[:MAX_TITLE], "pages": pages, "scans": scans}, ensure_ascii=False)
+    except Exception:  # a fault of the reader, not of the document
+        return _refuse(sentence("unread_by_us", kind=LABELS[media_type]))
+    out = {"title": title[:MAX_TITLE], "pages": pages, "scans": scans, "left_out": sorted(left_out)}
+    text = json.dumps(out, ensure_ascii=False)
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     return 0
 

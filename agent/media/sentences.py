@@ -27,6 +27,8 @@ SENTENCES = {
     "unknown_codec": N_("has audio in a format that is not supported, {codec}"),
     "locked_document": N_("is protected by a password. Attach a copy without it"),
     "broken_document": N_("is damaged or cut off: it can't be read as {kind}"),
+    "wrong_document": N_("is no {kind} file, although its name says so"),
+    "unread_by_us": N_("can't be read here as {kind}. Save it again with another program, or as PDF"),
     "scanned_document": N_("shows only pictures, such as scans, and has no text"),
     "empty_document": N_("has no text"),
     "no_page": N_("has no page {number:,}; it has {count:,}"),

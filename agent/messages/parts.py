@@ -16,7 +16,8 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
-from agent.documents.kinds import LABELS, Document, document_type
+from agent.documents.encodings import decode_text
+from agent.documents.kinds import LABELS, LEFT_OUT, Document, document_type
 from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
 from agent.media.images import as_png
@@ -96,7 +97,7 @@ class Audio:
 
 
 def part_from_path(path: Path) -> BinaryContent | str:
-    """Return a part for a picture, sound, document or UTF-8 text. Raises `InputError` with the file's name."""
+    """Return a part for a picture, sound, document or text. Raises `InputError` with the file's name."""
     data, name = _read(path), f"the file {str(path)!r}"
     media_type = detect_mime(data) or ""
     if media_type.startswith("image/"):
@@ -105,10 +106,9 @@ def part_from_path(path: Path) -> BinaryContent | str:
         return _sound(data, None, name)
     if document := document_type(path.name, data):
         return BinaryContent(data, media_type=document, identifier=path.name)
-    try:
-        return quoted_file(path.name, data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is no picture, sound, document or UTF-8 text that can be read") from error
+    if (text := decode_text(data)) is None:
+        raise InputError(f"{name} is no picture, sound, document or text in a known encoding; save a text as UTF-8")
+    return quoted_file(path.name, text[0])
 
 
 def extracted_text(read: str, name: str, kind: str) -> TextContent:
@@ -138,6 +138,8 @@ def document_text(name: str, document: Document, found: Excerpt, *, is_earlier: 
     elif document.is_ocr:
         pages = f"page{'s' * (len(document.scans) != 1)} {ranges_of(document.scans)}"
         head += f", with {pages} read by OCR; it may have mistakes"
+    if document.left_out:
+        head += f"; not read: {', '.join(LEFT_OUT[name] for name in document.left_out)}"
     if not found.is_whole:
         head += f"; only passages that suit the question, from {document.unit}{'s' * (len(found.pages) != 1)} "
         head += found.ranges

@@ -2,18 +2,27 @@
 
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
 from time import monotonic
+from typing import Any, Never
 
+import docx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.documents import worker
 from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX, Document, document_type
 from agent.documents.reading import READING, read_document, read_in_sandbox
 from agent.errors import InputError
+from agent.media.sandbox import parse_sentence
+from agent.models.catalog import ModelSpec
 from agent.settings import ROOT
+from agent.web.chat.attachments import message_parts, plan_attachments
 from tests.support.documents import (
     compound,
+    form,
     locked_archive,
     mail,
     pdf,
@@ -44,7 +53,7 @@ READ = {
         DOCX,
         Document(DOCX, "Flat", ("Costs\n\nThe rent is 812 euros.", "Terms\n\nThree months.\n\nRoom\tm²\nHall\t7")),
     ),
-    "pptx": (DECK, PPTX, Document(PPTX, "", ("Plan\n\nBuild it\n\nSay hello", "End\n\nThanks"))),
+    "pptx": (DECK, PPTX, Document(PPTX, "", ("Plan\n\nBuild it\n\nNotes:\nSay hello", "End\n\nThanks"))),
     "xlsx": (
         BOOK,
         XLSX,
@@ -94,7 +103,7 @@ REFUSED = {
     "doc": (compound(encrypted=False), DOCX, "has a format of Office before 2007"),
     "docx, archive with a password": (locked_archive(LETTER), DOCX, "is protected by a password"),
     "docx, cut": (LETTER[: len(LETTER) // 2], DOCX, "is damaged or cut off: it can't be read as DOCX"),
-    "docx that is an xlsx": (BOOK, DOCX, "is damaged or cut off: it can't be read as DOCX"),
+    "docx that is an xlsx": (BOOK, DOCX, "is no DOCX file, although its name says so"),
     "docx without text": (word(), DOCX, "has no text"),
     "docx that unpacks to 250 MB": (_bomb(250_000_000), DOCX, " MB; 200 MB is the most"),
     "docx with 60 MB of XML": (
@@ -112,7 +121,8 @@ REFUSED = {
     "pptx, an outside entity": (repacked(DECK, ppt__presentation_xml=OUTSIDE), PPTX, "defines entities of its own"),
     "xlsx, a billion laughs": (repacked(BOOK, xl__sharedStrings_xml=LAUGHS), XLSX, "defines entities of its own"),
     "html of three million letters": (b"<p>letters" * 300_000, HTML, "has more than 2,000,000 characters of text"),
-    "eml that is a picture": (picture_of_text("Invoice"), EML, "is damaged or cut off: it can't be read as EML"),
+    "eml that is a picture": (picture_of_text("Invoice"), EML, "is no EML file, although its name says so"),
+    "xlsx that is a text": (b"Month;Rent", XLSX, "is no XLSX file, although its name says so"),
     "nothing": (b"", PDF, "is damaged or cut off: it can't be read as PDF"),
 }
 
@@ -182,3 +192,53 @@ def test_app_does_not_load_the_readers() -> None:
     code = f"import sys, agent.web.app; print([one for one in {names} if one in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
+
+
+def test_values_ticks_and_notes_of_a_form_are_read() -> None:
+    document = read_in_sandbox(form(), PDF)
+    assert document.pages == (
+        "Surname:\n\n[Filled in or noted on this page]\nsurname: Müller\npets: \u2612\ngarden: \u2610\n"
+        "city: Paris\nsize: \u2610 small\nsize: \u2612 large\nNote: Call Ann",
+    )
+
+
+def test_scan_with_a_typed_note_is_still_a_scan() -> None:
+    document = read_in_sandbox(form(picture_of_text("Invoice")), PDF)
+    assert "Note: Call Ann" in document.pages[0]
+    assert document.scans == (1,)
+
+
+def test_reader_that_fails_says_nothing_of_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader has no known fault, so this test brings one."""
+
+    def fail(_data: bytes) -> Never:
+        raise KeyError("r")
+
+    written = BytesIO()
+    monkeypatch.setitem(worker.READERS, DOCX, fail)
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(LETTER)))
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written))
+    assert worker.main([DOCX]) == worker.REFUSED
+    assert (
+        parse_sentence(written.getvalue())
+        == "can't be read here as DOCX. Save it again with another program, or as PDF"
+    )
+
+
+@pytest.mark.parametrize("media_type", [DOCX, XLSX, PPTX])
+def test_damaged_part_of_an_archive_is_damage(media_type: str) -> None:
+    part = {DOCX: "word__document_xml", XLSX: "xl__workbook_xml", PPTX: "ppt__presentation_xml"}[media_type]
+    with pytest.raises(InputError, match="is damaged or cut off"):
+        read_in_sandbox(repacked(SMALL[media_type], **{part: b"<w:document xmlns:w='x'><w:bo"}), media_type)
+
+
+async def test_what_is_left_out_is_named_to_model_and_people(tmp_path: Path) -> None:
+    made: Any = docx.Document()
+    made.add_paragraph("Text")
+    made.add_picture(BytesIO(picture_of_text("Invoice")))
+    made.save(tmp_path / "a.docx")
+    spec = ModelSpec(id="vllm:small", name="small", label="Small", provider="vllm", context_tokens=8_192)
+    [plan] = await plan_attachments([tmp_path / "a.docx"], spec, max_bytes=10**7)
+    assert plan.text == "1 section, read as text. Not read: pictures"
+    [_file, text] = await message_parts({"files": [str(tmp_path / "a.docx")]}, spec=spec, owner="ann", max_bytes=10**7)
+    assert "(DOCX, 1 section); not read: pictures:" in str(getattr(text, "content", ""))

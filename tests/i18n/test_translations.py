@@ -179,7 +179,7 @@ def test_numbers_are_written_as_the_reader_does() -> None:
     assert "200.001" in GERMAN(limit)
     size = _("At most {most:g} MB can be attached at once.", most=0.5)
     assert "0,5 MB" in GERMAN(joined([_("Stopped after {time}.", time=size)]))
-    dotted = _("{name} is not a UTF-8 text.", name="a.b,c 1.5")
+    dotted = _("{name} could not be read. Attach it again.", name="a.b,c 1.5")
     assert "a.b,c 1.5" in GERMAN(dotted)  # what is no number stays
     assert Translator("zh")(said).startswith("1,234.6")
 
@@ -205,10 +205,10 @@ def test_each_language_reads_its_own_numbers(language: str, value: float, digits
 def test_errors_are_joined() -> None:
     both = combine_errors(
         LocalModelError,
-        InputError(_("{name} is not a UTF-8 text.", name="a")),
+        InputError(_("{name} could not be read. Attach it again.", name="a")),
         InputError("As it was said."),
     )
-    assert str(both) == "a is not a UTF-8 text. As it was said."
+    assert str(both) == "a could not be read. Attach it again. As it was said."
     assert GERMAN(both.text).endswith(" As it was said.")
     assert GERMAN(both.text) != str(both)
 

@@ -173,9 +173,6 @@ HOMES = {
     "pillow_heif": (),
     "numpy": (),
     "pypdfium2": (),
-    "docx": (),
-    "pptx": (),
-    "openpyxl": (),
     "lxml": (),
     "onnxruntime": (),
     "faster_whisper": (),
@@ -231,9 +228,7 @@ NOT_IMPORTED = (
     "faster_whisper",
     "ctranslate2",
     "pypdfium2",
-    "docx",
-    "pptx",
-    "openpyxl",
+    "lxml",
 )
 """Packages that `import agent` does not load."""
 

@@ -1,9 +1,10 @@
 """Documents for tests, written by the libraries that people's programs use, and harmful ones."""
 
 import io
+import re
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from email.message import EmailMessage
 from typing import Any
 
@@ -42,6 +43,27 @@ def scanned_pdf(*pictures: bytes) -> bytes:
             wide, high = image.size
         canvas.drawImage(ImageReader(io.BytesIO(picture)), 60, 400, 480, 480 * high / wide)
         canvas.showPage()
+    canvas.save()
+    return out.getvalue()
+
+
+def form(scan: bytes = b"") -> bytes:
+    """Return a PDF form that is filled in, with a typed note. Its page has a text, or is a scan."""
+    out = io.BytesIO()
+    canvas: Any = Canvas(out)
+    if scan:
+        with Image.open(io.BytesIO(scan)) as image:
+            canvas.drawImage(ImageReader(image), 60, 400, 480, 100)
+    else:
+        canvas.drawString(72, 740, "Surname:")
+        fields = canvas.acroForm
+        fields.textfield(name="surname", value="Müller", x=200, y=730)
+        fields.checkbox(name="pets", checked=True, x=200, y=700)
+        fields.checkbox(name="garden", checked=False, x=200, y=670)
+        fields.choice(name="city", value="Paris", options=["Rome", "Paris"], x=200, y=640)
+        fields.radio(name="size", value="small", selected=False, x=200, y=600)
+        fields.radio(name="size", value="large", selected=True, x=240, y=600)
+    canvas.textAnnotation("Call Ann", (72, 500, 90, 520))
     canvas.save()
     return out.getvalue()
 
@@ -112,6 +134,36 @@ def repacked(data: bytes, **parts: bytes) -> bytes:
         for name in source.namelist():
             made.writestr(name, changed.pop(name, None) or source.read(name))
         for name, content in changed.items():
+            made.writestr(name, content)
+    return out.getvalue()
+
+
+def archive_text(data: bytes, part: str) -> str:
+    """Return the text of a part of an Office document."""
+    with zipfile.ZipFile(io.BytesIO(data)) as source:
+        return source.read(part).decode()
+
+
+def edited(data: bytes, part: str, edit: Callable[[str], str]) -> bytes:
+    """Return the Office document with another text in this part, which must exist."""
+    text = archive_text(data, part)
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        for name in source.namelist():
+            made.writestr(name, edit(text) if name == part else source.read(name))
+    return out.getvalue()
+
+
+def strict(data: bytes) -> bytes:
+    """Return the Office document with the namespaces of Strict Open XML."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith((".xml", ".rels")) and "Content_Types" not in name:
+                content = re.sub(
+                    rb"http://schemas\.openxmlformats\.org/(\w+)/2006/", rb"http://purl.oclc.org/ooxml/\1/", content
+                )
             made.writestr(name, content)
     return out.getvalue()
 

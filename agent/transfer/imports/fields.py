@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent.documents.encodings import decode_text
 from agent.errors import InputError
 from agent.history import Note, Record, now
 from agent.media.store import ROUTE, new_file_id
@@ -89,10 +91,9 @@ class Attachments:
         if source.media_type in SOUNDS:
             return AudioUrl(ROUTE + self._id(source), media_type=source.media_type)
         if not source.media_type and 0 < source.size <= 4 * MAX_QUOTED:
-            try:
-                return quoted(source.name, source.read().decode("utf-8-sig"))
-            except (UnicodeDecodeError, InputError):
-                pass
+            with suppress(InputError):
+                if text := decode_text(source.read()):
+                    return quoted(source.name, text[0])
         self._left_out[UNUSABLE_FILE] += 1
         return None
 

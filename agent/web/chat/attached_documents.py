@@ -15,13 +15,13 @@ from pydantic_ai.messages import (
 )
 
 from agent.documents.for_model import document_room, fit_documents, may_have_text, takes_document
-from agent.documents.kinds import TEXT, Document, count_of
+from agent.documents.kinds import LEFT_OUT, TEXT, Document, count_of
 from agent.documents.long_documents import LongDocument, bytes_of, long_documents, read_again
 from agent.documents.passages import are_whole, excerpts, ranges_of, whole_size
 from agent.documents.reading import read_document, read_text_file, render_page
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n import N_, LocalizedText, _, listed
 from agent.media.mime import ConvertedMedia
 from agent.media.sentences import SENTENCES
 from agent.media.store import ROUTE, MediaStore, id_of
@@ -39,13 +39,15 @@ class AttachedDocument:
     """A document of a message. `media_type` is that of its `data`.
 
     `document` is None if only the model can read the file, or if all pages are scanned. The text of `scanned` pages is
-    to be extracted. A text file is stored as plain text, also HTML, of which the visible text is read.
+    to be extracted. A text file is stored as plain text, also HTML, of which the visible text is read; `encoding`
+    is what it had before, "" for UTF-8.
     """
 
     data: bytes
     media_type: str
     document: Document | None
     scanned: int = 0
+    encoding: str = ""
 
 
 async def read_attached(data: bytes, media_type: str, spec: ModelSpec) -> AttachedDocument:
@@ -94,13 +96,13 @@ def with_scans(attached: AttachedDocument, spec: ModelSpec) -> AttachedDocument:
     return replace(attached, scanned=len(attached.document.scans))
 
 
-async def read_long_text(name: str, text: str) -> AttachedDocument:
+async def read_long_text(name: str, text: str, encoding: str = "") -> AttachedDocument:
     """Return a text file that is too long for the model as sections. Raises `InputError` with a sentence."""
     try:
         document = await read_text_file(name, text)
     except InputError as error:  # its text continues a sentence that begins with the name
         raise InputError(_("{name} {reason}.", name=name, reason=error.text)) from error
-    return AttachedDocument(data=text.encode("utf-8", "replace"), media_type=TEXT, document=document)
+    return AttachedDocument(data=text.encode("utf-8", "replace"), media_type=TEXT, document=document, encoding=encoding)
 
 
 def long_texts(texts: Mapping[int, str], attached: Iterable[AttachedDocument], typed: str, spec: ModelSpec) -> set[int]:
@@ -148,6 +150,11 @@ def _handling(one: AttachedDocument, spec: ModelSpec, *, is_whole: bool) -> Loca
             model=spec.label,
         )
     )
+    if one.encoding:
+        text = _("{done}; read as {encoding}", done=text, encoding=one.encoding)
+    if one.document.left_out:
+        left_out = listed([LocalizedText(LEFT_OUT[name]) for name in one.document.left_out])
+        text = _("{done}. Not read: {left_out}", done=text, left_out=left_out)
     if (scans := one.document.scans) and not one.document.is_ocr:
         return _("{done}. Pages that are only pictures, without text: {pages}", done=text, pages=ranges_of(scans))
     return text

@@ -47,6 +47,7 @@ class AttachmentPlan:
     outcome: Outcome
     text: str
     others: tuple[ModelSpec, ...] = ()
+    encoding: str = ""
     sent: str | ConvertedMedia | AttachedDocument | None = None
 
 

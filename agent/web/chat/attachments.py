@@ -8,9 +8,10 @@ from typing import Any, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, UserContent
 
+from agent.documents.encodings import decode_text
 from agent.documents.kinds import PDF, document_type
 from agent.errors import InputError
-from agent.i18n import LocalizedText, _, joined, listed
+from agent.i18n import N_, LocalizedText, _, joined, listed
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
@@ -32,12 +33,15 @@ from agent.web.chat.attached_documents import (
     with_scans,
 )
 from agent.web.chat.attachment_plans import PRIVATE_LIMITS, AttachmentLimits, AttachmentPlan, refuse_excess
-from agent.web.chat.message_files import check_files, decode_text, is_text, read_file
+from agent.web.chat.message_files import check_files, read_file
 from agent.web.chat.refusals import NOT_OPENED, merge_refusals
 from agent.web.chat.storage_quota import Reserve, size_of
 from agent.web.chat.transcription_text import CANNOT_TAKE, scan_text, transcription_text
 from agent.web.file_names import given_name
 
+UNKNOWN_ENCODING = N_(
+    "{name} is not a text in an encoding that is known for sure. Save it as UTF-8, in Excel as “CSV UTF-8”."
+)
 WRITE_FIRST = _("Write something first.")
 MAX_TEXT = 200_000
 TEXT_SUFFIXES = {
@@ -45,7 +49,7 @@ TEXT_SUFFIXES = {
     *(".tsv", ".xml", ".htm", ".rst", ".tex", ".ini", ".sql", ".sh", ".ts", ".tsx", ".jsx", ".ipynb", ".diff"),
     *(".c", ".h", ".cpp", ".hpp", ".cs", ".go", ".java", ".kt", ".lua", ".php", ".pl", ".r", ".rb", ".rs", ".swift"),
 }
-"""The endings of files that are read as text, or refused because their text is not UTF-8."""
+"""The endings of files that are read as text, or refused because their encoding is not known."""
 MEDIA_SUFFIXES = {".jpeg", *(f".{suffix}" for suffix in SUFFIXES.values())} - {".txt"}
 """The endings of pictures, sounds and documents, which are damaged if they have only text. Others are read as text."""
 
@@ -173,12 +177,15 @@ async def _plan(
     try:
         data = await asyncio.to_thread(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
-        if path.suffix.lower() in TEXT_SUFFIXES and (not kind or is_text(data)):
-            return _plan_text(name, data)
+        if path.suffix.lower() in TEXT_SUFFIXES:
+            if text := await asyncio.to_thread(decode_text, data):
+                return _plan_text(name, *text)
+            if not kind:
+                raise InputError(LocalizedText(UNKNOWN_ENCODING, {"name": name}))
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
             return await _plan_document(name, data, media_type, spec, menu, transcriber)
-        if path.suffix.lower() not in MEDIA_SUFFIXES and is_text(data):
-            return _plan_text(name, data)
+        if path.suffix.lower() not in MEDIA_SUFFIXES and (text := await asyncio.to_thread(decode_text, data)):
+            return _plan_text(name, *text)
         if kind not in ("image", "audio"):
             raise InputError(LocalizedText(NOT_OPENED, {"name": name}))
     except InputError as error:
@@ -204,10 +211,13 @@ async def _plan(
     return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
 
 
-def _plan_text(name: str, data: bytes) -> AttachmentPlan:
-    content = decode_text(name, data)
+def _plan_text(name: str, content: str, encoding: str) -> AttachmentPlan:
     text = _("will be sent as text") if content.strip() else _("will be sent as text, but it is empty")
-    return AttachmentPlan(name=name, outcome="as it is", text=text, sent=attached_text(name, content))
+    if encoding:
+        text = _("{done}; read as {encoding}", done=text, encoding=encoding)
+    return AttachmentPlan(
+        name=name, outcome="as it is", text=text, encoding=encoding, sent=attached_text(name, content)
+    )
 
 
 async def _with_long_texts(plans: Sequence[AttachmentPlan], typed: str, spec: ModelSpec) -> list[AttachmentPlan]:
@@ -218,7 +228,7 @@ async def _with_long_texts(plans: Sequence[AttachmentPlan], typed: str, spec: Mo
     for number in long_texts(texts, attached, typed, spec):
         name = plans[number].name
         try:
-            sent = await read_long_text(name, texts[number])
+            sent = await read_long_text(name, texts[number], plans[number].encoding)
             out[number] = AttachmentPlan(name=name, outcome="converted", text="", sent=sent)
         except InputError as error:
             out[number] = AttachmentPlan(name=name, outcome="refused", text=error.text)

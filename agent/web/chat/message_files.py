@@ -56,22 +56,6 @@ def read_file(path: Path, max_bytes: int) -> bytes:
         raise InputError(_("{name} could not be read. Attach it again.", name=given_name(path))) from error
 
 
-def is_text(data: bytes) -> bool:
-    """Return True if the file is text, whatever its name and although it may begin like another type."""
-    try:
-        return "\0" not in data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return False
-
-
-def decode_text(name: str, data: bytes) -> str:
-    """Return the text of a file in UTF-8. Raises `InputError`."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(_("{name} is not a UTF-8 text.", name=name)) from error
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size

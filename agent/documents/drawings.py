@@ -1,0 +1,100 @@
+"""Reads the texts of drawings, charts and diagrams in Office documents. Runs inside the sandbox."""
+
+# lxml's results are known only in part.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from collections.abc import Iterator
+from typing import Any
+
+from agent.documents.archive import Package, all_of, attribute, child, local, text_of
+
+
+def paragraphs(body: Any) -> str:
+    """Return the paragraphs of DrawingML below this element, one on each line."""
+    return "\n".join(_runs(paragraph) for paragraph in all_of(body, "p"))
+
+
+def shape_texts(package: Package, part: str, shapes: Any) -> Iterator[str]:
+    """Yield the texts of the shapes, tables, charts and diagrams below this element, in their order."""
+    for shape in shapes:
+        tag = local(shape)
+        if tag == "AlternateContent":
+            yield from shape_texts(package, part, shown_content(shape))
+        elif tag == "txBody":
+            yield paragraphs(shape)
+        elif tag == "tbl":
+            yield "\n".join(
+                "\t".join(" ".join(paragraphs(cell).split()) for cell in row if local(cell) == "tc")
+                for row in all_of(shape, "tr")
+            )
+        elif tag == "chart":
+            yield chart_text(package, package.target(part, shape))
+        elif tag == "relIds":
+            yield diagram_text(package, package.target(part, shape))
+        elif tag in ("pic", "oleObj", "control"):
+            package.left_out.add("pictures" if tag == "pic" else "objects")
+        elif not _is_page_number(shape):
+            yield from shape_texts(package, part, shape)
+
+
+def shown_content(alternatives: Any) -> Any:
+    """Return the one of the alternatives that a program of today shows: the first with a text, or else the first."""
+    found = [one for one in alternatives if local(one) in ("Choice", "Fallback")]
+    with_text = [
+        one for one in found if text_of(one, "t").strip() or next(all_of(one, "chart", "relIds"), None) is not None
+    ]
+    return next(iter([*with_text, *found]), alternatives)
+
+
+def chart_text(package: Package, part: str) -> str:
+    """Return a chart as its title and a table: a row for each category, and a column for each series."""
+    root = package.xml(part)
+    chart = next(all_of(root, "chart"), root)
+    head = [" ".join(paragraphs(title).split()) for title in all_of(chart, "title")]
+    names: list[str] = []
+    columns: list[dict[int, str]] = []
+    categories: dict[int, str] = {}
+    for series in all_of(chart, "ser"):
+        names.append(text_of(named, "v") if (named := child(series, "tx")) is not None else "")
+        for tag in ("cat", "xVal"):
+            if (found := child(series, tag)) is not None:
+                categories |= {at: one for at, one in _points(found).items() if at not in categories}
+        values = [found for tag in ("val", "yVal", "bubbleSize") if (found := child(series, tag)) is not None]
+        columns.append(_points(values[0]) if values else {})
+    rows = sorted({*categories, *(at for column in columns for at in column)})
+    lines = ["\t".join(("", *names))] if any(names) else []
+    lines += ["\t".join((categories.get(at, ""), *(column.get(at, "") for column in columns))) for at in rows]
+    lines += [one.text for one in all_of(root, "pt") if one.text and one.text.strip() and not rows]  # a newer kind
+    if not lines:
+        package.left_out.add("charts")
+    return "\n".join([text for text in head if text] + lines)
+
+
+def diagram_text(package: Package, part: str) -> str:
+    """Return the texts of a diagram (SmartArt), one on each line."""
+    texts = [paragraphs(point) for point in all_of(package.xml(part), "pt")]
+    if not any(texts):
+        package.left_out.add("drawings")
+    return "\n".join(text for text in texts if text.strip())
+
+
+def _points(values: Any) -> dict[int, str]:
+    """Return the stored values of a series or of its categories by their numbers. Those of more levels are joined."""
+    out: dict[int, str] = {}
+    for level in reversed(list(all_of(values, "lvl")) or [values]):
+        for point in all_of(level, "pt"):
+            if (at := attribute(point, "idx")).isdecimal():
+                out[int(at)] = f"{out[int(at)]} {text_of(point, 'v')}" if int(at) in out else text_of(point, "v")
+    return out
+
+
+def _runs(paragraph: Any) -> str:
+    out: list[str] = []
+    for one in all_of(paragraph, "t", "br", "tab"):
+        out.append((one.text or "") if local(one) == "t" else "\n" if local(one) == "br" else "\t")
+    return "".join(out)
+
+
+def _is_page_number(shape: Any) -> bool:
+    found = next(all_of(shape, "ph"), None) if local(shape) == "sp" else None
+    return found is not None and attribute(found, "type") in ("sldNum", "sldImg")

@@ -1,0 +1,121 @@
+"""Decodes text files: UTF-8, UTF-16 or UTF-32 with a byte order mark, a declared encoding, or one that is sure."""
+
+# ruff: noqa: RUF001, the signs of other languages are meant
+
+import codecs
+import re
+from itertools import islice, pairwise
+from unicodedata import category, name
+
+SAMPLE = 32_000
+"""Bytes from which an encoding is found, of the lines that are not ASCII."""
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_WINDOWS = tuple(f"cp125{number}" for number in range(8))
+_EAST_ASIAN = ("cp932", "euc_jp", "gb18030", "big5", "cp949")
+_CANDIDATES = (*_WINDOWS, *_EAST_ASIAN, "cp874", "koi8_r", "mac_roman", "cp850", "iso8859_2", "iso8859_15")
+"""The encodings that programs of today and yesterday write. Of more candidates, more read the same bytes."""
+_DECLARED = re.compile(rb"""(?:charset|encoding|coding)\s*[=:]\s*["']?([A-Za-z][\w.:-]*)""")
+_SUPERSETS = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
+"""Encodings that stand for larger ones, as in browsers."""
+_ALIASES = {"iso-8859-8-i": "cp1255", "iso-8859-8-e": "cp1255", "x-sjis": "cp932", "x-gbk": "gb18030", "ansi": "cp1252"}
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_USUAL = set("€£§°·•…–—‘’‚“”„«»‹›¡¿²³½×±©®™\u00a0、。・（）「」：，；！？％￥")
+"""Characters beside letters that are common in texts."""
+_EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "KATAKANA-HIRAGANA": "CJK", "FULLWIDTH": "CJK"}
+"""The scripts of a Japanese text, which count as one."""
+_FOREIGN_LINE = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
+_ODD_PLACES = re.compile(r"(?<=[^\W\d_])[€£§°²³½×±©®™«»](?=[^\W\d_])|[\uff61-\uff9f]")
+"""A sign in the middle of a word, and Katakana of half width."""
+_ALPHABETS = tuple(
+    map(
+        set,
+        (
+            *("äöüßéèàç", "éèêëàâçîïôûùüœæÿ", "áéíóúüñ", "áàâãçéêíóôõú", "àèéìíòóùú", "äöåéüæøàèê", "ëïéèüóê"),
+            *("áéíóúýþæöð", "ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "ăâîșțşţ", "čćđšž"),
+            *("çğıi̇öşüâîû", "āčēģīķļņšūž", "ąčęėįšųūž", "äõöüšž"),
+        ),
+    )
+)
+"""The letters beside a-z of the languages with Latin letters, of which a text needs those of one."""
+
+
+def decode_text(data: bytes) -> tuple[str, str] | None:
+    """Return the text and its encoding, such as "windows-1252", or None if it is no text or its encoding is not sure.
+
+    The encoding is "" for UTF-8, which needs no mention.
+    """
+    for mark, encoding in _MARKS.items():
+        if data.startswith(mark):
+            return _decoded(data, encoding, "" if encoding == "utf-8-sig" else encoding.upper())
+    if found := _decoded(data, "utf-8", ""):
+        return found
+    if _CONTROLS.search(data):
+        return None
+    declared = _DECLARED.search(data[:1_000])
+    named = codec_of(declared[1].decode()) if declared else ""
+    found = _decoded(data, named, label_of(named)) if named else None
+    if found is None and (sure := _sure_encoding(data)):
+        found = _decoded(data, sure, label_of(sure))
+    return found
+
+
+def codec_of(charset: str) -> str:
+    """Return Python's name of a declared encoding, or "" if it is unknown or no plain one."""
+    charset = charset.strip().lower()
+    try:
+        found = codecs.lookup(_ALIASES.get(charset, charset)).name
+    except (LookupError, ValueError):
+        return ""
+    found = _SUPERSETS.get(found, found)
+    is_plain = found.replace("-", "_") in _CANDIDATES or found.startswith(("iso8859", "utf-", "koi8", "mac"))
+    return found if is_plain or found in ("big5hkscs", "euc_kr", "iso2022_jp", "johab", "hz", "cp1140") else ""
+
+
+def label_of(encoding: str) -> str:
+    """Return the name that people know for an encoding of Python."""
+    return re.sub(r"^cp(125\d|874)$", r"windows-\1", encoding.replace("_", "-")).replace("cp932", "Shift-JIS")
+
+
+def _decoded(data: bytes, encoding: str, label: str) -> tuple[str, str] | None:
+    try:
+        text = data.decode(encoding)
+    except ValueError:
+        return None
+    return None if "\0" in text else (text, label)
+
+
+def _sure_encoding(data: bytes) -> str:
+    """Return the encoding that alone makes a sensible text of these bytes, or ""."""
+    import charset_normalizer
+
+    sample = b"".join(line[:SAMPLE] for line in islice(_FOREIGN_LINE.findall(data), 500))[:SAMPLE]
+    matches = charset_normalizer.from_bytes(sample, cp_isolation=list(_CANDIDATES))
+    scores = [(match.chaos + oddities(str(match)), -match.coherence, match) for match in matches]
+    close = [one for one in scores if one[0] <= min(score for score, _c, _m in scores) + 0.02]
+    first = [match for _s, coherence, match in close if coherence <= min(one[1] for one in close) + 0.02]
+    western = next((match for match in first if "cp1252" in match.could_be_from_charset), None)
+    turkish = any("cp1254" in match.could_be_from_charset and match is not western for match in first)
+    if western is not None and not turkish:
+        return "cp1252"
+    return first[0].encoding if len(first) == 1 else ""
+
+
+def oddities(text: str) -> float:
+    """Return how odd the foreign characters are: rare ones, capitals after small letters, marks in words, mixtures."""
+    foreign = [char for char in text if not char.isascii()]
+    odd = sum(1 for char in foreign if not (char.isalpha() or category(char)[0] == "M" or char in _USUAL))
+    odd += len(_ODD_PLACES.findall(text)) + sum(
+        1 for left, right in pairwise(text) if left.islower() and right.isupper()
+    )
+    scripts = {
+        _EAST.get(word, word) for char in {*foreign} if char.isalpha() and (word := name(char, "").split(" ")[0])
+    }
+    latin = [char for char in foreign if name(char, "").startswith("LATIN")]
+    odd += min(sum(1 for char in latin if char.lower() not in letters) for letters in _ALPHABETS)
+    return (odd + max(0, len(scripts) - 1)) / max(1, len(foreign))

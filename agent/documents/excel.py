@@ -1,0 +1,204 @@
+"""Reads Excel workbooks: the cells as Excel shows them, formulas without a result, comments, charts and text boxes.
+
+Runs inside the sandbox. Reads each sheet once, whatever size it claims.
+"""
+
+# lxml's results are known only in part.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false
+
+import re
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+from io import BytesIO
+from typing import Any
+
+from agent.documents.archive import Package, all_of, child, local, text_of
+from agent.documents.drawings import shape_texts
+from agent.documents.refusals import MAX_CHARACTERS, checked_pages
+from agent.media.sentences import refused
+
+MAX_COLUMNS = 16_384
+"""Columns of a sheet in Excel."""
+_DATE_FORMATS = {
+    **dict.fromkeys((14, 15, 16, 17, *range(27, 37), *range(50, 59)), "yyyy-mm-dd"),
+    **dict.fromkeys((18, 19, 20, 21, 45, 47), "hh:mm:ss"),
+    **{22: "yyyy-mm-dd hh:mm", 46: "[h]:mm:ss", 9: "0%", 10: "0.00%"},
+}
+"""The built-in formats of dates, times and percents, by number."""
+_LITERALS = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?![hms]+\])[^\]]*\]', re.IGNORECASE)
+_CURRENCY = re.compile(r"\[\$([^\]-]+)[^\]]*\]|([$€£¥₩₹])")
+_ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
+
+
+def read_xlsx(data: bytes) -> tuple[str, list[str], Collection[str]]:
+    """Return the title, each sheet as lines of cells with tabs between them, and what is left out."""
+    package = Package(data, "XLSX")
+    workbook = _Workbook(package)
+    return package.title(), checked_pages(workbook.sheets()), package.left_out
+
+
+class _Workbook:
+    """Reads the sheets of a workbook with their shared strings and formats."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._main = package.main("workbook")
+        self._root = package.xml(self._main)
+        properties = child(self._root, "workbookPr")
+        is_1904 = properties is not None and properties.get("date1904") in ("1", "true")
+        self._epoch = datetime(1904, 1, 1) if is_1904 else datetime(1899, 12, 30)
+        shared = [package.xml(part) for part in package.related(self._main, "sharedStrings")]
+        self._strings = [_string(one) for root in shared for one in root if local(one) == "si"]
+        self._formats = self._read_formats()
+        self._size = 0
+
+    def sheets(self) -> Iterator[str]:
+        """Yield the text of each sheet: its name, its rows, its drawings and its comments."""
+        listed = child(self._root, "sheets")
+        for sheet in () if listed is None else listed:
+            part = self._package.target(self._main, sheet)
+            name = sheet.get("name", "") + (" (hidden)" if sheet.get("state", "visible") != "visible" else "")
+            yield "\n".join([name, *self._rows(part), *self._drawn(part), *self._comments(part)])
+
+    def _read_formats(self) -> list[str]:
+        """Return the number format of each cell style."""
+        styles = next((self._package.xml(part) for part in self._package.related(self._main, "styles")), None)
+        if styles is None:
+            return []
+        own = {one.get("numFmtId"): one.get("formatCode", "") for one in all_of(styles, "numFmt")}
+        cells = child(styles, "cellXfs")
+        numbers = [one.get("numFmtId", "0") for one in (() if cells is None else cells)]
+        return [own.get(one) or _DATE_FORMATS.get(int(one) if one.isdecimal() else 0, "") for one in numbers]
+
+    def _rows(self, part: str) -> Iterator[str]:
+        from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+        shared: dict[str, str] = {}
+        rows = etree.iterparse(
+            BytesIO(self._package.bytes_of(part)), tag="{*}row", resolve_entities=False, huge_tree=True
+        )
+        try:
+            for _event, row in rows:
+                if (line := self._row(row, shared).rstrip("\t")).strip():
+                    self._size += len(line)
+                    if self._size > MAX_CHARACTERS:
+                        raise refused("long_document", most=MAX_CHARACTERS)
+                    yield line
+                row.clear()
+                while row.getprevious() is not None:
+                    del row.getparent()[0]
+        except etree.XMLSyntaxError as error:
+            raise refused("broken_document", kind="XLSX") from error
+
+    def _row(self, row: Any, shared: dict[str, str]) -> str:
+        texts: list[str] = []
+        for cell in row:
+            if local(cell) != "c":
+                continue
+            column = _column(cell.get("r", "")) or len(texts) + 1
+            text = self._cell(cell, shared)
+            if text and len(texts) < column <= MAX_COLUMNS:
+                texts += [""] * (column - len(texts) - 1) + [" ".join(text.split())]
+            elif not cell.get("r"):
+                texts.append("")
+        return "\t".join(texts)
+
+    def _cell(self, cell: Any, shared: dict[str, str]) -> str:
+        kind, value, formula = cell.get("t", "n"), text_of(cell, "v"), child(cell, "f")
+        if formula is not None and not value and kind != "str":
+            group = formula.get("si", "")  # cells with the same formula: the first one has it
+            if formula.text and group:
+                shared[group] = f"{formula.text} (as in {cell.get('r', '')})"
+            return f"={formula.text or shared.get(group, '')}"
+        if kind == "inlineStr":
+            return _string(cell)
+        if not value:
+            return ""
+        if kind == "s":
+            return self._strings[int(value)] if value.isdecimal() and int(value) < len(self._strings) else ""
+        if kind == "b":
+            return "TRUE" if value == "1" else "FALSE"
+        if kind == "n":
+            style = cell.get("s", "0")
+            code = self._formats[int(style)] if style.isdecimal() and int(style) < len(self._formats) else ""
+            return number_text(value, code, self._epoch)
+        return _unescaped(value)
+
+    def _drawn(self, part: str) -> Iterator[str]:
+        for drawing in self._package.related(part, "drawing"):
+            yield from (
+                text for text in shape_texts(self._package, drawing, self._package.xml(drawing)) if text.strip()
+            )
+
+    def _comments(self, part: str) -> Iterator[str]:
+        threads = [one for found in self._package.related(part, "threadedComment") for one in self._package.xml(found)]
+        notes = [
+            one
+            for found in self._package.related(part, "comments")
+            for one in all_of(self._package.xml(found), "comment")
+        ]
+        for comment in threads or notes:
+            text = text_of(comment, "text") if threads else _string(comment)
+            yield f"Comment on {comment.get('ref', '')}: {' '.join(text.split())}"
+
+
+def number_text(value: str, code: str, epoch: datetime) -> str:
+    """Return a number as Excel shows it with this format, if it is a date, a time, a percent or a currency.
+
+    Dates are written in the order of ISO 8601, which no reader mistakes. Other numbers keep all digits.
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    shown = f"{number:.15g}"
+    first = code.split(";")[0]
+    plain = _LITERALS.sub("", first).lower()
+    if plain and plain != "general" and re.search(r"[dmyhs]", plain):
+        return _moment(number, plain, epoch)
+    if "%" in plain:
+        return f"{number * 100:.15g}%"
+    if re.fullmatch("00+", plain) and number == int(number):  # such as a postcode
+        return shown.zfill(len(plain))
+    if found := _CURRENCY.search(first):
+        sign = found[1] or found[2]
+        return f"{sign}{shown}" if re.search("[0#]", first[found.end() :]) else f"{shown} {sign}"
+    return shown
+
+
+def _moment(number: float, code: str, epoch: datetime) -> str:
+    seconds = round(number * 86_400)
+    if "[" in code:  # a duration
+        sign, seconds = "-" * (seconds < 0), abs(seconds)
+        return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}" + (f":{seconds % 60:02}" if seconds % 60 else "")
+    try:
+        moment = epoch + timedelta(days=0 if not epoch.year < 1900 or number >= 60 else 1, seconds=seconds)
+    except OverflowError:
+        return f"{number:.15g}"
+    time = f"{moment:%H:%M}" + (f":{moment.second:02}" if moment.second else "")
+    has_day, has_time = (
+        re.search("[dy]", code) or ("m" in code and not re.search("[hs]", code)),
+        re.search("[hs]", code),
+    )
+    return " ".join([moment.date().isoformat()] * bool(has_day) + [time] * bool(has_time))
+
+
+def _string(element: Any) -> str:
+    """Return the text of a string, without the readings of its characters."""
+    hidden = {text for reading in all_of(element, "rPh") for text in all_of(reading, "t")}
+    return _unescaped("".join(one.text or "" for one in all_of(element, "t") if one not in hidden))
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
+
+
+def _column(reference: str) -> int:
+    """Return the number of the column in a reference such as "AB12", counted from 1, or 0."""
+    number = 0
+    for letter in reference[:4].upper():
+        if not "A" <= letter <= "Z":
+            break
+        number = number * 26 + ord(letter) - 64
+    return number

@@ -1,0 +1,434 @@
+"""Reads Word documents in the order of their text, as Word shows them with all changes accepted.
+
+Runs inside the sandbox. It walks the XML itself: tables in tables, text boxes, content controls, fields, equations,
+notes, comments and the numbers of lists are where a reader sees them.
+"""
+
+# lxml's results are known only in part.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from agent.documents.archive import Package, all_of, attribute, child, local, text_of, value_at
+from agent.documents.drawings import chart_text, diagram_text, paragraphs, shown_content
+from agent.documents.refusals import checked_pages
+
+SECTION_CHARACTERS = 8_000
+"""A section of a Word document without headings ends after about this many characters."""
+
+_HEADINGS = ("title", "heading 1", "heading 2")
+_DELETED = ("del", "moveFrom", "delText", "delInstrText")
+_SKIPPED = (
+    "pPr",
+    "rPr",
+    "tblPr",
+    "trPr",
+    "tcPr",
+    "sectPr",
+    "instrText",
+    "rt",
+    "sdtPr",
+    "sdtEndPr",
+    "proofErr",
+    "Fallback",
+)
+_SYMBOLS = {
+    **dict.fromkeys((0xFE, 0x52, 0x78), "\u2612"),
+    **dict.fromkeys((0xA8, 0x6F, 0xA3, 0x71), "\u2610"),
+    **{0xFC: "\u2713", 0xFB: "\u2717", 0xB7: "\u2022", 0xA7: "\u25aa", 0xE0: "\u2192", 0xD8: "\u27a2"},
+}
+"""Characters of the symbol fonts that stand for ticks, bullets and arrows."""
+_CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_CALLS = {"f": "({})/({})", "sSup": "{}^{}", "sSub": "{}_{}", "sSubSup": "{}_{}^{}", "func": "{} {}", "limLow": "{}_{}"}
+"""How the parts of an equation are written in a line."""
+
+
+def read_docx(data: bytes) -> tuple[str, list[str], Collection[str]]:
+    """Return the title, the text of each section, and what is left out.
+
+    A section begins with a heading of the first two levels. The last one has the headers and footers.
+    """
+    package = Package(data, "DOCX")
+    reader = _Reader(package)
+    return package.title(), checked_pages(reader.sections()), package.left_out
+
+
+class _Reader:
+    """Walks a document and keeps what its parts share: styles, the counters of lists, notes and comments."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._main = package.main("document")
+        self._part = self._main
+        self._lists = _Lists(package, self._main)
+        self._notes = {kind: self._by_id(f"{kind}s", kind) for kind in ("footnote", "endnote", "comment")}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._waiting: list[str] = []
+        self._fields: list[bool] = []
+
+    def sections(self) -> Iterator[str]:
+        """Yield the text of each section with its notes, and at last the headers and footers."""
+        body = child(self._package.xml(self._main), "body")
+        lines: list[str] = []
+        size = 0
+        for begins, text in self._joined(() if body is None else body):
+            if lines and (begins or size > SECTION_CHARACTERS):
+                yield "\n\n".join(lines)
+                lines, size = [], 0
+            lines += [text, *self._waiting]
+            size += len(text) + sum(map(len, self._waiting))
+            self._waiting = []
+        if lines:
+            yield "\n\n".join(lines)
+        if edges := [*self._edges(lines)]:
+            yield "\n".join(edges)
+
+    def _by_id(self, kind: str, tag: str) -> dict[str, Any]:
+        parts = self._package.related(self._main, kind)
+        return {attribute(one, "id"): one for part in parts for one in self._package.xml(part) if local(one) == tag}
+
+    def _edges(self, shown: Collection[str]) -> Iterator[str]:
+        """Yield the texts of headers and footers, each once."""
+        seen = set(shown)
+        for kind in ("header", "footer"):
+            for part in self._package.related(self._main, kind):
+                self._part = part
+                text = "\n".join(text for _begins, text in self._joined(self._package.xml(part)))
+                if text not in seen:
+                    seen.add(text)
+                    yield f"{kind.capitalize()}: {text}"
+
+    def _joined(self, blocks: Iterable[Any]) -> Iterator[tuple[bool, str]]:
+        """Yield whether a section begins at a block, and its text. A deleted end of a paragraph joins two of them."""
+        before, has_begun = "", False
+        for block, begins, text in self._blocks(blocks):
+            text, begins = before + text, begins or has_begun
+            mark = child(block, "pPr", "rPr")
+            if mark is not None and any(local(one) in _DELETED for one in mark):
+                before, has_begun = text, begins
+            else:
+                before, has_begun = "", False
+                if text.strip():
+                    yield begins, text
+        if before.strip():
+            yield has_begun, before
+
+    def _blocks(self, blocks: Iterable[Any]) -> Iterator[tuple[Any, bool, str]]:
+        """Yield each paragraph and table, whether a section begins there, and its text."""
+        for block in blocks:
+            tag = local(block)
+            if tag == "p":
+                self._fields = []  # a result can have paragraphs, but an instruction has none
+                begins, number = self._lists.read(block)
+                text = self._inline(block)
+                yield block, begins, number + text if text.strip() else text
+            elif tag == "tbl":
+                yield block, False, "\n".join(self._rows(block))
+            elif tag == "altChunk":
+                self._package.left_out.add("objects")
+            elif tag == "AlternateContent":
+                yield from self._blocks(shown_content(block))
+            elif tag in _DELETED:
+                self._package.left_out.add("deleted")
+            elif tag in ("oMathPara", "oMath"):
+                yield block, False, _equation(block)
+            elif tag not in _SKIPPED:  # content controls, insertions and other frames around blocks
+                yield from self._blocks(block)
+
+    def _rows(self, table: Any) -> Iterator[str]:
+        """Yield the rows of a table with tabs between the cells. One that spans columns is followed by empty ones."""
+        for row in self._inside(table, "tr"):
+            if child(row, "trPr", "del") is not None:
+                self._package.left_out.add("deleted")
+                continue
+            cells: list[str] = []
+            for cell in self._inside(row, "tc"):
+                if child(cell, "tcPr", "cellDel") is not None:
+                    continue
+                text = " ".join(" ".join(text for _begins, text in self._joined(cell)).split())
+                span = value_at(cell, "tcPr", "gridSpan")
+                cells += [text] + [""] * (min(int(span), 64) - 1 if span.isdecimal() else 0)
+            yield "\t".join(cells).rstrip("\t")
+
+    def _inside(self, element: Any, wanted: str) -> Iterator[Any]:
+        """Yield the rows or cells of a table, also those in content controls and insertions."""
+        for one in element:
+            if local(one) == wanted:
+                yield one
+            elif local(one) in ("sdt", "sdtContent", "customXml", "ins", "moveTo"):
+                yield from self._inside(one, wanted)
+
+    def _inline(self, element: Any) -> str:
+        """Return the text below an element."""
+        return "".join(self._one(one) for one in element)
+
+    def _one(self, element: Any) -> str:
+        tag = local(element)
+        if tag in _DELETED:
+            if text_of(element, "t", "delText"):
+                self._package.left_out.add("deleted")
+            return ""
+        if tag == "r" and child(element, "rPr", "vanish") is not None and _is_on(child(element, "rPr", "vanish")):
+            if text_of(element, "t"):
+                self._package.left_out.add("hidden")
+            return ""
+        if tag in _SKIPPED:
+            return ""
+        match tag:
+            case "t":
+                return "" if any(self._fields) else element.text or ""
+            case "sym":
+                return _symbol(attribute(element, "char"))
+            case "fldChar":
+                return self._field(element)
+            case "footnoteReference" | "endnoteReference" | "commentReference":
+                return self._note(element)
+            case "drawing" | "pict" | "object":
+                return self._drawing(element)
+            case "AlternateContent":
+                return self._inline(shown_content(element))
+            case "ruby":
+                return self._ruby(element)
+            case "oMath":
+                return _equation(element)
+            case _:
+                return _CHARACTERS.get(tag) or self._inline(element)
+
+    def _note(self, element: Any) -> str:
+        """Return the mark of a note, whose text follows the paragraph."""
+        kind = local(element).removesuffix("Reference")
+        key = kind, attribute(element, "id")
+        note = self._notes[kind].get(key[1])
+        if note is None:
+            return ""
+        if key not in self._numbers:
+            self._numbers[key] = 1 + sum(1 for other, _id in self._numbers if other == kind)
+            text = " ".join(text for _begins, text in self._joined(note))
+            name = f"^{'e' * (kind == 'endnote')}{self._numbers[key]}"
+            if kind == "comment":
+                self._waiting.append(f"[Comment by {attribute(note, 'author') or 'somebody'}: {text}]")
+            else:
+                self._waiting.append(f"[{name}]: {text}")
+        return "" if kind == "comment" else f"[^{'e' * (kind == 'endnote')}{self._numbers[key]}]"
+
+    def _field(self, element: Any) -> str:
+        """Return the tick or the chosen entry of a form field of old documents. Other results follow as text.
+
+        Texts between the beginning of a field and its result belong to the instruction.
+        """
+        match attribute(element, "fldCharType"):
+            case "begin":
+                self._fields.append(True)
+            case "separate" if self._fields:
+                self._fields[-1] = False
+            case "end" if self._fields:
+                self._fields.pop()
+            case _:
+                pass
+        if (box := child(element, "ffData", "checkBox")) is not None:
+            state = child(box, "checked") if child(box, "checked") is not None else child(box, "default")
+            return "\u2612" if state is not None and _is_on(state) else "\u2610"
+        if (choice := child(element, "ffData", "ddList")) is not None:
+            entries = [attribute(one, "val") for one in choice if local(one) == "listEntry"]
+            chosen = value_at(choice, "result") or value_at(choice, "default") or "0"
+            return entries[int(chosen)] if chosen.isdecimal() and int(chosen) < len(entries) else ""
+        return ""
+
+    def _frame(self, element: Any) -> str:
+        """Return the texts of a text box, of which each paragraph is a line of its own."""
+        return "".join(f"\n{text}\n" for _begins, text in self._joined(element))
+
+    def _drawing(self, element: Any) -> str:
+        """Return the texts in a drawing, and note what has none."""
+        for one in all_of(element, "chart", "relIds"):
+            target = self._package.target(self._part, one)
+            read = chart_text if local(one) == "chart" else diagram_text
+            if text := read(self._package, target):
+                return f"\n{text}\n"
+        if next(all_of(element, "OLEObject", "control"), None) is not None:
+            self._package.left_out.add("objects")
+        elif next(all_of(element, "blip", "imagedata"), None) is not None:
+            self._package.left_out.add("pictures")
+        texts = [self._frame(one) for one in all_of(element, "txbxContent") if not _is_within(one, "Fallback")]
+        return "".join(texts) or "".join(f"\n{paragraphs(one)}\n" for one in all_of(element, "txBody"))
+
+    def _ruby(self, element: Any) -> str:
+        base, reading = child(element, "rubyBase"), child(element, "rt")
+        text = "" if base is None else self._inline(base)
+        return text + (f"({self._inline(reading)})" if reading is not None else "")
+
+
+class _Lists:
+    """Counts the numbered paragraphs, and knows the styles of headings."""
+
+    def __init__(self, package: Package, main: str) -> None:
+        styles = [one for part in package.related(main, "styles") for one in package.xml(part) if local(one) == "style"]
+        self._styles = {attribute(one, "styleId"): one for one in styles}
+        self._default = next((key for key, one in self._styles.items() if _is_default(one)), "")
+        roots = [package.xml(part) for part in package.related(main, "numbering")]
+        self._abstract = {attribute(one, "abstractNumId"): one for root in roots for one in all_of(root, "abstractNum")}
+        self._lists = {attribute(one, "numId"): one for root in roots for one in root if local(one) == "num"}
+        self._counts: dict[str, dict[int, int]] = {}
+        self._started = set[tuple[str, int]]()
+
+    def read(self, paragraph: Any) -> tuple[bool, str]:
+        """Return whether a paragraph is a heading of the first two levels, and its number or bullet."""
+        properties = child(paragraph, "pPr")
+        style = value_at(properties, "pStyle") if properties is not None else ""
+        chain = [*self._chain(style or self._default)]
+        names = [value_at(one, "name").lower() for one in chain[:1]]
+        outline = next((found for one in (properties, *(child(one, "pPr") for one in chain)) if one is not None
+                        and (found := value_at(one, "outlineLvl"))), "")  # fmt: skip
+        begins = any(name in _HEADINGS for name in names) or outline in ("0", "1")
+        list_, level = self._place(properties, chain)
+        number = self._number(list_, level) if list_ else ""
+        return begins, "  " * (0 if outline else level) + number if number else ""
+
+    def _chain(self, style: str) -> Iterator[Any]:
+        """Yield a style and those that it is based on."""
+        seen = set[str]()
+        while style in self._styles and style not in seen:
+            seen.add(style)
+            yield self._styles[style]
+            style = value_at(self._styles[style], "basedOn")
+
+    def _place(self, properties: Any, chain: Iterable[Any]) -> tuple[str, int]:
+        """Return the list of a paragraph, "" if it has none, and the level in it."""
+        list_ = level = ""
+        for one, style in [(properties, None), *((child(style, "pPr"), style) for style in chain)]:
+            found = None if one is None else child(one, "numPr")
+            if found is None:
+                continue
+            level = level or value_at(found, "ilvl")
+            list_ = list_ or value_at(found, "numId")
+            if list_ and not level and style is not None:
+                level = self._level_of_style(list_, attribute(style, "styleId"))
+        return ("" if list_ == "0" else list_), min(int(level), 8) if level.isdecimal() else 0
+
+    def _level_of_style(self, list_: str, style: str) -> str:
+        levels = (attribute(one, "ilvl") for one in self._levels(list_) if value_at(one, "pStyle") == style)
+        return next(levels, "")
+
+    def _abstract_of(self, list_: str) -> str:
+        """Return the definition of a list. It can be named by a style."""
+        found = value_at(self._lists[list_], "abstractNumId") if list_ in self._lists else ""
+        link = value_at(self._abstract[found], "numStyleLink") if found in self._abstract else ""
+        if link in self._styles:
+            other = value_at(self._styles[link], "pPr", "numPr", "numId")
+            found = value_at(self._lists[other], "abstractNumId") if other in self._lists else found
+        return found
+
+    def _levels(self, list_: str) -> list[Any]:
+        """Return the definitions of the levels, those of the list itself first."""
+        own = self._lists.get(list_)
+        overrides = [] if own is None else [one for one in all_of(own, "lvl")]
+        abstract = self._abstract.get(self._abstract_of(list_))
+        return overrides + ([] if abstract is None else [one for one in abstract if local(one) == "lvl"])
+
+    def _number(self, list_: str, level: int) -> str:
+        """Count a paragraph and return its number or bullet with a space, or "" if none is shown."""
+        levels = {attribute(one, "ilvl"): one for one in reversed(self._levels(list_))}
+        counts = self._counts.setdefault(self._abstract_of(list_) or list_, {})
+        starts = {key: _whole(value_at(one, "start"), 1) for key, one in levels.items()}
+        for one in self._lists.get(list_, ()):
+            key = attribute(one, "ilvl")
+            if local(one) == "lvlOverride" and (start := value_at(one, "startOverride")) and key.isdecimal():
+                starts[key] = _whole(start, 1)
+                if (list_, int(key)) not in self._started:
+                    counts.pop(int(key), None)
+                    self._started.add((list_, int(key)))
+        for deeper in [one for one in counts if one > level]:
+            del counts[deeper]
+        counts[level] = counts[level] + 1 if level in counts else starts.get(str(level), 1)
+        shown = levels.get(str(level))
+        if shown is None or value_at(shown, "numFmt") == "none":
+            return ""
+        if value_at(shown, "numFmt") == "bullet":
+            return "\u2022 "
+        is_legal = child(shown, "isLgl") is not None
+        text = value_at(shown, "lvlText")
+        for at in range(9):
+            if f"%{at + 1}" in text:
+                form = value_at(levels[str(at)], "numFmt") if str(at) in levels and not is_legal else "decimal"
+                text = text.replace(f"%{at + 1}", counted(counts.get(at, starts.get(str(at), 1)), form))
+        return f"{text} " if text else ""
+
+
+def counted(number: int, form: str) -> str:
+    """Return a number in one of Word's forms: "3", "c" or "iii"."""
+    if form.endswith("Letter") and number > 0:
+        letters = chr(97 + (number - 1) % 26) * min((number - 1) // 26 + 1, 20)
+        return letters.upper() if form.startswith("upper") else letters
+    if form.endswith("Roman") and 0 < number < 4_000:
+        roman = ""
+        for value, sign in zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), _ROMAN, strict=True):
+            roman += sign * (number // value)
+            number %= value
+        return roman if form.startswith("upper") else roman.lower()
+    return f"{number:02}" if form == "decimalZero" else str(number)
+
+
+_ROMAN = ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I")
+
+
+def _equation(element: Any) -> str:
+    """Return an equation in a line: "(a)/(b)", "x^2", "√(x)"."""
+    return "".join(_term(one) for one in element)
+
+
+def _term(element: Any) -> str:
+    tag = local(element)
+    if tag in _DELETED or tag.endswith("Pr"):
+        return ""
+    if tag == "t":
+        return element.text or ""
+    parts = [_equation(one) for one in element if not local(one).endswith("Pr")]
+    if tag in _CALLS and len(parts) == _CALLS[tag].count("{}"):
+        return _CALLS[tag].format(*parts)
+    if tag == "rad":
+        degree = parts[0] if len(parts) > 1 else ""
+        return f"{degree}\u221a({parts[-1] if parts else ''})"
+    if tag == "nary":
+        sign = value_at(element, "naryPr", "chr") or "\u222b"
+        below, above, *rest = [*parts, "", ""]
+        return sign + (f"_{below}" if below else "") + (f"^{above}" if above else "") + " " + "".join(rest)
+    if tag == "d":
+        begin, end = child(element, "dPr", "begChr"), child(element, "dPr", "endChr")
+        left, right = (
+            ("(" if begin is None else attribute(begin, "val")),
+            (")" if end is None else attribute(end, "val")),
+        )
+        return left + ", ".join(parts) + right
+    if tag in ("m", "eqArr"):
+        return "; ".join(parts)
+    if tag == "mr":
+        return ", ".join(parts)
+    return "".join(parts) if tag != "r" else text_of(element, "t")
+
+
+def _symbol(code: str) -> str:
+    """Return a character of a symbol font, "" if it stands for none that is known."""
+    try:
+        number = int(code, 16)
+    except ValueError:
+        return ""
+    if 0xF000 <= number <= 0xF0FF:
+        return _SYMBOLS.get(number - 0xF000, "")
+    return chr(number) if 0x20 <= number < 0xD800 else ""
+
+
+def _is_on(element: Any) -> bool:
+    return attribute(element, "val").lower() not in ("0", "false", "off", "none")
+
+
+def _is_default(style: Any) -> bool:
+    return attribute(style, "type") == "paragraph" and attribute(style, "default") in ("1", "true", "on")
+
+
+def _is_within(element: Any, tag: str) -> bool:
+    return any(local(one) == tag for one in element.iterancestors())
+
+
+def _whole(text: str, otherwise: int) -> int:
+    return int(text) if text.isdecimal() and len(text) < 7 else otherwise

@@ -1,0 +1,100 @@
+"""A text is read in its encoding, which the page names, or refused with how to save it."""
+
+# ruff: noqa: RUF001
+
+import codecs
+import os
+from pathlib import Path
+
+import pytest
+
+from agent import InputError
+from agent.documents.encodings import codec_of, decode_text
+from agent.messages.parts import part_from_path, text_file_of
+from agent.models.catalog import ModelSpec
+from agent.web.chat.attachments import plan_attachments
+
+SMALL = ModelSpec(id="vllm:small", name="small", label="Small", provider="vllm", context_tokens=8_192)
+GERMAN = "Name;Straße;Betrag\nMüller;Gartenweg 3;812,50\nWeiß – Söhne;Höhe 4;10,00\n"
+READ = {
+    "UTF-8": ("utf-8", GERMAN, ""),
+    "UTF-8 with a mark": ("utf-8-sig", GERMAN, ""),
+    "Excel's Unicode text": ("utf-16", GERMAN, "UTF-16"),
+    "UTF-16, big end first": ("utf-16-be", "\ufeff" + GERMAN, "UTF-16"),
+    "UTF-32": ("utf-32", GERMAN, "UTF-32"),
+    "German": ("cp1252", GERMAN, "windows-1252"),
+    "one word": ("cp1252", "café", "windows-1252"),
+    "signs": ("cp1252", "5 m² für 20 €, „gut“ – so war’s: 2 × ½, 3 °C\n", "windows-1252"),
+    "French": ("cp1252", "nom;prénom\nLefèvre;François\nDupont;Hélène\n", "windows-1252"),
+    "Spanish": ("cp1252", "año;descripción\n2026;Señor Muñoz pagó el alquiler\n", "windows-1252"),
+    "Danish": ("cp1252", "navn;beløb\nSøren Kjærgård;812\nÅse;3\n", "windows-1252"),
+    "Polish": ("cp1250", "miasto;kwota\nŁódź;812\nKraków;10\nŚwiętokrzyskie;5\n", "windows-1250"),
+    "Czech": ("cp1250", "jméno;město\nNovák Jiří;Plzeň\nDvořák Tomáš;Budějovice\n", "windows-1250"),
+    "Hungarian": ("cp1250", "név;összeg\nSzűcs Győző;812\nÁrvíztűrő tükörfúrógép\n", "windows-1250"),
+    "Turkish": ("cp1254", "isim;şehir\nAyşe Yılmaz;İstanbul\nGüneş Öztürk;Eskişehir\n", "windows-1254"),
+    "Portuguese": ("cp1252", "descrição;preço\nManutenção do salão;812\n", "windows-1252"),
+    "Russian": ("cp1251", "Имя;Сумма\nИван Петров;812\nЖилец дома;10\n", "windows-1251"),
+    "Russian, Unix": ("koi8_r", "Имя;Сумма\nИван Петров;812\nЖилец дома;10\n", "koi8-r"),
+    "Arabic": ("cp1256", "الاسم;المبلغ\nمحمد علي;812\n", "windows-1256"),
+    "Thai": ("cp874", "ชื่อ,จำนวน\nสมชาย,812\nกรุงเทพมหานคร,900\n", "windows-874"),
+    "Japanese": ("cp932", "名前,金額\n田中太郎,812\n東京都港区の家賃は八百円です,900\n", "Shift-JIS"),
+    "Chinese": ("gb18030", "姓名,金额\n张三,812\n北京市海淀区,900\n", "gb18030"),
+    "Taiwan": ("big5", "姓名,金額\n陳大文,812\n台北市大安區的租金是每月八百元,900\n", "big5"),
+    "Korean": ("cp949", "이름,금액\n김철수,812\n서울특별시 강남구의 월세는,900\n", "cp949"),
+    "Mac": ("mac_roman", "nom,prénom,adresse\nDupont,Hélène,3 rue de l'Église\n", "mac-roman"),
+    "declared in XML": ("iso8859_7", '<?xml version="1.0" encoding="ISO-8859-7"?>\n<a>Ποσό</a>', "iso8859-7"),
+    "declared in HTML": ("cp1254", '<meta charset="windows-1254"><p>Güneş Işık', "windows-1254"),
+}
+
+
+@pytest.mark.parametrize(("codec", "text", "label"), READ.values(), ids=list(READ))
+def test_text_is_read_in_its_encoding(codec: str, text: str, label: str) -> None:
+    assert decode_text(text.encode(codec)) == (text.removeprefix("\ufeff"), label)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x7fELF\2\1\1\0\0", b"MZ\x90\3\xff\xff", codecs.BOM_UTF16_LE + b"a", "Ποσό;Όνομα".encode("cp1253")],
+    ids=["program", "another program", "half a letter", "an encoding that is not sure"],
+)
+def test_other_bytes_are_no_text(data: bytes) -> None:
+    assert decode_text(data) is None
+
+
+def test_random_bytes_are_no_text() -> None:
+    assert not any(decode_text(os.urandom(600)) for _time in range(50))
+
+
+@pytest.mark.parametrize("name", ["zlib", "idna", "punycode", "unicode_escape", "undefined", "x" * 5_000, ""])
+def test_only_plain_encodings_are_taken_from_a_file(name: str) -> None:
+    assert codec_of(name) == ""
+
+
+CASES = {
+    "latin1.csv": (GERMAN.encode("cp1252"), "as it is", "will be sent as text; read as windows-1252"),
+    "utf16.csv": (GERMAN.encode("utf-16"), "as it is", "will be sent as text; read as UTF-16"),
+    "notes": (GERMAN.encode("cp1252"), "as it is", "will be sent as text; read as windows-1252"),
+    "long.csv": (GERMAN.encode("cp1252") * 900, "converted", "; read as windows-1252"),
+    "greek.csv": (
+        "Ποσό;Όνομα".encode("cp1253"),
+        "refused",
+        "greek.csv is not a text in an encoding that is known for sure. Save it as UTF-8, in Excel as “CSV UTF-8”.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_page_names_the_encoding(tmp_path: Path, name: str) -> None:
+    data, outcome, said = CASES[name]
+    (tmp_path / name).write_bytes(data)
+    [plan] = await plan_attachments([tmp_path / name], SMALL, max_bytes=10**7)
+    assert plan.outcome == outcome
+    assert plan.text.endswith(said)
+
+
+def test_file_in_a_prompt_is_read_in_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "latin1.csv").write_bytes(GERMAN.encode("cp1252"))
+    assert text_file_of(part_from_path(tmp_path / "latin1.csv")) == ("latin1.csv", GERMAN)
+    (tmp_path / "greek.csv").write_bytes("Ποσό;Όνομα".encode("cp1253"))
+    with pytest.raises(InputError, match="save a text as UTF-8"):
+        part_from_path(tmp_path / "greek.csv")

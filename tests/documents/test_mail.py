@@ -1,0 +1,122 @@
+"""All texts of a mail and of an HTML page are read as people see them, whatever program wrote it."""
+
+from email.message import EmailMessage
+from email.mime.text import MIMEText
+
+import pytest
+
+from agent.documents.mail import html_text, read_eml
+from tests.support.documents import mail
+
+HEAD = b"From: ann@example.org\nSubject: Lunch\nMIME-Version: 1.0\n"
+SHOWN = "From: ann@example.org\nSubject: Lunch\n\n"
+
+
+def text_part(text: str, subtype: str = "plain", charset: str = "utf-8") -> bytes:
+    head = f"Content-Type: text/{subtype}; charset={charset}\nContent-Transfer-Encoding: 8bit\n\n"
+    return head.encode() + text.encode("utf-8" if charset == "utf-8" else "iso-8859-8")
+
+
+def multipart(kind: str, *parts: bytes, boundary: str = "b") -> bytes:
+    head = f'Content-Type: multipart/{kind}; boundary="{boundary}"\n\n'.encode()
+    return (
+        head + b"".join(b"--%s\n%s\n" % (boundary.encode(), part) for part in parts) + b"--%s--\n" % boundary.encode()
+    )
+
+
+PICTURE = b'Content-Type: image/png\nContent-Disposition: inline; filename="a.png"\n\nx'
+NOTES = b'Content-Type: text/plain\nContent-Disposition: inline; filename="notes.txt"\n\nBring it.'
+NAMED = "Attached to this message, and not read:\n"
+MAILS = {
+    "texts around a picture": (
+        multipart("mixed", text_part("Here it is:"), PICTURE, text_part("The rent is 812.")),
+        [f"{SHOWN}Here it is:\n\nThe rent is 812.", f"{NAMED}a.png"],
+    ),
+    "blank plain text beside HTML": (
+        multipart("alternative", text_part("\u00a0 \n"), text_part("<p>At <b>noon</b>", "html")),
+        [f"{SHOWN}At noon"],
+    ),
+    "plain text beside HTML": (
+        multipart("alternative", text_part("At noon"), text_part("<p>Not this", "html")),
+        [f"{SHOWN}At noon"],
+    ),
+    "HTML with a picture beside a blank text": (
+        multipart(
+            "alternative",
+            text_part(""),
+            multipart("related", text_part("<p>At noon", "html"), PICTURE, boundary="c"),
+        ),
+        [f"{SHOWN}At noon", f"{NAMED}a.png"],
+    ),
+    "text with a name": (multipart("mixed", text_part("See:"), NOTES), [f"{SHOWN}See:\n\nnotes.txt:\nBring it."]),
+    "unknown charset": (text_part("Hall 7: שלום", charset="iso-8859-8-i"), [f"{SHOWN}Hall 7: שלום"]),
+    "wrong charset": (
+        b"Content-Type: text/plain; charset=us-ascii\n\n" + "Größe".encode("cp1252"),
+        [f"{SHOWN}Größe"],
+    ),
+    "charset that nobody knows": (
+        b"Content-Type: text/plain; charset=x-none\n\n" + "Größe".encode(),
+        [f"{SHOWN}Größe"],
+    ),
+    "no type": ("Größe".encode(), [f"{SHOWN}Größe"]),
+    "report of a failed delivery": (
+        multipart("report", text_part("Not delivered."), b"Content-Type: message/delivery-status\n\nStatus: 5.1.1\n"),
+        [f"{SHOWN}Not delivered.\n\nStatus: 5.1.1"],
+    ),
+    "invitation": (
+        multipart("mixed", text_part("Come!"), b'Content-Type: text/calendar; name="invite.ics"\n\nBEGIN:VCALENDAR'),
+        [f"{SHOWN}Come!", f"{NAMED}invite.ics"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "sections"), MAILS.values(), ids=list(MAILS))
+@pytest.mark.parametrize("before", [b"", b"\n", b"\r\n\r\n", b"\xef\xbb\xbf", b"From ann Mon Jan  1 00:00:00 2026\n"])
+def test_all_texts_of_a_mail_are_read(before: bytes, body: bytes, sections: list[str]) -> None:
+    separator = b"" if body.startswith(b"Content-Type") else b"\n"
+    assert read_eml(before + HEAD + separator + body)[1] == sections
+
+
+def test_forwarded_message_is_read() -> None:
+    inner, outer = EmailMessage(), EmailMessage()
+    inner["From"], inner["Subject"] = "bob@example.org", "Rent"
+    inner.set_content("It is 812 euros.")
+    outer["From"], outer["Subject"] = "ann@example.org", "Lunch"
+    outer.set_content("See below.")
+    outer.add_attachment(inner)
+    [first, second] = read_eml(outer.as_bytes())[1]
+    assert first == f"{SHOWN}See below."
+    assert second == "Forwarded message:\nFrom: bob@example.org\nSubject: Rent\n\nIt is 812 euros."
+
+
+def test_heads_and_names_of_files_are_decoded() -> None:
+    made = MIMEText("x", "plain", "utf-8")
+    made["Subject"] = "=?utf-8?q?Gr=C3=B6=C3=9Fe?="
+    title, [page], _left_out = read_eml(made.as_bytes())
+    assert (title, page) == ("Größe", "Subject: Größe\n\nx")
+    assert read_eml("From: Jürgen <j@example.org>\nSubject: Größe\n\nx".encode())[0] == "Größe"
+    data = mail("x", attached="Größe.pdf")
+    assert read_eml(data)[1][-1].endswith("Größe.pdf")
+
+
+PAGES = {
+    "head without an end": ("<html><head><title>Invoice</title><meta charset=utf-8><body><p>812", "812"),
+    "no head": ("<title>Invoice</title><p>812", "812"),
+    "address of a link": ('Pay <a href="https://example.org/pay">here</a>.', "Pay here (https://example.org/pay)."),
+    "link that is its address": ('<a href="https://example.org/">example.org</a>', "example.org"),
+    "mail address": ('<a href="mailto:a@example.org">Ann</a>', "Ann (mailto:a@example.org)"),
+    "link in the page, script": ('<a href="#x">a</a><a href="javascript:x()">b</a>', "ab"),
+    "lists": ("<ul><li>a<li>b</ul><ol start=3><li>c<li>d</ol>", "\u2022 a\n\u2022 b\n3. c\n4. d"),
+    "white space": ("<pre>a  b\n  c</pre><p>d\n   e", "a  b\n  c\nd e"),
+    "hidden": ('<div style="display:none">a<div>b</div></div>c<div hidden>d</div><style>e</style>f', "c\nf"),
+    "picture": ('<img src="x" alt="Plan of the flat"><img alt="">', "[Plan of the flat]"),
+    "table": ("<table><tr><td>Rent<td>812<tr><td>Heating<td>80</table>", "Rent 812\nHeating 80"),
+    "quotation": ("<blockquote>a</blockquote>b<article>c</article>", "a\nb\nc"),
+}
+
+
+@pytest.mark.parametrize(("source", "text"), PAGES.values(), ids=list(PAGES))
+def test_html_is_read_as_it_is_seen(source: str, text: str) -> None:
+    title, shown = html_text(source)
+    assert shown.strip() == text
+    assert title == ("Invoice" if "<title>" in source else "")

@@ -1,0 +1,342 @@
+"""Office documents are read as people see them: the inputs are written by other programs, or edited as XML."""
+
+import re
+from datetime import date, datetime, time, timedelta
+from io import BytesIO
+from typing import Any
+
+import docx
+import openpyxl
+import pptx
+import pytest
+from openpyxl.chart import BarChart, Reference
+from openpyxl.comments import Comment
+from pptx.chart.data import CategoryChartData, XyChartData
+from pptx.enum.chart import XL_CHART_TYPE
+from pptx.util import Inches
+
+from agent.documents.excel import read_xlsx
+from agent.documents.kinds import DOCX, PPTX, XLSX, document_type
+from agent.documents.powerpoint import read_pptx
+from agent.documents.word import counted, read_docx
+from tests.support.documents import archive_text, edited, repacked, slides, strict, word, workbook
+from tests.support.known_texts import picture_of_text
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+BY = 'w:id="1" w:author="A" w:date="2026-01-01T00:00:00Z"'
+EMPTY = word(("Heading", "x"))
+
+
+def run(text: str, properties: str = "") -> str:
+    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def p(*inside: str) -> str:
+    return f"<w:p>{''.join(inside)}</w:p>"
+
+
+def shown(body: str, data: bytes = EMPTY, **parts: bytes) -> str:
+    """Return the text that is read of a Word document with this XML as its body."""
+    made = edited(data, "word/document.xml", lambda xml: re.sub("<w:body>.*</w:body>", f"<w:body>{body}</w:body>", xml))
+    pages = read_docx(repacked(made, **parts) if parts else made)[1]
+    return "\n\n".join(pages)
+
+
+BOX = (
+    "<w:r><mc:AlternateContent><mc:Choice Requires='wps'><w:drawing><wps:wsp><wps:txbx><w:txbxContent>{0}"
+    "</w:txbxContent></wps:txbx></wps:wsp></w:drawing></mc:Choice><mc:Fallback><w:pict><v:shape><v:textbox>"
+    "<w:txbxContent>{0}</w:txbxContent></v:textbox></v:shape></w:pict></mc:Fallback></mc:AlternateContent></w:r>"
+)
+FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+BODIES = {
+    "inserted and deleted": (
+        p(run("The rent is "), f"<w:del {BY}><w:r><w:delText>700</w:delText></w:r></w:del>")
+        + p(f"<w:ins {BY}>{run('812')}</w:ins>", run(" euros")),
+        "The rent is\n\n812 euros",
+    ),
+    "deleted end of a paragraph": (
+        p(f"<w:pPr><w:rPr><w:del {BY}/></w:rPr></w:pPr>", run("One ")) + p(run("sentence.")),
+        "One sentence.",
+    ),
+    "moved": (
+        p(f"<w:moveFrom {BY}>{run('old place')}</w:moveFrom>", f"<w:moveTo {BY}>{run('new place')}</w:moveTo>"),
+        "new place",
+    ),
+    "content controls": (
+        "<w:sdt><w:sdtPr/><w:sdtContent>"
+        + p(run("Name: "), "<w:sdt><w:sdtContent>", run("Ann"), "</w:sdtContent></w:sdt>")
+        + "</w:sdtContent></w:sdt>",
+        "Name: Ann",
+    ),
+    "field with a result": (
+        p(FIELD.format("begin"), "<w:r><w:instrText>IF </w:instrText></w:r>", FIELD.format("begin"))
+        .replace("</w:p>", "")
+        + "<w:r><w:instrText>NAME</w:instrText></w:r>" + FIELD.format("separate") + run("hidden") + FIELD.format("end")
+        + FIELD.format("separate") + run("Dear Ann") + FIELD.format("end") + "</w:p>",
+        "Dear Ann",
+    ),
+    "old check box": (
+        p('<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:checkBox><w:checked/></w:checkBox></w:ffData></w:fldChar>'
+          "</w:r>", FIELD.format("end"), run(" Pets")),
+        "\u2612 Pets",
+    ),
+    "fraction": (
+        p("<m:oMath><m:r><m:t>x=</m:t></m:r><m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r>"
+          "</m:den></m:f><m:sSup><m:e><m:r><m:t>y</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+          "<m:rad><m:deg/><m:e><m:r><m:t>z</m:t></m:r></m:e></m:rad></m:oMath>"),
+        "x=(a+b)/(2)y^2\u221a(z)",
+    ),
+    "text box, once": (p(run("Before"), BOX.format(p(run("In the box")))), "Before\nIn the box"),
+    "table in a table, merged cells": (
+        f"<w:tbl><w:tr><w:tc><w:tcPr><w:gridSpan w:val='2'/></w:tcPr>{p(run('Wide'))}</w:tc><w:tc>{p(run('C'))}</w:tc>"
+        f"</w:tr><w:tr><w:tc><w:tbl><w:tr><w:tc>{p(run('In'))}</w:tc><w:tc>{p(run('ner'))}</w:tc></w:tr></w:tbl>{p()}"
+        f"</w:tc><w:tc>{p(run('B'))}</w:tc></w:tr></w:tbl>",
+        "Wide\t\tC\nIn ner\tB",
+    ),
+    "deleted row": (
+        f"<w:tbl><w:tr><w:trPr><w:del {BY}/></w:trPr><w:tc>{p(run('Gone'))}</w:tc></w:tr>"
+        f"<w:tr><w:tc>{p(run('Kept'))}</w:tc></w:tr></w:tbl>",
+        "Kept",
+    ),
+    "hidden text, signs, breaks": (
+        p(run("no", "<w:vanish/>"), run("yes", '<w:vanish w:val="0"/>'), "<w:r><w:noBreakHyphen/><w:tab/><w:br/></w:r>")
+        .replace("</w:p>", '<w:r><w:sym w:font="Wingdings" w:char="F0FE"/></w:r></w:p>'),
+        "yes-\n\u2612",
+    ),
+    "reading of characters": (
+        p(f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('tokyo')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase></w:ruby></w:r>"),
+        "東京(tokyo)",
+    ),
+    "list numbers": (
+        "".join(
+            p(f'<w:pPr><w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="90"/></w:numPr></w:pPr>', run(text))
+            for level, text in ((0, "a"), (1, "b"), (1, "c"), (0, "d"), (1, "e"))
+        ),
+        "Art. I a\n\n  I.1) b\n\n  I.2) c\n\nArt. II d\n\n  II.1) e",
+    ),
+}  # fmt: skip
+LEVELS = (
+    '<w:abstractNum w:abstractNumId="80"><w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="upperRoman"/>'
+    '<w:lvlText w:val="Art. %1"/></w:lvl><w:lvl w:ilvl="1"><w:start w:val="1"/><w:numFmt w:val="decimal"/>'
+    '<w:lvlText w:val="%1.%2)"/></w:lvl></w:abstractNum><w:num w:numId="90"><w:abstractNumId w:val="80"/></w:num>'
+)
+
+
+@pytest.mark.parametrize(("body", "text"), BODIES.values(), ids=list(BODIES))
+@pytest.mark.parametrize("is_strict", [False, True], ids=["transitional", "strict"])
+def test_word_document_is_read_as_it_is_seen(body: str, text: str, is_strict: bool) -> None:
+    numbered = edited(EMPTY, "word/numbering.xml", lambda xml: xml.replace("</w:numbering>", f"{LEVELS}</w:numbering>"))
+    numbered = edited(numbered, "word/document.xml", lambda xml: xml.replace("<w:body>", "<w:body> "))
+    data = strict(numbered) if is_strict else numbered
+    assert shown(body, data).strip() == text.strip()
+
+
+def test_notes_and_comments_follow_their_paragraph() -> None:
+    made: Any = docx.Document()
+    made.add_heading("Terms", 1)
+    first = made.add_paragraph("Rent")
+    made.add_comment(first.runs, text="Is this final?", author="Bob")
+    made.add_paragraph("Notice")
+    data = saved(made)
+    kinds = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    for kind in ("footnote", "endnote"):
+        data = edited(data, "word/_rels/document.xml.rels", lambda xml, kind=kind: xml.replace(
+            "</Relationships>",
+            f'<Relationship Id="n{kind}" Type="{kinds}/{kind}s" Target="{kind}s.xml"/></Relationships>'
+        ))  # fmt: skip
+        note = f'<w:{kind}s {W}><w:{kind} w:id="2">{p(run("The " + kind))}</w:{kind}></w:{kind}s>'
+        data = repacked(data, **{f"word__{kind}s_xml": note.encode()})
+    data = edited(data, "word/document.xml", lambda xml: xml.replace(
+        "Notice</w:t></w:r>",
+        'Notice</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r><w:r><w:endnoteReference w:id="2"/></w:r>',
+    ))  # fmt: skip
+    assert read_docx(data)[1] == [
+        "Terms\n\nRent\n\n[Comment by Bob: Is this final?]\n\n"
+        "Notice[^1][^e1]\n\n[^1]: The footnote\n\n[^e1]: The endnote"
+    ]
+
+
+def test_headers_lists_and_headings_of_word() -> None:
+    made: Any = docx.Document()
+    made.sections[0].header.paragraphs[0].text = "ACME GmbH"
+    made.sections[0].footer.paragraphs[0].text = "Confidential"
+    made.add_paragraph("Begin")
+    for style, text in (("List Number", "one"), ("List Number", "two"), ("List Bullet", "point")):
+        made.add_paragraph(text, style=style)
+    made.add_heading("Part", 2)
+    assert read_docx(saved(made))[1] == [
+        "Begin\n\n1. one\n\n2. two\n\n\u2022 point", "Part", "Header: ACME GmbH\nFooter: Confidential",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "text"),
+    [
+        (4, "decimal", "4"),
+        (4, "lowerRoman", "iv"),
+        (28, "upperLetter", "BB"),
+        (3, "decimalZero", "03"),
+    ],
+)
+def test_numbers_of_lists(number: int, form: str, text: str) -> None:
+    assert counted(number, form) == text
+
+
+def test_what_is_left_out_of_a_word_document_is_named() -> None:
+    made: Any = docx.Document()
+    made.add_paragraph("Text")
+    made.add_picture(BytesIO(picture_of_text("Invoice")))
+    assert set(read_docx(saved(made))[2]) == {"pictures"}
+    deleted = p(run("kept"), f"<w:del {BY}><w:r><w:delText>700</w:delText></w:r></w:del>", run("no", "<w:vanish/>"))
+    data = edited(EMPTY, "word/document.xml", lambda xml: xml.replace("<w:body>", f"<w:body>{deleted}"))
+    assert set(read_docx(data)[2]) == {"deleted", "hidden"}
+
+
+MACROS = {
+    ".docm": (DOCX, EMPTY, "application/vnd.ms-word.document.macroEnabled.main+xml"),
+    ".dotx": (DOCX, EMPTY, "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml"),
+    ".xlsm": (XLSX, workbook(A=[["text"]]), "application/vnd.ms-excel.sheet.macroEnabled.main+xml"),
+    ".pptm": (PPTX, slides(("text", "", "")), "application/vnd.ms-powerpoint.presentation.macroEnabled.main+xml"),
+    ".ppsx": (PPTX, slides(("text", "", "")), "application/vnd.ms-powerpoint.slideshow.macroEnabled.main+xml"),
+}  # fmt: skip
+OFFICE = {DOCX: read_docx, XLSX: read_xlsx, PPTX: read_pptx}
+
+
+@pytest.mark.parametrize("suffix", MACROS)
+def test_documents_with_macros_and_templates_are_read(suffix: str) -> None:
+    media_type, data, content_type = MACROS[suffix]
+    data = edited(data, "[Content_Types].xml", lambda xml: re.sub(
+        r'(PartName="/(?:word/document|xl/workbook|ppt/presentation)\.xml" ContentType=)"[^"]*"',
+        rf'\1"{content_type}"',
+        xml,
+    ))  # fmt: skip
+    assert document_type(f"a{suffix}", data) == media_type
+    assert any(OFFICE[media_type](data)[1])
+
+
+# --- Excel ------------------------------------------------------------------------------------------------------------
+
+
+def saved(made: Any) -> bytes:
+    out = BytesIO()
+    made.save(out)
+    return out.getvalue()
+
+
+def cells(*rows: tuple[object, str]) -> bytes:
+    """Return a workbook with these values and number formats, one in each row."""
+    book: Any = openpyxl.Workbook()
+    book.active.title = "A"
+    for at, (value, format_) in enumerate(rows, 1):
+        book.active.cell(at, 1, value).number_format = format_
+    return saved(book)
+
+
+CELLS = [
+    (812, "General", "812"),
+    (0.1 + 0.2, "General", "0.3"),
+    (1234567890123, "General", "1234567890123"),
+    (0.125, "0.0%", "12.5%"),
+    (812.5, "#,##0.00 €", "812.5 €"),
+    (812.5, '"$"#,##0.00', "$812.5"),
+    (812.5, "[$$-409]#,##0.00", "$812.5"),
+    (1234, "00000", "01234"),
+    (date(2026, 5, 3), "dd.mm.yyyy", "2026-05-03"),
+    (datetime(2026, 6, 1, 14, 5), "yyyy-mm-dd hh:mm", "2026-06-01 14:05"),
+    (date(2026, 5, 1), "mmmm", "2026-05-01"),
+    (time(9, 30), "h:mm", "09:30"),
+    (timedelta(days=1, hours=6), "[h]:mm", "30:00"),
+    (40, '0 "days"', "40"),
+    (7, "[Red]0", "7"),
+    (True, "General", "TRUE"),
+    ("#N/A", "General", "#N/A"),
+    ("two\nlines\tand a tab", "General", "two lines and a tab"),
+    ("=SUM(A1:A2)", "General", "=SUM(A1:A2)"),
+]
+
+
+@pytest.mark.parametrize("is_strict", [False, True], ids=["transitional", "strict"])
+def test_cells_are_read_as_excel_shows_them(is_strict: bool) -> None:
+    data = cells(*((value, format_) for value, format_, _text in CELLS))
+    [page] = read_xlsx(strict(data) if is_strict else data)[1]
+    assert page.split("\n") == ["A", *(text for _value, _format, text in CELLS)]
+
+
+def test_stored_results_count_before_formulas() -> None:
+    data = cells(("=1+1", "General"), ('=IF(A1,"","")', "General"), ("=A1*2", "General"))
+    sheet = "xl/worksheets/sheet1.xml"
+    data = edited(data, sheet, lambda xml: re.sub("<f>1\\+1</f><v ?/?>(</v>)?", "<f>1+1</f><v>2</v>", xml))
+    data = edited(data, sheet, lambda xml: xml.replace('r="A2"><f>', 'r="A2" t="str"><f>'))
+    assert read_xlsx(data)[1] == ["A\n2\n=A1*2"]
+
+
+def test_shared_formula_without_result_names_its_first_cell() -> None:
+    data = cells(("=B1*2", "General"), ("=B2*2", "General"))
+    data = edited(data, "xl/worksheets/sheet1.xml", lambda xml: xml.replace(
+        "<f>B1*2</f>", '<f t="shared" ref="A1:A2" si="0">B1*2</f>'
+    ).replace("<f>B2*2</f>", '<f t="shared" si="0"/>'))  # fmt: skip
+    assert read_xlsx(data)[1] == ["A\n=B1*2\n=B1*2 (as in A1)"]
+
+
+@pytest.mark.parametrize("claimed", ["A1", "A1:XFD1048576", "B7:B7", ""])
+def test_size_that_a_sheet_claims_does_not_count(claimed: str) -> None:
+    data = workbook(A=[["a", "b"], [1, 2]])
+    dimension = f'<dimension ref="{claimed}"'
+    data = edited(data, "xl/worksheets/sheet1.xml", lambda xml: re.sub('<dimension ref="[^"]*"', dimension, xml))
+    assert read_xlsx(data)[1] == ["A\na\tb\n1\t2"]
+
+
+def test_comments_charts_and_hidden_sheets_of_excel() -> None:
+    book: Any = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "Rent"
+    for row in (["Month", "Rent"], ["May", 812], ["June", 900]):
+        sheet.append(row)
+    sheet["B2"].comment = Comment("Ask Ann\nfirst", "Bob")
+    chart = BarChart()
+    chart.title = "Rents"
+    chart.add_data(Reference(sheet, min_col=2, min_row=1, max_row=3), titles_from_data=True)
+    sheet.add_chart(chart, "D1")
+    secret = book.create_sheet("Notes")
+    secret.append(["x"])
+    secret.sheet_state = "hidden"
+    title, pages, left_out = read_xlsx(saved(book))
+    assert pages == ["Rent\nMonth\tRent\nMay\t812\nJune\t900\nRents\nComment on B2: Ask Ann first", "Notes (hidden)\nx"]
+    assert title == ""
+    assert set(left_out) == {"charts"}, "the values of the chart are not stored in it"
+
+
+# --- PowerPoint -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_strict", [False, True], ids=["transitional", "strict"])
+def test_slides_are_read_with_tables_charts_and_notes(is_strict: bool) -> None:
+    deck: Any = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = "Rents"
+    data = CategoryChartData()
+    data.categories = ["May", "June"]
+    data.add_series("Rent", (812, 900))
+    data.add_series("Heating", (80, None))
+    box = (Inches(1), Inches(1), Inches(4), Inches(3))
+    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *box, data)
+    points = XyChartData()
+    points.add_series("Points").add_data_point(1.5, 2)
+    slide.shapes.add_chart(XL_CHART_TYPE.XY_SCATTER, *box, points)
+    table = slide.shapes.add_table(1, 2, *box).table
+    table.cell(0, 0).text, table.cell(0, 1).text = "a\nb", "c"
+    group = slide.shapes.add_group_shape()
+    group.shapes.add_textbox(*box).text_frame.text = "In a group"
+    slide.shapes.add_picture(BytesIO(picture_of_text("x")), *box)
+    slide.notes_slide.notes_text_frame.text = "Say hello"
+    made = saved(deck)
+    _title, [page], left_out = read_pptx(strict(made) if is_strict else made)
+    assert page == (
+        "Rents\n\n\tRent\tHeating\nMay\t812\t80\nJune\t900\n\n\tPoints\n1.5\t2\n\n"
+        "a b\tc\n\nIn a group\n\nNotes:\nSay hello"
+    )
+    assert set(left_out) == {"pictures"}
+
+
+def test_strict_samples_are_strict() -> None:
+    assert "schemas.openxmlformats.org/wordprocessingml" not in archive_text(strict(EMPTY), "word/document.xml")
