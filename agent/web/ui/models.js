@@ -82,7 +82,6 @@
   };
   const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: PAGE, PageUp: -PAGE };
   dialog.addEventListener("keydown", (event) => {
-    if (event.isComposing || event.keyCode === 229) return;
     if (STEPS[event.key]) move(STEPS[event.key]);
     else if (event.key === "Enter" && event.target !== end) {
       if (!all.length) early = true;

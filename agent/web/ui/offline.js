@@ -75,7 +75,7 @@
     box()?.focus();
   };
   addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target === box()) holdBack(event);
+    if (event.key === "Enter" && !event.shiftKey && event.target === box()) holdBack(event);
   }, true);
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
   // Escape clicks the button, too.

@@ -6,6 +6,18 @@
     if (found) return then(found);
     setTimeout(() => when(selector, then), 50);
   };
+  // A key that an input method uses in a field confirms or cancels what is composed, and nothing else: no script gets it, and
+  // neither does Gradio. Safari ends the composition before it reports the Enter that did so. Only the code 229 tells then.
+  const composes = ({ isComposing, keyCode }) => isComposing || keyCode === 229;
+  let composed = false; // with the last key
+  for (const kind of ["keydown", "keypress"]) {
+    window.addEventListener(kind, (event) => {
+      composed = composes(event) || (composed && kind === "keypress");
+      if (!composed || !event.target.matches?.("input, textarea")) return;
+      event.stopImmediatePropagation();
+      if (event.key === "Enter" && kind === "keypress") event.preventDefault();
+    }, true);
+  }
   // A hint above the composer that disappears by itself, or as soon as `isSo` no longer returns true. It is asked again and
   // again, because what a hint says can end in many ways: by a key, a button, another script or the server.
   const note = document.createElement("p");
@@ -107,6 +119,6 @@
   });
   // The name of an attached file.
   const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
-  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped, joined, nameOf };
+  const shared = { said, language, $, box, when, composes, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped, joined, nameOf };
   return shared;
 }
