@@ -8,12 +8,12 @@ from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.transcript import Bubble, Turn, to_turns, with_citations, with_earlier_figures
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
-COMPLETE = ("stop", "length")
-"""The endings of an answer that was not broken off."""
+COMPLETE = ("stop", "length", "interrupted")
+"""The endings after which a waiting message is sent. An interruption is the end of the server, not of the model."""
 
 
 def is_complete(turn: Turn) -> bool:
-    """Return True if the turn's answer has not failed, is not empty, was not stopped or withheld, and asks nothing."""
+    """Return True if a waiting message can follow: the answer has not failed, was not stopped, and asks nothing."""
     ended = turn.note.ended if turn.note is not None else None
     return ended in COMPLETE and turn.question is None and not turn.is_empty
 

@@ -232,6 +232,8 @@ SCRIPTS = {
     "limit_lowered": N_("Changed to {count}, which is the most that this model can write."),
     "offline": N_("You are offline. What you type stays here."),
     "offline_waits": N_("You are offline. Your last action waits for the network."),
+    "silent": N_("The server is not answering. What you send waits here."),
+    "silent_waits": N_("The server is not answering. Your last action waits for it."),
     "connection_lost": N_("The connection to the server is lost. The page loads again as soon as it is back."),
     "offline_kept": N_("Not sent, because you are offline. Your message stays here."),
     "not_sent": N_("Your message was not sent. The reason is above the box."),

@@ -1,5 +1,6 @@
 // Helpers of all scripts of the page. `said` are the texts of page_text.py in the language of the page.
 (said, language) => {
+  const ANSWER_MS = 3000;
   const $ = (selector, root = document) => root.querySelector(selector);
   const when = (selector, then) => {
     const found = $(selector);
@@ -52,6 +53,15 @@
     requestAnimationFrame(() => (clearTimeout(hidden), done()));
   });
   const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
+  // Returns whether the server answers. A proxy in front of it can answer, too, while the server is away.
+  const reaches = async () => {
+    try {
+      const answer = await fetch(`${root}/healthz`, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+      return answer.ok && (await answer.json()).status === "ok";
+    } catch {
+      return false;
+    }
+  };
   // Makes an element with attributes and children, and a button with a text.
   const make = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
@@ -119,6 +129,6 @@
   });
   // The name of an attached file.
   const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
-  const shared = { said, language, $, box, when, composes, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped, joined, nameOf };
+  const shared = { said, language, $, box, when, composes, hint, frame, make, button, write, kept, root, reaches, load, conversation, ask, unescaped, joined, nameOf };
   return shared;
 }
