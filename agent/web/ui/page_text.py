@@ -210,6 +210,7 @@ SCRIPTS = {
     "model": N_("Model"),
     "model_named": N_("Model: {name}"),
     "models": N_("Models"),
+    "retry_with": N_("Retry with…"),
     "models_search": N_("Search models"),
     "models_how": N_("Search, or type provider:name"),
     "models_ready": N_("Ready to use"),
