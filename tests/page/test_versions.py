@@ -216,3 +216,19 @@ def test_one_model_offers_no_other(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!text One.")
     expect(visitor.chat.get_by_role("button", name="Retry")).to_have_count(1)
+
+
+def test_other_model_is_asked_as_if_it_was_chosen(start_app: Callable[..., App], visit: Visit) -> None:
+    """Its own switches and system prompt count, and not what the composer shows for a model without reasoning."""
+    with running(Config(models=("Qwen/Qwen3-8B", "lab/Other"), rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        visitor.ask("!text One.")
+        visitor.page.locator("#new").click()
+        expect(visitor.mine).to_have_count(0)
+        visitor.choose("lab/Other")
+        visitor.ask("!text One.")
+        visitor.chat.get_by_role("button", name="Retry with…").click()
+        visitor.page.get_by_role("option", name="Qwen3-8B").click()
+        expect(visitor.caption).to_contain_text(re.compile("^Qwen3-8B · .*2/2"))
+        first, other, again = (request["body"] for request in server.journal())
+        assert first == again != other

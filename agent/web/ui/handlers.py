@@ -340,7 +340,10 @@ class Handlers:
         spec, specs = conversations.models.find(model), conversations.models.specs_with(choices.model)
         if prompt is not None:
             prompt = adapt_prompt(prompt, conversations.settings, spec, specs)
-        return replace(conversations.choices(session.owner), model=model, system_message=prompt)
+        wanted = replace(conversations.choices(session.owner), model=model, system_message=prompt)
+        if wanted.temperature is None and spec is not None:
+            wanted = replace(wanted, temperature=usual_temperature(spec))
+        return wanted
 
 
 def _set_by_visitor(choices: Choices, spec: ModelSpec | None) -> Choices:
