@@ -21,8 +21,8 @@ from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.client_address import client_address, has_full_share
 
-PING_SECONDS = 15.0
-"""Seconds between two comments while nothing happens, so that no proxy closes the connection."""
+PING_SECONDS = 3.0
+"""Seconds between two comments while nothing happens, so that a reader knows that the server is there."""
 RETRY_MS = 1000
 """Milliseconds after which a browser connects again."""
 STREAMS = 1000
@@ -190,10 +190,10 @@ async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGene
     """
     yield f": connected\nretry: {RETRY_MS}\n\n"
     spoke_at = _now()
-    async with aclosing(live.updates()) as updates:
-        async for _ in updates:
+    async with aclosing(live.updates()) as updates, aclosing(_with_pauses(updates)) as steps:
+        async for is_update in steps:
             is_silent = True
-            while new := frames.after(last_id):
+            while is_update and (new := frames.after(last_id)):
                 for text in _chunks(new):
                     yield text
                 last_id, is_silent = new[-1][0], False
@@ -204,6 +204,22 @@ async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGene
                 spoke_at = _now()
     if live.is_ended:  # otherwise another replica writes the rest: the reader connects again, and gets it there
         yield _end(frames)
+
+
+async def _with_pauses(updates: AsyncGenerator[int]) -> AsyncGenerator[bool]:
+    """Yield True after each update, and False after each `PING_SECONDS` without one, for example in a slow store."""
+    while True:
+        step = asyncio.ensure_future(anext(updates, None))
+        try:
+            while not (await asyncio.wait((step,), timeout=PING_SECONDS))[0]:
+                yield False
+        finally:
+            if not step.done():
+                step.cancel()
+                await asyncio.wait((step,))
+        if step.result() is None:
+            return
+        yield True
 
 
 async def _rest(frames: Frames, last_id: str, *, is_ended: bool) -> AsyncGenerator[str]:

@@ -94,6 +94,70 @@ def test_enter_during_composition_sends_nothing(app: App, visit: Visit, model_se
     assert len(model_server.journal()) == before + 1
 
 
+SAFARI_ENTER = """(field) => {
+  const heard = [], listen = ({ type }) => heard.push(type);
+  field.dispatchEvent(new CompositionEvent("compositionend", { bubbles: true, data: "日本" }));
+  for (const [kind, keyCode] of [["keydown", 229], ["keypress", 13]]) {
+    field.addEventListener(kind, listen);
+    const enter = { key: "Enter", code: "Enter", keyCode, bubbles: true, cancelable: true };
+    field.dispatchEvent(new KeyboardEvent(kind, enter));
+    field.removeEventListener(kind, listen);
+  }
+  return heard;
+}"""
+"""Safari has ended the composition when it reports the Enter that did so. Returns what listeners of the field hear."""
+
+
+def test_no_field_acts_at_the_enter_that_ends_a_composition(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    visitor.ask("!text One.")
+
+    def title() -> Locator:
+        page.locator("#chats li .more").first.click(force=True)
+        page.get_by_role("menuitem", name="Rename").click()
+        return page.get_by_role("textbox", name="Title")
+
+    def edit() -> Locator:
+        visitor.box.press("ArrowUp")
+        return page.locator("textarea.edit-textarea")
+
+    def name_of_prompt() -> Locator:
+        visitor.box.fill("/")
+        visitor.box.press("Escape")
+        page.locator("#composer .prompts-button").click()
+        page.get_by_role("button", name="Rename: Greeting").click()
+        return page.locator("#prompt-book li").get_by_role("textbox", name="Name")
+
+    def limit() -> Locator:
+        visitor.open_settings()
+        return page.locator("#max-tokens input")
+
+    page.evaluate("localStorage.setItem('prompts', JSON.stringify([{ name: 'Greeting', text: 'Hello' }]))")
+    for open_field, typed in (
+        (title, "日本"),
+        (edit, "!text 日本"),
+        (visitor.open_models, "test"),
+        (name_of_prompt, "日本"),
+    ):
+        field = open_field()
+        field.fill(typed)
+        assert field.evaluate(SAFARI_ENTER) == []
+        expect(field).to_be_visible()
+        expect(field).to_have_value(typed)
+        field.press("Enter")  # it saves, sends or chooses
+        expect(field).to_be_hidden()
+    page.keyboard.press("Escape")
+    visitor.idle()
+    expect(visitor.mine).to_have_text("!text 日本")
+    visitor.box.fill("/")  # its list of prompts is open
+    limit().fill("-1")
+    fields = page.locator("input:not([type=checkbox], [type=radio], [type=range], [type=file]), textarea").all()
+    assert [field.evaluate(SAFARI_ENTER) for field in fields] == [[]] * len(fields)
+    expect(visitor.mine).to_have_count(1)
+    expect(page.locator("#max-tokens").get_by_role("alert")).to_be_empty()
+
+
 def test_up_edits_the_last_message(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     visitor.ask("first")

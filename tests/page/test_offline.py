@@ -1,6 +1,12 @@
-"""The page without a network, and as an installed app."""
+"""The page without a network, without its server, and as an installed app."""
 
-from collections.abc import Callable
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Event, Thread
 
 import pytest
 from playwright.sync_api import expect
@@ -165,6 +171,117 @@ def test_server_that_does_not_answer_is_offline(app: App, visit: Visit) -> None:
     visitor.page.route("**/healthz", lambda _: None)  # it never answers
     visitor.page.evaluate(LOSE_NETWORK)
     expect(visitor.page.locator("#offline")).to_have_text("You are offline. What you type stays here.")
+
+
+SILENT = re.compile(r"^The server is not answering\. What you send waits here\.\s*(\d+) s$")
+
+
+def survive(visitor: Visitor, die: Callable[[], object], revive: Callable[[], object], name: str) -> None:
+    """Let the server be away while an answer is written. The page says so, and goes on with what was sent meanwhile."""
+    note = visitor.page.locator("#offline")
+    visitor.say("!tokens 600 @40")
+    expect(visitor.chat).to_contain_text("word20")
+    die()
+    expect(note).to_have_text(SILENT, timeout=10_000)
+    seconds = SILENT.match(note.inner_text())
+    assert seconds
+    expect(note).not_to_contain_text(f"{seconds[1]} s")  # it counts
+    visitor.say("!text Sent meanwhile.")
+    expect(visitor.page.get_by_role("region", name="Queued")).to_contain_text("!text Sent meanwhile.")
+    expect(visitor.box).to_have_value("")
+    visitor.shot(f"server-silent-{name}")
+    revive()
+    expect(note).to_be_hidden(timeout=15_000)
+    expect(visitor.bubbles.filter(has_text=re.compile("^Sent meanwhile"))).to_be_visible(timeout=30_000)
+    visitor.idle()
+    expect(visitor.mine).to_have_text(["!tokens 600 @40", "!text Sent meanwhile."])
+    expect(visitor.toast).to_have_count(0)
+    expect(note).to_be_hidden()
+
+
+@pytest.mark.gate("A dead server is noticed while it answers, and all goes on once it is back.")
+def test_dead_server_is_noticed(start_app: Callable[..., App], visit: Visit) -> None:
+    own = start_app()
+    visitor = visit(own.url, fresh=True)
+    survive(visitor, lambda: own.stop(signal.SIGKILL), own.start, "killed")
+    expect(visitor.chat).to_contain_text("the server went down")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark-phone"])
+def test_frozen_server_goes_on(start_app: Callable[..., App], visit: Visit, dark: bool) -> None:
+    own = start_app()
+    visitor = visit(own.url, fresh=True, dark=dark, phone=dark)
+    process = own.process
+    assert process
+
+    def thaw() -> None:
+        process.send_signal(signal.SIGCONT)
+
+    try:
+        name = "frozen-dark-phone" if dark else "frozen"
+        survive(visitor, lambda: process.send_signal(signal.SIGSTOP), thaw, name)
+    finally:
+        thaw()
+    expect(visitor.chat).to_contain_text("word599")
+
+
+@contextmanager
+def stubborn_proxy(port: int) -> Iterator[str]:
+    """Run a proxy that holds the streams of answers open when the server behind it is gone. Give its URL."""
+
+    class Connection(BaseRequestHandler):
+        def handle(self) -> None:
+            browser: socket.socket = self.request
+            asked, has_left = list[bytes](), Event()
+            try:
+                server = socket.create_connection(("127.0.0.1", port))
+            except OSError:  # as a proxy that finds its servers by itself
+                browser.recv(65536)
+                browser.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                return
+
+            def listen() -> None:
+                with suppress(OSError):
+                    while data := browser.recv(65536):
+                        asked.append(data)
+                        server.sendall(data)
+                has_left.set()
+                with suppress(OSError):
+                    server.shutdown(socket.SHUT_RDWR)
+
+            with server:
+                Thread(target=listen, daemon=True).start()
+                with suppress(OSError):
+                    while data := server.recv(65536):
+                        browser.sendall(data)
+                if b"GET /runs/" in asked[-1]:
+                    has_left.wait()
+
+    class Proxy(ThreadingTCPServer):
+        daemon_threads = allow_reuse_address = True
+
+    with Proxy(("127.0.0.1", 0), Connection) as proxy:
+        Thread(target=proxy.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{proxy.server_address[1]}"
+        proxy.shutdown()
+
+
+def test_proxy_does_not_hide_a_dead_server(start_app: Callable[..., App], visit: Visit) -> None:
+    own = start_app()
+    with stubborn_proxy(own.port) as url:
+        visitor = visit(url, fresh=True)
+        survive(visitor, lambda: own.stop(signal.SIGKILL), own.start, "proxied")
+
+
+def test_slow_model_is_no_dead_server(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.page.evaluate("""() => {
+      window.silences = [];
+      document.addEventListener("server-silent", ({ detail }) => window.silences.push(detail));
+    }""")
+    visitor.ask("!wait 12 !text Late. !wait 9 !text Later.")
+    expect(visitor.chat).to_contain_text("Later.")
+    assert visitor.page.evaluate("window.silences") == []
 
 
 def test_page_can_be_installed(app: App, visit: Visit) -> None:

@@ -1,11 +1,13 @@
 """The buttons under an answer: other versions of its message, and a copy of the branch in a new chat."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor, becomes
+from tests.support.scripted_server import Config, running
 
 Visit = Callable[..., Visitor]
 
@@ -178,3 +180,55 @@ def test_question_stays_where_its_version_is_chosen(app: App, visit: Visit) -> N
     becomes(True, lambda: visitor.chat.evaluate("({ scrollHeight, clientHeight }) => scrollHeight > 2 * clientHeight"))
     visitor.page.evaluate("new Promise((done) => setTimeout(done, 500))")  # what follows the end moves the page later
     assert question.evaluate(place) == before
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark-phone"])
+def test_answer_is_tried_with_another_model(start_app: Callable[..., App], visit: Visit, dark: bool) -> None:
+    look = "dark-phone" if dark else "light"
+    models = ("Qwen/Qwen3-8B", "lab/Other", "lab/Third")
+    with running(Config(models=models, rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url, dark=dark, phone=dark)
+        visitor.ask("!text One.")
+        again = visitor.chat.get_by_role("button", name="Retry with…")
+        visitor.shot(f"retry-with-{look}")
+        again.click()
+        offered = visitor.page.get_by_role("dialog", name="Retry with…")
+        expect(offered.get_by_role("option").locator("b")).to_have_text(["Other", "Third"])
+        visitor.shot(f"retry-with-models-{look}")
+        offered.get_by_role("option", name="Third").click()
+        expect(visitor.caption).to_contain_text(re.compile("^Third · .*2/2"))
+        visitor.idle()
+        assert [request["body"]["model"] for request in server.journal()[-2:]] == ["Qwen/Qwen3-8B", "lab/Third"]
+        expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-8B")  # the composer keeps its model
+        visitor.chat.get_by_role("button", name="Previous version of the answer").click()
+        expect(visitor.caption).to_contain_text(re.compile("^Qwen3-8B · .*1/2"))
+        visitor.chat.get_by_role("button", name="Retry", exact=True).click()
+        expect(visitor.caption).to_contain_text(re.compile("^Qwen3-8B · .*3/3"))
+        visitor.idle()
+        visitor.ask("!text Two.")
+        assert [request["body"]["model"] for request in server.journal()[-2:]] == ["Qwen/Qwen3-8B"] * 2
+        visitor.shot(f"retried-with-{look}")
+        visitor.reload()
+        expect(visitor.chat.locator(".caption")).to_contain_text([re.compile("^Qwen3-8B · ")] * 2)
+
+
+def test_one_model_offers_no_other(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text One.")
+    expect(visitor.chat.get_by_role("button", name="Retry")).to_have_count(1)
+
+
+def test_other_model_is_asked_as_if_it_was_chosen(start_app: Callable[..., App], visit: Visit) -> None:
+    """Its own switches and system prompt count, and not what the composer shows for a model without reasoning."""
+    with running(Config(models=("Qwen/Qwen3-8B", "lab/Other"), rate=500.0)) as server:
+        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        visitor.ask("!text One.")
+        visitor.page.locator("#new").click()
+        expect(visitor.mine).to_have_count(0)
+        visitor.choose("lab/Other")
+        visitor.ask("!text One.")
+        visitor.chat.get_by_role("button", name="Retry with…").click()
+        visitor.page.get_by_role("option", name="Qwen3-8B").click()
+        expect(visitor.caption).to_contain_text(re.compile("^Qwen3-8B · .*2/2"))
+        first, other, again = (request["body"] for request in server.journal())
+        assert first == again != other

@@ -1,4 +1,4 @@
-"""A queued message follows only an answer that is complete."""
+"""A queued message follows only an answer that is complete, or that the end of the server interrupted."""
 
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
@@ -20,7 +20,7 @@ QUESTION = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), 
         ("Yes and", "cancelled", False),
         ("Yes and", "limit", False),
         ("Yes and", "error", False),
-        ("Yes and", "interrupted", False),
+        ("Yes and", "interrupted", True),
     ],
 )
 def test_only_an_unbroken_answer_is_complete(text: str, ended: str, is_complete: bool) -> None:

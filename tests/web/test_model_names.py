@@ -1,4 +1,4 @@
-"""An answer names its model where another model answered before."""
+"""Each answer names its model."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,8 @@ from agent.web.chat.transcript import NO_ENDING, Turn
 
 @pytest.mark.parametrize(
     ("models", "named"),
-    [
-        ([], []),
-        (["a", "a"], ["", ""]),
-        (["a", "b", "b", "a"], ["", "B", "", "A"]),
-        (["a", "", "a", "", "b"], ["", "", "", "", "B"]),
-        (["", "b"], ["", ""]),
-    ],
+    [([], []), (["a", "a"], ["A", "A"]), (["a", "b", "", "a"], ["A", "B", "", "A"])],
 )
-def test_model_is_named_where_it_changes(models: Sequence[str], named: Sequence[str]) -> None:
+def test_each_answer_names_its_model(models: Sequence[str], named: Sequence[str]) -> None:
     turns = [Turn(user=None, bubbles=(), note=NO_ENDING, model=model) for model in models]
     assert [turn.model_name for turn in with_model_names(turns, str.upper)] == named

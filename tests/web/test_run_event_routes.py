@@ -94,6 +94,14 @@ def test_silent_model_gets_a_comment_at_once(app: App) -> None:
     assert "event: end" not in polled.text
 
 
+def test_stream_beats_while_the_model_is_silent(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    run = begun(app, visitor, "!wait 5 !text late")
+    with visitor.http.stream("GET", path(run)) as stream:
+        said = "".join(stream.iter_text())
+    assert ": ping\n\n" in said.partition("late")[0]
+
+
 def test_only_owner_reads_events(app: App) -> None:
     visitor = HttpVisitor(app.url)
     assert visitor.cookie

@@ -168,6 +168,26 @@ async def test_reader_sees_the_end_only_when_it_is_stored() -> None:
     assert [event.value["type"] for event in await followed(live)] == ["begun", "output_text", "ended"]
 
 
+async def test_stream_beats_while_the_store_is_slow() -> None:
+    is_saving, is_heard = asyncio.Event(), asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+            if entries and entries[-1].note.ended:
+                is_saving.set()
+                await is_heard.wait()
+            return await super().save(record, entries, events)
+
+    live = begin([Step([Words("output_text", ["Hello"])])], SlowStore())
+    following = asyncio.create_task(followed(live))
+    await is_saving.wait()
+    async with asyncio.timeout(60), aclosing(stream(live, RunFrames(live), "")) as texts:
+        said = [await anext(texts), await anext(texts)]
+    assert said[1] == ": ping\n\n"
+    is_heard.set()
+    await following
+
+
 async def test_unstored_events_do_not_end_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
     store = FailingStore()

@@ -8,12 +8,12 @@ from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.transcript import Bubble, Turn, add_bubble, to_turns, with_citations, with_earlier_figures
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
-COMPLETE = ("stop", "length")
-"""The endings of an answer that was not broken off."""
+COMPLETE = ("stop", "length", "interrupted")
+"""The endings after which a waiting message is sent. An interruption is the end of the server, not of the model."""
 
 
 def is_complete(turn: Turn) -> bool:
-    """Return True if the turn's answer has not failed, is not empty, was not stopped or withheld, and asks nothing."""
+    """Return True if a waiting message can follow: the answer has not failed, was not stopped, and asks nothing."""
     ended = turn.note.ended if turn.note is not None else None
     return ended in COMPLETE and turn.question is None and not turn.is_empty
 
@@ -53,7 +53,7 @@ class RunningTurn:
         versions: Mapping[str, TurnVersions],
         name_of: Callable[[str], str] = str,
     ) -> None:
-        self.live = live
+        self.live, self._name_of = live, name_of
         before, own = _split(live, entries)
         *self.before, self._stored = with_model_names(with_versions([*before, own], versions), name_of)
 
@@ -63,6 +63,8 @@ class RunningTurn:
         earlier = [stored.note] if stored.note else []
         ending = live.ending
         bubbles = join_bubbles(stored.bubbles, live.bubbles)
+        if ending and ending.note.model:  # of a text that another model has continued
+            (stored,) = with_model_names([replace(stored, model=ending.note.model)], self._name_of)
         return replace(
             stored,
             bubbles=with_citations(bubbles, ending.cited) if ending else bubbles,
@@ -95,16 +97,11 @@ def with_versions(turns: Sequence[Turn], versions: Mapping[str, TurnVersions]) -
 
 
 def with_model_names(turns: Sequence[Turn], name_of: Callable[[str], str]) -> list[Turn]:
-    """Return the turns with the names of their models, each where the turn before has another one.
+    """Return the turns with the names of their models.
 
-    It does not depend on later turns, because a page keeps the earlier messages that it has.
+    It does not depend on other turns, because a page keeps the messages that it has, and each version has its own.
     """
-    out, before = list[Turn](), ""
-    for turn in turns:
-        is_other = bool(before and turn.model) and turn.model != before
-        out.append(replace(turn, model_name=name_of(turn.model)) if is_other else turn)
-        before = turn.model or before
-    return out
+    return [replace(turn, model_name=name_of(turn.model)) if turn.model else turn for turn in turns]
 
 
 def join_bubbles(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:

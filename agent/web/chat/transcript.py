@@ -87,7 +87,7 @@ class Turn:
     are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
-    the last run, and `model` of its model. `model_name` is that model's name if the page shows it, otherwise "".
+    the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known.
     """
 
     user: Entry | None

@@ -7,6 +7,7 @@
   const find = (id) => $(`#chat .user-row[data-message="${CSS.escape(id)}"]`);
   let editing; // the open edit box: the id of its message, their chat, the text typed into it, and the message's own
   let later;
+  let other = ""; // the model that answers the last message again, if it is not the composer's
   let walked; // the arrow that showed another version, until that is here: its kind, the version's id, and whether of an answer
 
   // The buttons below a message that show its other versions.
@@ -104,6 +105,7 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#chat .message-buttons button:not(.version)");
     const row = button?.closest(".message-buttons").previousElementSibling;
+    if (event.isTrusted) other = "";
     if (!row?.classList.contains("user-row")) return;
     const area = $("textarea.edit-textarea", row);
     const all = buttons(row);
@@ -144,6 +146,17 @@
     branch: "", // the id of the message whose version is chosen, or whose branch is copied
     copied: "", // the chat of which a branch was copied last, if nothing was sent since
     held,
+    // Answers the last message again with this model. `button` is Gradio's, which does so with the composer's.
+    retry: (button, model) => {
+      other = model;
+      button.click();
+    },
+    // Returns the id of the last message, which is answered again, with the model if it is another than the composer's.
+    again: () => {
+      const model = other;
+      other = "";
+      return `${window.addressed.last} ${model}`.trim();
+    },
     // Shows this message and what followed it last, instead of what took its place.
     show: (id) => {
       window.addressed.branch = id;

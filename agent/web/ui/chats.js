@@ -595,7 +595,7 @@
     });
     input.addEventListener("blur", () => end(true));
     input.addEventListener("keydown", (event) => {
-      if (event.isComposing || event.key !== "Enter") return;
+      if (event.key !== "Enter") return;
       end(true);
       event.preventDefault();
       event.stopPropagation();
@@ -624,7 +624,6 @@
 
   // Keys. These come first: Escape closes what is open here and does not stop an answer.
   window.addEventListener("keydown", (event) => {
-    if (event.isComposing) return;
     if (event.code === "KeyO" && event.shiftKey && (event.ctrlKey || event.metaKey) && !event.altKey) {
       event.preventDefault();
       event.stopImmediatePropagation();

@@ -84,17 +84,23 @@ def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: 
 
 
 def shown_model(
-    id_: str, label: str, prompt: str, efforts: Sequence[Effort] = (), translator: Translator = ENGLISH
+    id_: str,
+    label: str,
+    prompt: str,
+    efforts: Sequence[Effort] = (),
+    translator: Translator = ENGLISH,
+    *,
+    has_others: bool = False,
 ) -> str:
     """Return the name of the chosen model for the button in the composer, with what options.js needs to know of it.
 
-    These are its default system prompt and its reasoning efforts with their names. A model with a single effort leaves
-    no choice, so it has none here.
+    These are its default system prompt, its reasoning efforts with their names, and whether other models can be used.
+    A model with a single effort leaves no choice, so it has none here.
     """
     choices = [("", translator(_("Default"))), *((one, translator(EFFORTS[one])) for one in efforts)]
     offered = html.escape(json.dumps(choices, ensure_ascii=False)) if len(efforts) > 1 else "[]"
     facts = f'data-id="{html.escape(id_)}" data-prompt="{html.escape(prompt)}" data-efforts="{offered}"'
-    return f"<span {facts}>{html.escape(label)}</span>"
+    return f"<span {facts}{' data-others' if has_others else ''}>{html.escape(label)}</span>"
 
 
 def status_line(status: Status, translator: Translator = ENGLISH) -> str:

@@ -19,7 +19,7 @@ QUIET: dict[str, Any] = {
 """The arguments that most events share. An empty `show_progress_on` keeps the page from copying all values of all
 outputs that any event has had, such as every message that is shown, several times for each event."""
 ASKED = 'document.dispatchEvent(new Event("answer-asked"))'
-LAST_MESSAGE = f"(_, ...settings) => ({ASKED}, [window.addressed.last, ...settings])"
+LAST_MESSAGE = f"(_, ...settings) => ({ASKED}, [window.addressed.again(), ...settings])"
 CHOSEN_OPTION = f"(...settings) => ({ASKED}, settings)"
 UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
 EDITED_MESSAGE = f"(_, __, ...settings) => ({ASKED}, [...window.addressed.edited(), ...settings])"

@@ -188,12 +188,20 @@ class Handlers:
         return {self.widgets.composer.box: composer(busy=busy)}
 
     async def retry(self, given: Given, request: gr.Request) -> Updates:
-        """Answer the last message again. The page names the message by its id."""
-        session, entry = self._sessions.get(request), str(values(given)["addressed"])
-        choices = self._choices(session, given)
-        await toast_errors(
-            self._conversations.retry(session.visitor, session.conversation, entry, choices), session.translator
-        )
+        """Answer the last message again. The page names the message by its id, and another model than its own after it.
+
+        The next messages go to the model in the composer all the same.
+        """
+        session = self._sessions.get(request)
+        entry, _space, model = str(values(given)["addressed"]).partition(" ")
+
+        async def retry() -> None:
+            choices = self._choices(session, given)
+            if model:
+                choices = self._choices_for(model, session, choices)
+            await self._conversations.retry(session.visitor, session.conversation, entry, choices)
+
+        await toast_errors(retry(), session.translator)
         return {self.widgets.composer.box: composer(busy=True)}
 
     async def edit(self, given: Given, request: gr.Request) -> Updates:
@@ -322,6 +330,20 @@ class Handlers:
             remembered = _set_by_visitor(choices, spec)
         self._conversations.remembered.put(session.visitor, replace(remembered, model=choices.model))
         return choices
+
+    def _choices_for(self, model: str, session: PageSession, choices: Choices) -> Choices:
+        """Return what the visitor has set, for another model than the one in the composer. Raises an `AgentError`.
+
+        The widgets show what the composer's model can do, so their settings can be others than those of the visitor.
+        """
+        conversations, prompt = self._conversations, choices.system_message
+        spec, specs = conversations.models.find(model), conversations.models.specs_with(choices.model)
+        if prompt is not None:
+            prompt = adapt_prompt(prompt, conversations.settings, spec, specs)
+        wanted = replace(conversations.choices(session.owner), model=model, system_message=prompt)
+        if wanted.temperature is None and spec is not None:
+            wanted = replace(wanted, temperature=usual_temperature(spec))
+        return wanted
 
 
 def _set_by_visitor(choices: Choices, spec: ModelSpec | None) -> Choices:

@@ -80,10 +80,11 @@ class ModelWidgets:
         if spec is None:
             return {self._widgets.composer.model_name: ""}
         prompt = default_prompt(self._conversations.settings, spec)
+        has_others = any(one.id != spec.id and not one.missing for one in entries)
         if entry is None:  # a record of the owner that is not in the list
-            return {self._widgets.composer.model_name: shown_model(spec.id, spec.label, prompt)}
+            return {self._widgets.composer.model_name: shown_model(spec.id, spec.label, prompt, has_others=has_others)}
         accepted = await self._efforts(spec)
-        shown = shown_model(entry.id, entry.full_label, prompt, accepted, session.translator)
+        shown = shown_model(entry.id, entry.full_label, prompt, accepted, session.translator, has_others=has_others)
         return {self._widgets.composer.model_name: shown}
 
     def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:

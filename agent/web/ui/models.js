@@ -1,5 +1,5 @@
 // The list of models: a dialog with a search field. The server says which models there are each time it is opened.
-// options.js opens it and gets the choice.
+// options.js opens it and gets the choice. For a new version of an answer, it offers the other models that can be used.
 ({ said, $, make }) => {
   const ABILITIES = ["image", "audio", "tools", "reasoning"], ROOM = 480, ENOUGH = 320, PAGE = 8;
   const search = make("input", { type: "text", role: "combobox", "aria-label": said.models_search, "aria-controls": "model-list",
@@ -9,6 +9,7 @@
   const state = make("p", { role: "status" });
   const end = make("button", { type: "button", class: "close", "aria-label": said.close, title: said.close, tabindex: "-1" });
   const dialog = make("dialog", { id: "models", "aria-label": said.models, tabindex: "-1" }, make("div", { class: "head" }, search, end), state, list);
+  let use; // what to do with a choice that is not for the composer
   let all = [], options = [], marked, chosen = "", opener, early = false; // `early`: Enter came before the list
 
   const plain = (text) => text.toLowerCase().replace(/\s+/g, " ").trim();
@@ -26,9 +27,9 @@
     return option;
   };
   // The models that need the same, for example a key. Those that need nothing come first.
-  const groups = () => [...new Set(all.map(({ missing }) => missing))].sort().map((needed, at) => {
+  const groups = (some) => [...new Set(some.map(({ missing }) => missing))].sort().map((needed, at) => {
     const head = make("p", { id: `models-group-${at}`, role: "presentation" }, needed || said.models_ready);
-    return make("div", { role: "group", "aria-labelledby": head.id }, head, ...all.filter(({ missing }) => missing === needed).map(row));
+    return make("div", { role: "group", "aria-labelledby": head.id }, head, ...some.filter(({ missing }) => missing === needed).map(row));
   });
   const own = { option: make("div", { role: "option", id: "model-own", class: "own", "aria-selected": "false", hidden: "" }) };
   const shown = () => [...options, own].filter(({ option }) => !option.hidden);
@@ -56,12 +57,14 @@
   };
   const draw = () => {
     options = [];
-    list.replaceChildren(...(all.some(({ missing }) => missing !== all[0].missing) ? groups() : all.map(row)), own.option);
+    const some = use ? all.filter(({ id, missing }) => id !== chosen && !missing) : all;
+    list.replaceChildren(...(some.some(({ missing }) => missing !== some[0].missing) ? groups(some) : some.map(row)), own.option);
     filter();
   };
   const choose = (one) => {
     dialog.close();
-    if (one.entry.id !== chosen) window.models.pick(one.entry.id, one.entry.label);
+    if (use) use(one.entry.id);
+    else if (one.entry.id !== chosen) window.models.pick(one.entry.id, one.entry.label);
   };
   window.models.list = (models) => {
     if (!models) return void (all.length || (state.textContent = said.chats_failed));
@@ -82,7 +85,6 @@
   };
   const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: PAGE, PageUp: -PAGE };
   dialog.addEventListener("keydown", (event) => {
-    if (event.isComposing || event.keyCode === 229) return;
     if (STEPS[event.key]) move(STEPS[event.key]);
     else if (event.key === "Enter" && event.target !== end) {
       if (!all.length) early = true;
@@ -117,17 +119,20 @@
   const narrow = matchMedia("(max-width: 640px)"), view = window.visualViewport;
   const fit = () => {
     if (!dialog.open) return;
-    const { top, right, bottom } = opener.getBoundingClientRect(), width = Math.min(460, innerWidth - 32);
+    const { top, left, right, bottom } = opener.getBoundingClientRect(), width = Math.min(460, innerWidth - 32);
     const below = innerHeight - bottom - 16, above = top - 16, down = below >= Math.min(ENOUGH, above);
     const height = Math.min(ROOM, down ? below : above);
+    const side = right - width < 16 ? Math.min(left, innerWidth - width - 16) : right - width;
+    const place = down ? `${bottom + 8}px auto auto` : `auto auto ${innerHeight - top + 8}px`;
     Object.assign(dialog.style, narrow.matches
-      ? { inset: "8px 8px auto", width: "auto", height: `${(view?.height ?? innerHeight) - 16}px` }
-      : { inset: `${down ? bottom + 8 : top - height - 8}px auto auto ${Math.max(16, right - width)}px`, width: `${width}px`, height: `${height}px` });
+      ? { inset: "8px 8px auto", width: "auto", maxHeight: "none", height: `${(view?.height ?? innerHeight) - 16}px` }
+      : { inset: `${place} ${Math.max(16, side)}px`, width: `${width}px`, height: use ? "auto" : `${height}px`, maxHeight: `${height}px` });
   };
   for (const target of [window, view]) target?.addEventListener("resize", fit);
-  return (button, id) => {
+  return (button, id, act) => {
     if (dialog.open || $("dialog[open]")) return;
-    [opener, chosen, early, search.value] = [button, id ?? "", false, ""];
+    [opener, chosen, use, early, search.value] = [button, id ?? "", act, false, ""];
+    dialog.setAttribute("aria-label", use ? said.retry_with : said.models);
     opener.setAttribute("aria-expanded", "true");
     search.placeholder = narrow.matches ? said.models_search : said.models_how; // the longer one would be cut
     document.body.append(dialog);

@@ -1,26 +1,35 @@
-// Says plainly that the browser is offline, and holds back what could not be sent, so that it stays in the composer. A Stop
-// and everything else that asks the server wait until it can be reached again. It comes before all scripts that send the
-// message.
-({ said, $, box, when, root }) => {
-  const RETRY_MS = 1000, ANSWER_MS = 3000, STOP = "#composer .input-row > .stop-button";
-  const note = document.createElement("p");
-  note.id = "offline";
-  note.setAttribute("role", "status");
+// Says plainly that the browser is offline, or for how long the server has not answered. Without a network it holds back
+// what could not be sent, so that it stays in the composer; without the server, queue.js keeps it. A Stop and everything
+// else that asks the server wait until it can be reached again. It comes before all scripts that send the message.
+({ said, $, box, when, make, reaches }) => {
+  const RETRY_MS = 1000, STOP = "#composer .input-row > .stop-button";
+  const note = make("p", { id: "offline", role: "status" }), counted = make("span", { "aria-hidden": "true" });
   let away = false, next;
+  let silent = null; // for how many seconds the server has not answered, while the page reads an answer
   let running, unwanted; // the answer that is being written, and the one that the visitor stopped meanwhile
+  const isSilent = () => silent !== null;
+  const say = (offline, noAnswer) => {
+    if (away || !isSilent()) note.replaceChildren(...(away ? [offline] : []));
+    else note.replaceChildren(noAnswer, counted);
+  };
+  const sayState = () => say(said.offline, said.silent), sayWaits = () => say(said.offline_waits, said.silent_waits);
+  document.addEventListener("server-silent", ({ detail: seconds }) => {
+    const before = isSilent();
+    silent = seconds;
+    counted.textContent = `${seconds} s`;
+    if (isSilent() === before) return;
+    sayState();
+    stopLate();
+  });
   // A server on the same computer can be reached without a network, so the page asks it, and again until there is one.
   const look = async () => {
     clearTimeout(next);
     const isReached = navigator.onLine || (await reaches());
     away = !isReached && !navigator.onLine;
-    note.textContent = away ? said.offline : "";
+    sayState();
     if (away) return;
     stopLate();
     if (!navigator.onLine) next = setTimeout(look, RETRY_MS);
-  };
-  const reaches = () => {
-    const signal = AbortSignal.timeout(ANSWER_MS);
-    return fetch(`${root}/healthz`, { cache: "no-store", signal }).then(() => true, () => false);
   };
   const isOfTimer = (how) => {
     const { trigger_id: trigger } = JSON.parse(how?.body ?? "{}");
@@ -31,18 +40,18 @@
   const send = window.fetch.bind(window);
   let last = Promise.resolve(), waiting = 0;
   window.fetch = async (where, how) => {
-    if (!String(where?.url ?? where).includes("/queue/join") || (navigator.onLine && !waiting)) return send(where, how);
+    if (!String(where?.url ?? where).includes("/queue/join") || (navigator.onLine && !isSilent() && !waiting)) return send(where, how);
     const isMine = (navigator.userActivation?.isActive ?? true) && !isOfTimer(how); // of the visitor
-    const say = () => isMine && away && (note.textContent = said.offline_waits);
+    const sayMine = () => isMine && sayWaits();
     const earlier = last;
     let sent;
     last = new Promise((then) => (sent = then));
     waiting++;
     try {
-      say();
+      sayMine();
       await earlier;
       while (!(await reaches())) {
-        say();
+        sayMine();
         await new Promise((then) => setTimeout(then, RETRY_MS));
       }
       return await send(where, how);
@@ -53,7 +62,7 @@
   };
   // A browser can be online a moment before the server can be reached, and Gradio would lose a Stop that fails.
   const stopLate = async () => {
-    if (!unwanted || away) return;
+    if (!unwanted || away || isSilent()) return;
     if (!(await reaches())) return void setTimeout(stopLate, RETRY_MS);
     const button = $(STOP), answer = unwanted;
     unwanted = undefined;
@@ -75,18 +84,18 @@
     box()?.focus();
   };
   addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target === box()) holdBack(event);
+    if (event.key === "Enter" && !event.shiftKey && event.target === box()) holdBack(event);
   }, true);
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
   // Escape clicks the button, too.
   document.addEventListener("click", (event) => {
-    const button = away && event.target.closest?.(STOP);
+    const button = (away || isSilent()) && event.target.closest?.(STOP);
     if (!button) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     unwanted = running; // none while a message is being sent
     if (!unwanted) return;
     button.setAttribute("aria-disabled", "true");
-    note.textContent = said.offline_waits;
+    sayWaits();
   }, true);
 }

@@ -56,6 +56,7 @@
   const settled = () => {
     offer();
     compare();
+    offerOthers();
     if (waits) return show();
     named = known()?.dataset.id;
     entitle(known()?.textContent ?? "");
@@ -83,17 +84,30 @@
     compare();
   });
 
-  const open = async () => {
+  const open = async (opener, use) => {
     const list = await load("models").catch(() => hint(said.chats_failed));
-    list?.(model, named);
+    list?.(opener, named, use);
   };
-  model.addEventListener("click", open);
+  model.addEventListener("click", () => open(model));
   model.addEventListener("keydown", (event) => {
     if (!["ArrowDown", "ArrowUp"].includes(event.key)) return;
     event.preventDefault();
-    open();
+    open(model);
   });
-  for (const kind of ["pointerenter", "focus"]) model.addEventListener(kind, () => load("models").catch(() => undefined), { once: true });
+  // Beside "Retry", which stands before "Undo": a button for another model. It makes the new version, and the composer
+  // keeps its own, because a visitor who compares answers goes on with the model of the chat.
+  const other = make("button", { type: "button", class: "retry-with", "aria-label": said.retry_with, title: said.retry_with,
+    "aria-haspopup": "dialog", "aria-expanded": "false" });
+  const offerOthers = () => {
+    const undo = [...document.querySelectorAll('#chat .message-buttons svg[aria-label="undo"]')].at(-1)?.closest("button");
+    if (!undo || known()?.dataset.others === undefined) other.remove();
+    else if (undo.previousElementSibling !== other) undo.before(other);
+  };
+  document.addEventListener("chat-mended", offerOthers);
+  other.addEventListener("click", () => open(other, (id) => other.isConnected && window.addressed.retry(other.previousElementSibling, id)));
+  for (const kind of ["pointerenter", "focus"]) {
+    for (const one of [model, other]) one.addEventListener(kind, () => load("models").catch(() => undefined), { once: true });
+  }
   window.models = {
     // Chooses a model. Its name is shown at once, and the server's when it has answered, which can refuse a name.
     pick: (id, label) => {

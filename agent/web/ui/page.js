@@ -1,7 +1,7 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when, frame, sources, division, unescaped }) => {
+({ said, $, box, when, composes, frame, sources, division, unescaped }) => {
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
   const EMPTY = 20; // px below the last answer, and above a row that moves up
   const AROUND_BUTTON = 52; // px that the button to the end needs above the composer
@@ -84,24 +84,18 @@
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
   // After a click on something that is then disabled or removed, nothing has the focus, and after a choice in the
   // composer a button has it. What is typed next is meant for the box.
-  const toBox = ({ key, isComposing, keyCode, altKey, ctrlKey, metaKey }) => {
-    const types = (key.length === 1 && !" ?".includes(key) && !altKey && !ctrlKey && !metaKey) || isComposing || keyCode === 229;
+  const toBox = (event) => {
+    const { key, altKey, ctrlKey, metaKey } = event;
+    const types = (key.length === 1 && !" ?".includes(key) && !altKey && !ctrlKey && !metaKey) || composes(event);
     const pastes = key.toLowerCase() === "v" && (ctrlKey || metaKey);
     const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat .version");
     if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
   };
-  let composing = false;
-  window.addEventListener("keypress", (event) => {
-    if (event.key !== "Enter" || !(composing || event.isComposing)) return;
-    event.stopPropagation(); // Gradio would send unfinished text of an input method
-    event.preventDefault();
-  }, true);
   window.addEventListener("keydown", (event) => {
     toBox(event);
+    if (composes(event)) return;
     const area = event.target.closest?.("#chat textarea.edit-textarea");
     const typing = event.target.closest?.("input, textarea, select");
-    composing = event.isComposing || event.keyCode === 229; // 229: Safari has already ended the composition
-    if (composing) return;
     if (area) editing(event, area);
     else if ($("dialog[open]:not(#shortcuts)")) return;
     else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {

@@ -66,7 +66,7 @@
     use(found[n]);
   };
   window.addEventListener("keydown", (event) => {
-    if (list.hidden || event.target !== box() || event.isComposing || event.keyCode === 229) return;
+    if (list.hidden || event.target !== box()) return;
     const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
     if (to !== undefined) mark(to);
     else if (event.key === "Enter" && !event.shiftKey) pick(at);
@@ -139,7 +139,7 @@
     };
     input.addEventListener("blur", () => finish(true));
     input.addEventListener("keydown", (event) => {
-      if (event.isComposing || !["Enter", "Escape"].includes(event.key)) return;
+      if (!["Enter", "Escape"].includes(event.key)) return;
       event.preventDefault(); // Escape would close the dialog
       event.stopPropagation();
       finish(event.key === "Enter");

@@ -1,11 +1,24 @@
 // Helpers of all scripts of the page. `said` are the texts of page_text.py in the language of the page.
 (said, language) => {
+  const ANSWER_MS = 3000;
   const $ = (selector, root = document) => root.querySelector(selector);
   const when = (selector, then) => {
     const found = $(selector);
     if (found) return then(found);
     setTimeout(() => when(selector, then), 50);
   };
+  // A key that an input method uses in a field confirms or cancels what is composed, and nothing else: no script gets it, and
+  // neither does Gradio. Safari ends the composition before it reports the Enter that did so. Only the code 229 tells then.
+  const composes = ({ isComposing, keyCode }) => isComposing || keyCode === 229;
+  let composed = false; // with the last key
+  for (const kind of ["keydown", "keypress"]) {
+    window.addEventListener(kind, (event) => {
+      composed = composes(event) || (composed && kind === "keypress");
+      if (!composed || !event.target.matches?.("input, textarea")) return;
+      event.stopImmediatePropagation();
+      if (event.key === "Enter" && kind === "keypress") event.preventDefault();
+    }, true);
+  }
   // A hint above the composer that disappears by itself, or as soon as `isSo` no longer returns true. It is asked again and
   // again, because what a hint says can end in many ways: by a key, a button, another script or the server.
   const note = document.createElement("p");
@@ -40,6 +53,15 @@
     requestAnimationFrame(() => (clearTimeout(hidden), done()));
   });
   const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
+  // Returns whether the server answers. A proxy in front of it can answer, too, while the server is away.
+  const reaches = async () => {
+    try {
+      const answer = await fetch(`${root}/healthz`, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+      return answer.ok && (await answer.json()).status === "ok";
+    } catch {
+      return false;
+    }
+  };
   // Makes an element with attributes and children, and a button with a text.
   const make = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
@@ -107,6 +129,6 @@
   });
   // The name of an attached file.
   const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
-  const shared = { said, language, $, box, when, hint, frame, make, button, write, kept, root, load, conversation, ask, unescaped, joined, nameOf };
+  const shared = { said, language, $, box, when, composes, hint, frame, make, button, write, kept, root, reaches, load, conversation, ask, unescaped, joined, nameOf };
   return shared;
 }

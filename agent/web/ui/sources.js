@@ -118,7 +118,7 @@
   });
   // Before Escape stops an answer, it closes what is open.
   window.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !shown || event.isComposing) return;
+    if (event.key !== "Escape" || !shown) return;
     event.stopImmediatePropagation();
     hide();
   }, true);

@@ -1,14 +1,34 @@
 // Reads the stream of an answer that is being written. It continues a broken stream after its last frame. If a proxy
-// holds the stream back, it polls.
-() => {
+// holds the stream back, it polls. If nothing comes of the server, the event `server-silent` says for how many seconds,
+// and with null that the server is there again.
+({ reaches }) => {
   const FIRST_MS = 3000; // the first bytes of a stream come at once, unless something holds them back
-  const SILENCE_MS = 35000; // the server sends something every 15 seconds
-  const RETRY_MS = 1000, POLL_MS = 700;
+  const SILENCE_MS = 7000; // the server sends something every 3 seconds, also while the model is silent
+  const RETRY_MS = 1000, POLL_MS = 700, LOOK_MS = 1000, LATE_MS = 4000;
 
   let url = "", last = "", request; // what is read, the id of its last frame, and the running request
   let polls = false;
   let early; // a request for an answer that the page is about to read
 
+  let heard = 0, looked = 0; // when the server was heard, and when the page last looked whether it was
+  let told = null; // for how many seconds the server was silent, as told last
+
+  const tell = (seconds) => {
+    if (seconds === told) return;
+    told = seconds;
+    document.dispatchEvent(new CustomEvent("server-silent", { detail: seconds }));
+  };
+  const hear = () => {
+    if (told !== null) polls = false; // what the server did not answer was held back by no proxy
+    heard = looked = performance.now();
+    tell(null);
+  };
+  const look = () => {
+    const now = performance.now();
+    if (told === null && now - looked > LATE_MS) heard = now; // the computer slept, or the browser let the page wait
+    looked = now;
+    if (now - heard >= SILENCE_MS) tell(Math.floor((now - heard) / 1000));
+  };
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
   // A connection of before a break can look open for minutes.
   addEventListener("online", () => request?.abort());
@@ -46,19 +66,23 @@
   const readOnce = async (wanted, got) => {
     const begun = takeEarly(wanted), mine = (request = begun?.control ?? new AbortController());
     let timer = setTimeout(() => {
-      polls = true;
+      polls = !polls; // a server that answers neither is away
       mine.abort();
-    }, polls ? SILENCE_MS : FIRST_MS);
+    }, polls && told === null ? SILENCE_MS : FIRST_MS);
     try {
       const response = await (begun?.response ?? ask(wanted, last, mine.signal));
-      if (response.status === 404) return {}; // it ended a while ago, and is stored
+      // It ended a while ago, and is stored, unless a proxy says so because the server is away.
+      if (response.status === 404) return (await reaches()) ? {} : undefined;
+      const isOurs = /event-stream/.test(response.headers.get("content-type"));
+      if (isOurs || response.status === 429) hear();
       if (response.status === 429) polls = true;
-      if (!response.ok) return undefined;
+      if (!response.ok || !isOurs) return undefined; // a proxy can answer in the place of a server that is away
       const chunks = response.body.getReader(), decoder = new TextDecoder();
       for (let text = "";;) {
         const { value, done } = await chunks.read();
         clearTimeout(timer);
         if (done || wanted !== url) return undefined;
+        hear();
         timer = setTimeout(() => mine.abort(), SILENCE_MS);
         const left = take(text + decoder.decode(value, { stream: true }), got);
         if (typeof left !== "string") return left;
@@ -80,6 +104,7 @@
     turnTo: (wanted) => {
       request?.abort();
       [url, last] = [wanted, ""];
+      hear();
     },
     // Asks for an answer of which Gradio has not told the page yet, so that its first words are there when it does.
     expect: (wanted) => {
@@ -92,17 +117,17 @@
     },
     // Gives the frames of the answer to `got`. Returns what the end says, or undefined if another answer is to be read.
     read: async (got) => {
-      const wanted = url;
-      while (wanted === url) {
-        const end = await readOnce(wanted, got);
-        if (end) {
-          if (wanted !== url) return undefined;
-          url = "";
-          return end;
-        }
-        if (wanted === url) await wait(polls ? POLL_MS : RETRY_MS);
+      const wanted = url, looking = setInterval(() => wanted === url && look(), LOOK_MS);
+      let end;
+      while (wanted === url && !end) {
+        end = await readOnce(wanted, got);
+        if (wanted === url && !end) await wait(polls ? POLL_MS : RETRY_MS);
       }
-      return undefined;
+      clearInterval(looking);
+      if (wanted !== url) return undefined;
+      url = "";
+      hear();
+      return end;
     },
   };
 }

@@ -149,7 +149,7 @@
   };
   save.addEventListener("click", store);
   area.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing || save.disabled) return;
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || save.disabled) return;
     event.preventDefault();
     store();
   });
