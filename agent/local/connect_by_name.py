@@ -30,13 +30,13 @@ def connect_by_name(model: str, provider: str | None, base_url: str | None, api_
         return _connect_later(base_url, api_key)
     spec = load_catalog().find(model, provider)
     if base_url:
-        return connect(spec, Endpoint(base_url, api_key))
+        return connect(spec, Endpoint(base_url, api_key, is_own_key=bool(api_key)))
     if spec.provider in _OWN_SERVERS and not os.environ.get(base_url_variable(spec.provider)):
         from agent.local.connection import LocalConnection  # late, because few programs start a server
 
         return LocalConnection(spec, load_settings().local)
     usual = default_endpoint(load_catalog().providers[spec.provider])
-    return connect(spec, replace(usual, api_key=api_key or usual.api_key))
+    return connect(spec, replace(usual, api_key=api_key or usual.api_key, is_own_key=bool(api_key)))
 
 
 def _connect_later(base_url: str | None, api_key: str | None) -> Connection:

@@ -34,8 +34,7 @@ def family(name: str) -> Family:
     if qwen3 is None:
         return Family(image=image, audio=omni, tool_parser="hermes" if short.startswith("qwen2") else None)
     coder = "coder" in short
-    # Base checkpoints, embedders, rerankers and the like do not chat; they are left without tools and reasoning.
-    chats = not any(word in short for word in ("base", "embedding", "reranker", "asr", "tts", "captioner"))
+    chats = can_chat(name) and not any(word in short for word in ("base", "captioner"))  # else no tools and reasoning
     newer = qwen3[1] is not None  # 3.5 and later: images from the start, tool calls in XML
     thinks = chats and not coder and ("instruct" not in short or "thinking" in short)
     return Family(
@@ -45,6 +44,22 @@ def family(name: str) -> Family:
         reasoning_parser="qwen3" if thinks else None,
         always_reasons=thinks and "thinking" in short,
     )
+
+
+_OTHER_WORDS = (
+    *("embed", "embedding", "embeddings", "bge", "e5", "gte", "minilm", "rerank", "reranker", "colbert"),
+    *("splade", "bert", "roberta", "mpnet", "parakeet", "canary", "musicgen", "music"),
+    *("whisper", "asr", "tts", "stt", "transcribe", "transcription", "speech", "voice", "kokoro", "realtime", "bark"),
+    *("dall", "image", "images", "diffusion", "sd", "sdxl", "sd3", "flux", "video", "sora", "imagen", "veo"),
+    *("clip", "siglip", "moderation", "guard", "ocr", "davinci", "babbage"),
+)
+_OTHER_NAME = re.compile(rf"(?:^|[-_./:\d])(?:{'|'.join(_OTHER_WORDS)})(?:$|[-_./:\d])|embed|rerank|^(?:bge|e5|gte)\b")
+"""Names of models that make vectors, scores, speech or images, or read sound, and do not chat."""
+
+
+def can_chat(name: str) -> bool:
+    """Return False if the name is one of a model that does not chat, such as one for embeddings, speech or images."""
+    return _OTHER_NAME.search(name.rstrip("/").rsplit("/", 1)[-1].lower()) is None
 
 
 def check_name(name: str) -> None:

@@ -1,13 +1,15 @@
 """Claude over the Messages API: thinking in the form that each family takes, and the vendor's own prompt cache."""
 
 import re
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import aclosing
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
 
 import httpx2
 from anthropic import AsyncAnthropic
+from anthropic._streaming import ServerSentEvent, SSEDecoder
 from anthropic.types.beta import BetaThinkingConfigParam
 from pydantic_ai.messages import (
     ModelMessage,
@@ -116,11 +118,28 @@ _BUDGETED = re.compile(r"claude-(?:[23]|instant|4-|(?:opus|sonnet|haiku)-4(?:-[0
 _DELTAS = ("text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta")
 
 
+class _EventReader(SSEDecoder):
+    """The SDK's reader. It leaves nothing open after an error, which asyncio would report."""
+
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[ServerSentEvent]:
+        chunks = cast(AsyncGenerator[bytes], iterator)
+        events = cast(AsyncGenerator[ServerSentEvent], super().aiter_bytes(chunks))
+        async with aclosing(chunks), aclosing(events):
+            async for event in events:
+                if event.event == "error":
+                    await events.aclose()
+                    await chunks.aclose()
+                yield event
+
+
 class _Client(AsyncAnthropic):
     """The SDK's client, but without deltas of unknown kinds: the SDK would take them for text and find none.
 
     Other servers with this API leave the usage out, which the library needs.
     """
+
+    def _make_sse_decoder(self) -> SSEDecoder:
+        return _EventReader()
 
     def _process_response_data(self, *, data: Any, cast_to: type[Any], response: httpx2.Response) -> Any:
         match data:

@@ -1,5 +1,6 @@
 """The models that an OpenAI-compatible server lists, as `ModelSpec`s. A model's name stands in for missing facts."""
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -9,13 +10,15 @@ import httpx2
 from agent.errors import ProviderError
 from agent.i18n import _
 from agent.models.catalog import ModelSpec, ToolSupport, guess, longest_answer
-from agent.models.families import LONGEST_NAME
+from agent.models.families import LONGEST_NAME, can_chat
 from agent.providers import Endpoint
 from agent.providers.base_url import without_login
 
 
 async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
-    """Return the models of `endpoint` in its order, with ids `vllm:<name>`. llama.cpp is also asked for its /props.
+    """Return the models of `endpoint`, with ids `vllm:<name>`. llama.cpp is also asked for its /props.
+
+    They are in the server's order, but those that do not chat come last: the first model is the default.
 
     Raises `ProviderError`: `key` (401, 403), `connection`, `malformed` (not such a server, or no model), `server`.
     """
@@ -28,6 +31,7 @@ async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSp
         where = without_login(endpoint.base_url)
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
+        entries.sort(key=lambda entry: not _chats(entry))
         if not entries:
             raise ProviderError(_("The server at {where} answers, but serves no model.", where=where), kind="malformed")
         if entries[0].get("owned_by") != "llamacpp":
@@ -137,7 +141,13 @@ class _LlamaAnswers:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_NAME
+    """Return True for the name of one model. Gateways list patterns, too, such as "openai/*"."""
+    return isinstance(value, str) and 0 < len(value.strip()) <= LONGEST_NAME and "*" not in value
+
+
+def _chats(entry: dict[str, Any]) -> bool:
+    kinds = " ".join(str(entry.get(name, "")) for name in ("type", "mode", "task")).lower()
+    return can_chat(entry["id"]) and not re.search(r"embed|rerank|image|audio|speech|transcri|moderation", kinds)
 
 
 def _items(value: object) -> list[dict[str, Any]]:

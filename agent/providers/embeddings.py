@@ -12,6 +12,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from agent.errors import UnknownModel
 from agent.models.catalog import ProviderSpec, load_catalog
+from agent.models.families import can_chat
 from agent.providers import Endpoint, default_endpoint
 from agent.providers.base_url import check_base_url
 from agent.providers.discovery import discover
@@ -26,7 +27,7 @@ KEY_NAME = "EMBEDDINGS_API_KEY"
 
 
 class ServerEmbedder:
-    """Makes vectors with one model of a server. An empty `model` is the first one that the server lists."""
+    """Makes vectors with one model of a server. An empty `model` is the first that does not chat, or the first."""
 
     def __init__(self, model: str, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self._given = self._model = model
@@ -35,7 +36,8 @@ class ServerEmbedder:
     async def name(self) -> str:
         """Implement `Embedder.name`."""
         if not self._model:
-            self._model = (await discover(self._endpoint))[0].name
+            names = [spec.name for spec in await discover(self._endpoint)]
+            self._model = next((name for name in names if not can_chat(name)), names[0])
         return self._model
 
     async def identity(self) -> str:
@@ -52,8 +54,9 @@ class ServerEmbedder:
                 return await _embedded(model, texts, is_query)
             except Exception as error:
                 self._model = self._given  # the server can have another model now
-                given = self._endpoint.base_url if self._endpoint.base_url != self._provider.base_url else ""
-                raise explain(error, name, self._provider, key=self._endpoint.api_key, base_url=given) from error
+                url, key = self._endpoint.base_url, self._endpoint.api_key
+                given = url if url != self._provider.base_url else ""
+                raise explain(error, name, self._provider, key=key, base_url=given, where=url) from error
 
 
 class ModelEmbedder:

@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Mapping
 from typing import Any, TypeGuard, cast
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic_ai.exceptions import (
@@ -37,6 +38,7 @@ SENTENCES = {
     "quota": N_("The account's quota for {model!r} is used up."),
     "refuses": N_("{who} refuses to answer this."),
     "key_refused": N_("{who} rejected the API key. Check it, or use another one."),
+    "given_key_refused": N_("{who} rejected the API key. Check the key that you gave, or use another one."),
     "own_key_refused": N_("The server's key was rejected. Tell its owner."),
     "no_access": N_("{who} does not let this key use {model!r}."),
     "no_such_model": N_("{who} has no model named {model!r}."),
@@ -48,6 +50,13 @@ SENTENCES = {
     "unavailable": N_("{who} cannot answer at the moment. Try again soon."),
     "late": N_("{who} did not answer in time."),
     "unreachable": N_("{who} cannot be reached, or the connection broke."),
+    "unknown_host": N_("{who} cannot be reached: no address is known for {host}. Check the base URL and the network."),
+    "nobody_listens": N_("{who} cannot be reached: no server listens at {where}."),
+    "untrusted": N_("{who} cannot be reached: the certificate of {where} is not trusted."),
+    "no_tls": N_("{who} cannot be reached: {where} does not answer in HTTPS. Check the base URL."),
+    "no_way": N_("{who} cannot be reached: no network leads to {where}."),
+    "unanswered": N_("{who} cannot be reached: {where} does not answer."),
+    "cut_off": N_("The connection to {where} broke."),
     "not_attachable": N_("{model!r} can't read this attachment."),
     "gave_up_waiting": N_("{who} gave up waiting for the request (HTTP {status})."),
     "too_large": N_("This request is too large for {whom}. Attach less, or start a new chat."),
@@ -88,14 +97,15 @@ def explain(
     provider: ProviderSpec,
     *,
     key: str | None = None,
+    is_own_key: bool = False,
     base_url: str = "",
     where: str = "",
     label: str = "",
 ) -> ProviderError:
     """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it.
 
-    `base_url` is the URL of a server that the user named, which can be wrong. `where` is the URL of any server. `label`
-    is what people call the model.
+    `is_own_key`: the user gave the key. `base_url` is the URL of a server that the user named, which can be wrong.
+    `where` is the URL of any server. `label` is what people call the model.
     """
     body, status = _body(error), getattr(error, "status_code", None)
     if isinstance(error, ModelAPIError) and (too_long := _too_long(error, label or short_name(name), _fields(body))):
@@ -105,11 +115,20 @@ def explain(
         kind, key_of_text = _classify(error, body, status)
         if base_url and (route := missing_route(status, body, base_url)):
             kind, key_of_text = "unsupported", route
-        values: dict[str, Value] = {"model": name, "status": status or 0, "where": without_login(where)}
+        values: dict[str, Value] = {
+            "model": name,
+            "status": status or 0,
+            "where": without_login(where),
+            "host": urlsplit(where).hostname or "",
+        }
         who: dict[str, Value] = {"who": provider.label, "whom": provider.label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
             who = {"who": _("The model server"), "whom": _("the model server")}
-            key_of_text = "own_key_refused" if key_of_text == "key_refused" else key_of_text
+            key_of_text = "own_key_refused" if key_of_text == "key_refused" and not is_own_key else key_of_text
+        if is_own_key and key_of_text == "key_refused":
+            key_of_text = "given_key_refused"
+        if where and key_of_text in ("unreachable", "late"):
+            key_of_text = _cause(error, key_of_text)
         sentences: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
         quoted = (*_QUOTED, "overloaded", "unavailable", "late") if getattr(error, "in_stream", False) else _QUOTED
         if key_of_text in quoted and (quote := _quoted_message(body, key)):
@@ -176,6 +195,7 @@ _BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...]
     ((ModelRateLimitError,), "rate_limit", "pause_asked"),
     ((ModelOverloadedError,), "overloaded", "overloaded"),
     ((ModelUnavailableError,), "overloaded", "unavailable"),
+    ((httpx2.ConnectTimeout, httpx2.ConnectError), "connection", "unreachable"),
     (
         (ModelTimeoutError, httpx2.TimeoutException, TimeoutError),
         "connection",
@@ -224,6 +244,31 @@ def _classify(error: Exception, body: object, status: int | None) -> Classificat
             return "interrupted", "broke_off"
         return "malformed", "no_answer"
     return "malformed", "unusable"
+
+
+_CAUSES = (
+    (r"gaierror|getaddrinfo|name resolution", "unknown_host"),
+    (r"refused", "nobody_listens"),
+    (r"certificate", "untrusted"),
+    (r"\bssl|\btls", "no_tls"),
+    (r"unreachable|no route", "no_way"),
+)
+"""What the causes of a failed connection say, and the names of the sentences."""
+
+
+def _cause(error: BaseException, sentence: str) -> str:
+    """Return the name of the sentence for a connection that failed or broke. `sentence` is the one for its type."""
+    chain = [error]
+    while (inner := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 10:
+        chain.append(inner)
+    if any(isinstance(one, httpx2.ConnectTimeout) for one in chain):
+        return "unanswered"
+    if sentence == "late" or not any(isinstance(one, httpx2.ConnectError | ConnectionRefusedError) for one in chain):
+        return "late" if sentence == "late" else "cut_off"
+    for group in [*chain]:  # of errors, one for each address of a name
+        chain += getattr(group, "exceptions", ())
+    text = " ".join(f"{type(one).__name__} {one}" for one in chain)
+    return next((name for pattern, name in _CAUSES if re.search(pattern, text, re.IGNORECASE)), "unanswered")
 
 
 def _with_numbers(pattern: str) -> re.Pattern[str]:

@@ -25,12 +25,11 @@ _TERMINAL = ("response.completed", "response.failed", "response.incomplete")
 
 
 class _Event(ServerSentEvent):
-    """An event that has been parsed."""
+    """An event that has been parsed. After an error the SDK reads no more."""
 
-    def __init__(self, value: dict[str, Any]) -> None:
+    def __init__(self, value: dict[str, Any], *, is_error: bool = False) -> None:
         super().__init__()
-        self._value = value
-        self.is_error = "error" in value or value.get("type") == "response.failed"
+        self._value, self.is_error = value, is_error
 
     def json(self) -> Any:
         return self._value
@@ -63,8 +62,12 @@ class EventReader(SSEDecoder):
             has_more = True
             while has_more and not self._is_done:
                 try:
-                    async with asyncio.timeout_at(self._ends_at):
-                        events = self._feed(await anext(chunks))
+                    if self._ends_at is None:
+                        chunk = await anext(chunks)
+                    else:
+                        async with asyncio.timeout_at(self._ends_at):
+                            chunk = await anext(chunks)
+                    events = self._feed(chunk)
                 except StopAsyncIteration:
                     events, has_more = self._end(), False
                 except (TimeoutError, httpx2.HTTPError, httpx2.StreamError):
@@ -89,10 +92,14 @@ class EventReader(SSEDecoder):
         at = 0
         while at < len(chunk):
             if not (self._lines or self._name) and (found := EVENT.match(chunk, at)):
+                at = found.end()
+                if self._ends_at is None and _is_plain(value := _parsed(found[2])) and found[1].startswith(b"data"):
+                    self._has_read = self._has_deltas = True  # as `_read`, but quickly, because most events are so
+                    yield _Event(cast(_Table, value))
+                    continue
                 self._name = found[1].partition(b"event:")[2].partition(b"\n")[0].strip()
                 self._lines.append(found[2])
                 yield from self._dispatch()
-                at = found.end()
             elif end := _LINE_END.search(chunk, at):
                 yield from self._line(chunk[at : end.start()])
                 at = end.end()
@@ -187,7 +194,7 @@ class EventReader(SSEDecoder):
         self._has_read = True
         if event["type"] in _TERMINAL:
             self._note_end()
-        yield _Event(cleaned)
+        yield _Event(cleaned, is_error=event["type"] == "response.failed")
 
     def _note_end(self) -> None:
         self._ends_at = asyncio.get_running_loop().time() + self._end_seconds
@@ -202,7 +209,7 @@ class EventReader(SSEDecoder):
         if is_error or words.lower().startswith("error"):
             error = _error_of(_as_dict(value)) or _as_dict(value) or {"message": words}
             self._has_read = True
-            yield _Event({"error": error})
+            yield _Event({"error": error}, is_error=True)
         else:
             self._words = self._words or words
 
@@ -235,7 +242,7 @@ _NO_JSON: Final = object()
 def _parsed(data: bytes) -> object:
     """Return the value of the JSON, or `_NO_JSON`. A character that is not UTF-8 is replaced."""
     try:
-        return _JSON.decode(data.decode(errors="replace").strip("\ufeff \t\r\n"))
+        return _JSON.decode(data.decode(errors="replace").lstrip("\ufeff"))
     except (ValueError, RecursionError):
         return _NO_JSON
 
@@ -250,8 +257,11 @@ _MOST_TOKENS = 10**12
 _Table = dict[str, Any]
 
 
-def _is_plain(event: _Table) -> bool:
+def _is_plain(value: object) -> bool:
     """Return True for a chunk that needs no change: one choice with texts, and no end. Most chunks are like that."""
+    if type(value) is not dict:
+        return False
+    event = cast(_Table, value)
     choices: Any = event.get("choices")
     if type(choices) is not list or len(cast(list[Any], choices)) != 1 or event.get("usage") or "error" in event:
         return False

@@ -93,10 +93,17 @@ class ClientConnection(ABC):
 
     def explain(self, error: Exception) -> ProviderError:
         """Translate a failure into a sentence for people; see `agent.providers.errors`."""
-        given = self.endpoint.base_url if self.endpoint.base_url != self.provider.base_url else ""
-        spec, key = self.spec, self.endpoint.api_key
-        where = self.endpoint.base_url
-        return explain(error, spec.name, self.provider, key=key, base_url=given, where=where, label=spec.label)
+        url = self.endpoint.base_url
+        return explain(
+            error,
+            self.spec.name,
+            self.provider,
+            key=self.endpoint.api_key,
+            is_own_key=self.endpoint.is_own_key,
+            base_url=url if url != self.provider.base_url else "",
+            where=url,
+            label=self.spec.label,
+        )
 
     async def aclose(self) -> None:
         """Close the running loop's client. The next call of `model` opens another."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import FilePart, ModelMessage, ModelResponse, ModelResponsePart, ToolCallPart
+from pydantic_ai.messages import FilePart, ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -20,11 +20,14 @@ from pydantic_ai.usage import RequestUsage
 
 from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
+from agent.i18n import _, joined
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare
 from agent.messages.cited_documents import with_document_names
 from agent.messages.continuation import without_end_space
+from agent.models.catalog import ModelSpec
+from agent.models.families import family
 from agent.providers import count_deltas
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
@@ -143,10 +146,10 @@ class ModelRequests:
             raise self._plan.connection.explain(failure) from failure
         finally:
             self.freed_at = monotonic()
-        return self._checked(stream.get())
+        return self._checked(stream.get(), {tool.name for tool in offered})
 
-    def _checked(self, streamed: ModelResponse) -> ModelResponse:
-        """Return the finished response. Raises `ProviderError` if it broke off or shows nothing."""
+    def _checked(self, streamed: ModelResponse, tools: Collection[str]) -> ModelResponse:
+        """Return the finished response. Raises `ProviderError` if it broke off, is empty, or calls tools as text."""
         details = streamed.provider_details or {}
         response = _without_truncated_calls(self._finalized(streamed, "complete"))
         if is_withheld(streamed.finish_reason, details):
@@ -160,6 +163,9 @@ class ModelRequests:
         elif fault := self._emptiness(response):
             self.unshown_usage = response.usage
             raise ProviderError(explain_limit(fault, self._plan.limits), kind="empty")
+        elif self._plan.connection.spec.tools == "native" and _calls_as_text(response, tools):
+            self.unshown_usage = response.usage
+            raise ProviderError(_explain_call_as_text(self._plan.connection.spec), kind="unsupported")
         self._open = None
         self._meter.count_step(response.usage)
         return response
@@ -178,7 +184,7 @@ class ModelRequests:
 
     def _is_shown(self, response: ModelResponse) -> bool:
         """Return True if readers of the run see a response for any part of this answer."""
-        kinds = {kind for kind, _ in pieces_of(response)}
+        kinds = {kind for kind, _content in pieces_of(response)}
         return bool(kinds - {"reasoning"} if self._plan.options.ignore_reasoning else kinds)
 
     @asynccontextmanager
@@ -222,6 +228,32 @@ class ModelRequests:
         chosen = {"temperature": options.temperature if spec.temperature else None, "max_tokens": most}
         given = {name: value for name, value in chosen.items() if value is not None}
         return cast(ModelSettings, {**self._plan.connection.settings(options.reasoning), **given})
+
+
+_CALL_AS_TEXT = re.compile(
+    r"<tool_call>|<tools?>\s*\{|<function(?:_call|_calls|s)?[=>]|\[TOOL_CALLS?\]|<\|python_tag\|>|<\|tool_call|<\uff5ctool"
+    r"|<minimax:tool_call>|<invoke name=|functools\["
+)
+"""The beginnings of tool calls in the formats of models. A server with the right parser leaves none in the text."""
+
+
+def _calls_as_text(response: ModelResponse, tools: Collection[str]) -> bool:
+    """Return True if the response calls one of the tools in its text, outside of code, and none otherwise."""
+    if any(isinstance(part, ToolCallPart) for part in response.parts):
+        return False
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    found = _CALL_AS_TEXT.search(text)
+    if found is None or text.count("```", 0, found.start()) % 2 or text[: found.start()].endswith("`"):
+        return False
+    return any(re.search(rf"\b{re.escape(name)}\b", text[found.start() :]) for name in tools)
+
+
+def _explain_call_as_text(spec: ModelSpec) -> str:
+    sentence = _("The model wrote the call of a tool as text, so no tool was called.")
+    if spec.provider not in ("vllm", "llama.cpp"):
+        return sentence
+    flags = f"--enable-auto-tool-choice --tool-call-parser {family(spec.name).tool_parser or '...'}"
+    return joined([sentence, _("The model server needs its flags for tool calls (vLLM: {flags}).", flags=flags)])
 
 
 def _without_truncated_calls(response: ModelResponse) -> ModelResponse:

@@ -23,9 +23,11 @@ from agent.local.llama_server import usable_cores
 from agent.local.manager import LocalModels, ServedModel, Status
 from agent.local.vllm_server import progress
 from agent.local.weights import SMOLLM2, Weights, fetch
+from agent.models.catalog import load_catalog
 from agent.models.families import family
 from agent.providers import Endpoint
 from agent.providers.discovery import discover
+from agent.providers.embeddings import ServerEmbedder
 from agent.settings import ROOT, LocalSettings
 from tests.support import launched_servers
 from tests.support.hub_server import serving
@@ -423,6 +425,39 @@ async def test_other_server_is_recognised(files: dict[str, bytes], kind: str) ->
             await discover(Endpoint(f"{server.url}/v1", "s3cret"))
         assert refused.value.kind == kind
         assert "s3cret" not in str(refused.value)
+
+
+CHATS = "qwen3:8b"
+OTHERS = (
+    *("text-embedding-3-small", "nomic-embed-text:latest", "BAAI/bge-m3", "intfloat/e5-large-v2", "all-minilm:l6-v2"),
+    *(
+        "Qwen/Qwen3-Reranker-0.6B",
+        "jina-reranker-v2",
+        "whisper-1",
+        "openai/whisper-large-v3",
+        "tts-1-hd",
+        "gpt-4o-mini-tts",
+    ),
+    *("hexgrad/Kokoro-82M", "dall-e-3", "gpt-image-1", "stable-diffusion-3.5", "FLUX.1-dev", "omni-moderation-latest"),
+    *("openai/*", "Llama-Guard-3-8B"),
+)
+
+
+@pytest.mark.parametrize("other", [*OTHERS, {"id": "m", "type": "embedding"}, {"id": "m", "mode": "image_generation"}])
+async def test_default_is_a_model_that_chats(other: str | dict[str, str]) -> None:
+    entry = {"id": other} if isinstance(other, str) else other
+    with serving(files={"/v1/models": json.dumps({"data": [entry, {"id": CHATS}]}).encode()}) as server:
+        assert (await discover(Endpoint(f"{server.url}/v1")))[0].name == CHATS
+
+
+async def test_models_keep_the_order_of_their_server() -> None:
+    listed = (ROOT / "tests/samples/models_odd.json").read_bytes()
+    with serving(files={"/v1/models": listed}) as server:
+        names = [spec.name for spec in await discover(Endpoint(f"{server.url}/v1"))]
+        embedder = ServerEmbedder("", Endpoint(f"{server.url}/v1"), load_catalog().providers["vllm"])
+        assert await embedder.name() == names[-1]
+    first, *others = [one["id"] for one in json.loads(listed)["data"] if one["id"] != "openai/*"]
+    assert names == [*others, first]
 
 
 async def test_wrong_key_is_recognised(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ TABLE = [
     ("!status 503", "overloaded", 503, "overloaded. Try again in a moment."),
     ("!context", "context", 400, "The conversation has 40,210 tokens and Qwen3 reads at most 32,768."),
     ("!cut 3", "interrupted", None, "The answer broke off"),
-    ("!reset 3", "connection", None, "the connection broke"),
+    ("!reset 3", "connection", None, "The connection to http://127.0.0.1"),
     ("!error-event 3", "server", 500, "The model server failed"),
     ('!json [{"content": "a"}, {"raw": "data: {nope"}, {"finish": "stop"}]', "malformed", None, "can't be read"),
 ]

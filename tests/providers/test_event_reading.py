@@ -1,10 +1,12 @@
 """Answers of servers that break the rules: what can be read is read, and a failure quotes the server's own words."""
 
 import asyncio
+import gc
 import json
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from agent.responses import pieces_of
 from agent.tools import Tool
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
-from tests.support.replies import openai_responses
+from tests.support.replies import anthropic_messages, openai_responses
 from tests.support.replies.chat_completions import DONE, ROLE, calls, chunk, ending, piece, reply
 from tests.tiers import examples
 
@@ -337,3 +339,119 @@ async def test_answer_has_ended_after_its_reason(server: Playing, end: Any) -> N
 async def test_usage_after_the_reason_counts(server: Playing) -> None:
     _, result = await played(server, Reply(sse=[chunk(content="Hi."), *ending()], end="stall"))
     assert result.usage["output_tokens"] == 9
+
+
+TEXT_CALLS = {
+    "hermes": None,
+    "xml": "<tool_call>\n<function=calculate>\n<parameter=expression>6*7</parameter></function></tool_call>",
+    "mistral": '[TOOL_CALLS][{"name": "calculate", "arguments": {"expression": "6*7"}}]',
+    "llama": '<|python_tag|>{"name": "calculate", "parameters": {"expression": "6*7"}}',
+    "after words": 'I calculate.\n<tool_call>{"name": "calculate"}</tool_call>',
+}
+
+
+@pytest.mark.parametrize("name", TEXT_CALLS)
+async def test_call_as_text_names_the_flags(server: Playing, name: str) -> None:
+    text = TEXT_CALLS[name]
+    given = reply(chunk(content=text), *ending()) if text else sample("tool_as_text")
+    _, result = await played(server, given, spec=replace(SPEC, name="Qwen/Qwen3-8B"))
+    assert result.why == (
+        "The model wrote the call of a tool as text, so no tool was called. The model server needs its flags for tool "
+        "calls (vLLM: --enable-auto-tool-choice --tool-call-parser hermes)."
+    )
+    assert result.usage["output_tokens"] == (9 if text else 4), "the answer was paid for"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Write `<tool_call>` and calculate.", "```\n<tool_call>calculate</tool_call>\n```", "<tool_call> is a tag."],
+)
+async def test_text_about_calls_is_an_answer(server: Playing, text: str) -> None:
+    bubbles, result = await played(server, reply(chunk(content=text), *ending()))
+    assert (bubbles, result.finish_reason) == ([("output_text", text)], "stop")
+
+
+ENDS: dict[str, Reply] = {
+    "error": Reply(sse=[chunk(content="a"), {"error": {"message": "It broke."}}]),
+    "unreadable": Reply(sse=[chunk(content="a"), b"data: {nope\n\n"]),
+    "reset": Reply(sse=[chunk(content="a")], end="reset"),
+    "cut": Reply(sse=[chunk(content="a")], end="cut"),
+    "no reason": reply(chunk(content="a")),
+    "HTML": Reply(body=HTML, headers={"content-type": "text/html"}),
+    "silence": Reply(sse=[chunk(content="a"), END], end="stall"),
+    "failed": openai_responses.reply(
+        openai_responses.created(),
+        openai_responses.text("a")[:3],
+        [
+            openai_responses.event(
+                "response.failed",
+                response=openai_responses.whole("failed", error={"code": "server_error", "message": "No."}),
+            )
+        ],
+    ),
+    "Claude's error": anthropic_messages.reply(
+        anthropic_messages.begin(), anthropic_messages.text(0, "a"), anthropic_messages.fails("api_error")
+    ),
+    "Claude, cut": anthropic_messages.reply(anthropic_messages.begin(), anthropic_messages.text(0, "a"), end="cut"),
+}
+SPECS = {
+    "failed": "openai:gpt-6-luna",
+    "Claude's error": "anthropic:claude-haiku-5-5",
+    "Claude, cut": "anthropic:claude-haiku-5-5",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_asyncio_reports_nothing_after_an_error(server: Playing, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    spec = load_catalog().find(SPECS[name]) if name in SPECS else SPEC
+
+    async def run() -> None:
+        await played(server, ENDS[name], spec=spec)
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+async def said_at(url: str, key: str | None = None) -> str:
+    async with Agent("m", provider="vllm", base_url=url, api_key=key, limits=Limits(retries=0)) as agent:
+        return (await agent.ask("Hello")).why
+
+
+async def test_failed_connection_names_address_and_cause(server: Playing) -> None:
+    address = f"127.0.0.1:{server.port}"
+    who = "The model server cannot be reached: "
+    assert await said_at("http://127.0.0.1:1/v1") == who + "no server listens at http://127.0.0.1:1."
+    assert await said_at("http://ann:secret@127.0.0.1:1/v1") == who + "no server listens at http://127.0.0.1:1."
+    unknown = "no address is known for nowhere.invalid. Check the base URL and the network."
+    assert await said_at("http://nowhere.invalid/v1") == who + unknown
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as plain:
+        port = plain.sockets[0].getsockname()[1]
+        no_tls = f"https://127.0.0.1:{port} does not answer in HTTPS. Check the base URL."
+        assert await said_at(f"https://127.0.0.1:{port}/v1") == who + no_tls
+    server.play(Reply(sse=[chunk(content="a")], end="reset"))
+    assert await said_at(f"http://{address}/v1") == f"The connection to http://{address} broke."
+
+
+async def test_refused_key_is_the_one_that_was_given(server: Playing) -> None:
+    refused = Reply(status=401, body={"error": {"message": "No.", "code": "invalid_api_key"}})
+    server.play(refused, refused)
+    given = "The model server rejected the API key. Check the key that you gave, or use another one."
+    assert await said_at(f"{server.url}/v1", "typed") == given
+    assert await said_at(f"{server.url}/v1") == "The server's key was rejected. Tell its owner."
+
+
+@pytest.mark.parametrize("key", ["abc\n", " abc\r\n", "abc"])
+async def test_key_with_a_line_break_is_stripped(server: Playing, key: str) -> None:
+    server.play(AFTER_TOOL)
+    assert await said_at(f"{server.url}/v1", key) == ""
+    assert server.requests[-1].headers["authorization"] == "Bearer abc"

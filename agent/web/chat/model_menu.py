@@ -197,7 +197,7 @@ class ModelMenu:
         endpoint = default_endpoint(provider)
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
-            return connect(spec, Endpoint(endpoint.base_url, key)), True
+            return connect(spec, Endpoint(endpoint.base_url, key, is_own_key=key != login)), True
         if not self._is_lent(spec) or endpoint.api_key is None:
             raise ProviderError(self._key_advice(spec, provider), kind="key")
         if spec.menu:
