@@ -152,7 +152,7 @@ def number_text(value: str, code: str, epoch: datetime) -> str:
         number = float(value)
     except ValueError:
         return value
-    shown = f"{number:.15g}"
+    shown = value if re.fullmatch(r"-?\d{1,20}", value) else f"{number:.15g}"  # a long number can be a name
     first = code.split(";")[0]
     plain = _LITERALS.sub("", first).lower()
     if plain and plain != "general" and re.search(r"[dmyhs]", plain):

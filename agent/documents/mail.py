@@ -35,6 +35,8 @@ _BLOCKS = {
 _MAY_HIDE = ("div", "span", "table", "td", "tr", "section", "ul")
 """Tags whose end is always written, so that hidden ones end for sure."""
 _NOT_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_NOT_READ = ("text/calendar", "text/rtf", "text/vcard", "text/x-vcard", "text/directory", "text/x-amp-html")
+"""Texts that a mail program does not show as they are."""
 _MOST_NESTED = 5
 """Forwarded messages in each other that are read."""
 
@@ -97,9 +99,9 @@ def _texts(part: "Message[str, str]", names: list[str], forwarded: list["Message
             texts = [one for one in texts if any(text.strip() for text in one[1])]
             texts = [one for one in texts if one[0] == "text/plain"] or texts[-1:]
         yield from (text for _kind, found in texts for text in found)
-    elif part.get_content_maintype() != "text" or part.get_content_disposition() == "attachment":
+    elif part.get_content_maintype() != "text" or part.get_content_disposition() == "attachment" or kind in _NOT_READ:
         names.append(name or kind)
-    elif name and part.get_content_subtype() not in ("plain", "html"):
+    elif name and kind not in ("text/plain", "text/html"):
         names.append(name)
     else:
         data = part.get_payload(decode=True)

@@ -1,8 +1,14 @@
-"""Names the documents that an answer of Claude cites. The provider knows only their places in the request."""
+"""Names the documents that an answer cites, and finds the pages that it names in its text, such as "(p. 47)".
+
+Claude cites documents that it reads itself by their places in the request. Any other model names the pages that it was
+told, as "(p. 47)", "[Page 47]" or "(report.pdf, p. 47)", or the document by its number, "[1]".
+"""
+
+# ruff: noqa: RUF001, the brackets of other languages are meant
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -10,6 +16,7 @@ from pydantic_ai.messages import (
     BinaryContent,
     Citation,
     CitationSource,
+    ContentCitationAnchor,
     DocumentCitationSource,
     DocumentUrl,
     ModelMessage,
@@ -23,6 +30,30 @@ from pydantic_ai.messages import (
 from agent.citations import RAW
 from agent.messages.parts import extracted_text_of, is_file_name
 
+_BRACKETS = re.compile(r"[(\[（【]([^()\[\]（）【】\n]{1,120})[)\]）】](?![(\[])")
+_PAGES = re.compile(
+    r"\b(?P<word>pp?\.?|pages?|pág(?:ina)?s?\.?|S\.|Seiten?|slides?|Folien?|diapos?(?:itives?)?|sheets?|feuilles?|Blatt|"
+    r"sections?|Abschnitte?)\s*(?P<numbers>\d{1,5}(?:\s*(?:[-,&\u2013]|and|und|et|bis|to)\s*\d{1,5})*)"
+    r"|第?\s*(?P<other>\d{1,5})\s*(?:页|頁|ページ|쪽|페이지)",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(r"\d{1,2}(?:\s*,\s*\d{1,2})*")
+_OWN_LIST = re.compile(r"^[ \t>*-]*\[(\d{1,2})\]:?[ \t]+(.*)$", re.MULTILINE)
+"""A line of a list of sources that the model wrote itself."""
+_MARK = re.compile(r"^\[(?:Page|Slide|Sheet|Section) (\d{1,5})\]$", re.MULTILINE)
+_RESULT = re.compile(r"^(.+), (?:from )?(page|slide|sheet|section)s? [\d, …-]+ of (\d{1,5}):$", re.MULTILINE)
+"""The line before the passages or pages of a file in a result of `search_files` or `read_pages`."""
+_WORDS = re.compile(r"\w{4,}|\d+")
+_SENTENCES = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_UNITS = {
+    **dict.fromkeys(("sl", "fo", "di"), "slide"),
+    **dict.fromkeys(("sh", "fe", "bl"), "sheet"),
+    **dict.fromkeys(("sections", "section", "ab"), "section"),
+}
+"""The names of parts by the first letters of the word before a number. Any other word means a page."""
+_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|\$[^$\n]+\$", re.DOTALL)
+MAX_NAMED = 100
+"""The most pages of an answer that are linked."""
 _DOCUMENTS = ("application/pdf", "text/plain")
 _STORED = re.compile(r"[0-9a-f]{64}\..*")
 """The ids of stored files, which tell nobody anything."""
@@ -36,7 +67,7 @@ def with_document_names(
     A name ends in `#page=3` if the page is known. `sent` are the messages as the provider got them.
     """
     if not any(isinstance(part, TextPart) and part.citations for part in response.parts):
-        return response
+        return with_named_pages(response, messages)
     known = dict(_names_beside_files(messages))
     names = [known.get(one) or _own_name(one) for one in _documents(sent)]
     return replace(response, parts=[_named(part, names) for part in response.parts])
@@ -84,3 +115,120 @@ def _named_source(source: CitationSource, raw: Mapping[str, Any], names: Sequenc
     name = names[number] if 0 <= number < len(names) else ""
     title = f"{name}#page={page}" if isinstance(page, int) else name
     return replace(source, title=title or None)
+
+
+@dataclass(slots=True)
+class _Document:
+    """A document of which a model got text: the name of its parts, their number, and the texts that it got."""
+
+    name: str
+    unit: str
+    count: int
+    pages: dict[int, str]
+
+
+def with_named_pages(response: ModelResponse, messages: Iterable[ModelMessage]) -> ModelResponse:
+    """Return the answer with a citation for each page of a document of the messages that its text names."""
+    if not any(isinstance(part, TextPart) and _BRACKETS.search(part.content) for part in response.parts):
+        return response
+    documents = _documents_as_text(messages)
+    if not documents:
+        return response
+    return replace(response, parts=[_with_pages(part, documents) for part in response.parts])
+
+
+def _documents_as_text(messages: Iterable[ModelMessage]) -> list[_Document]:
+    """Return the documents whose text is in the messages, in the order in which they come first."""
+    found: dict[str, _Document] = {}
+
+    def add(name: str, unit: str, count: str, text: str) -> None:
+        one = found.setdefault(name, _Document(name, unit, 0, {}))
+        one.unit, one.count = unit, int(count) if count.isdecimal() else 0
+        _before, *marked = _MARK.split(text)
+        for number, page in zip(marked[::2], marked[1::2], strict=True):
+            one.pages[int(number)] = f"{one.pages.get(int(number), '')}\n{page}"
+
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+            for read in map(extracted_text_of, part.content):
+                if read is not None and read["kind"] == "document":
+                    add(read["name"], read.get("unit", ""), read.get("count", ""), read["read"])
+        elif isinstance(part, ToolReturnPart) and part.tool_name in ("search_files", "read_pages") and found:
+            _before, *results = _RESULT.split(str(part.content))
+            for name, unit, count, text in zip(*(results[at::4] for at in range(4)), strict=True):
+                if name in found:
+                    add(name, unit, count, text)
+    return list(found.values())
+
+
+def _with_pages(part: ModelResponsePart, documents: Sequence[_Document]) -> ModelResponsePart:
+    if not isinstance(part, TextPart) or part.citations:
+        return part
+    text = _CODE.sub(lambda code: " " * len(code[0]), part.content)
+    own = {found[1]: found[2] for found in _OWN_LIST.finditer(text)}
+    citations: list[Citation] = []
+    for found in _BRACKETS.finditer(text):
+        before = _SENTENCES.split(text[max(0, found.start() - 400) : found.start()].rstrip())[-1]
+        named = [*_named_in(found[1], before, documents)]
+        if not named and _NUMBERS.fullmatch(found[1]) and found[0][0] in "[【":
+            starts_line = not text[: found.start()].rpartition("\n")[2].strip(" \t>*-")
+            if not starts_line:  # there it begins a list of sources
+                named = [
+                    one for number in found[1].split(",") for one in _numbered(number.strip(), own, before, documents)
+                ]
+        if named and len(citations) < MAX_NAMED:
+            anchor = ContentCitationAnchor(start=found.start(), end=found.end())
+            citations.append(Citation([_source(*one, before) for one in named], anchor=anchor))
+    return replace(part, citations=citations) if citations else part
+
+
+def _numbered(
+    number: str, own: Mapping[str, str], before: str, documents: Sequence[_Document]
+) -> Iterator[tuple[_Document, int]]:
+    """Yield what "[1]" stands for: what the model's own list says of it, or else the first document."""
+    if number in own:
+        line = own[number]
+        named = [*_named_in(line, line, documents)]
+        document = next((one for one in documents if one.name in line), None)
+        yield from named or ([(document, _best_page(document, before))] if document else [])
+    elif not own and 1 <= int(number) <= len(documents):
+        document = documents[int(number) - 1]
+        yield document, _best_page(document, before)
+
+
+def _named_in(text: str, before: str, documents: Sequence[_Document]) -> Iterator[tuple[_Document, int]]:
+    """Yield the documents and pages that a text in brackets names. `before` is the sentence before it."""
+    for found in _PAGES.finditer(text):
+        word = (found["word"] or "p").lower()
+        unit = _UNITS.get(word) or _UNITS.get(word[:2], "page")
+        for number in re.findall(r"\d+", found["numbers"] or found["other"])[:5]:
+            page = int(number)
+            fitting = [one for one in documents if one.unit == unit and 1 <= page <= one.count]
+            named = [one for one in fitting if one.name in text] or [one for one in fitting if one.name in before]
+            ranked = sorted(named or fitting, key=lambda one: _shared(one.pages.get(page, ""), before), reverse=True)
+            if len(ranked) == 1 or (ranked and _differs(ranked, page, before)):
+                yield ranked[0], page
+
+
+def _differs(ranked: Sequence[_Document], page: int, before: str) -> bool:
+    """Return True if the first of these documents suits the sentence better than the second."""
+    first, second = (_shared(one.pages.get(page, ""), before) for one in ranked[:2])
+    return first > second
+
+
+def _best_page(document: _Document, sentence: str) -> int:
+    """Return the page that shares the most words with a sentence, the first of them."""
+    return max(document.pages, key=lambda page: (_shared(document.pages[page], sentence), -page), default=1)
+
+
+def _shared(text: str, sentence: str) -> int:
+    """Return how many words of a sentence are in a text."""
+    return len({*_WORDS.findall(text.casefold())} & {*_WORDS.findall(sentence.casefold())})
+
+
+def _source(document: _Document, page: int, sentence: str) -> CitationSource:
+    """Return the source with the passage of its page that shares the most words with the sentence, two at least."""
+    passages = [one.strip() for one in _SENTENCES.split(document.pages.get(page, "")) if one.strip()]
+    best = max(passages, key=lambda one: _shared(one, sentence), default="")
+    excerpts = [best] if _shared(best, sentence) > 1 else []
+    return DocumentCitationSource(title=f"{document.name}#page={page}", excerpts=excerpts)

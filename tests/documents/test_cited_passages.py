@@ -235,3 +235,8 @@ async def test_passage_of_a_text_has_its_context(chat: Chat) -> None:
     assert (missing.is_found, missing.page, missing.text) == (False, 2, (sections[1][:3_000], "", ""))
     with pytest.raises(InputError, match=r"costs\.csv has no page 99"):
         await chat.find("costs.csv", 99, "boat")
+
+
+async def test_page_without_a_passage_is_shown(chat: Chat) -> None:
+    found = await chat.find("report.pdf", 2, "")
+    assert (found.page, found.is_found, marked_area(found.picture)) == (2, True, None)

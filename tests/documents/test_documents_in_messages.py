@@ -1,6 +1,7 @@
 """A document reaches a model as the file, as its text, or as passages of it: from a prompt and from the composer."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor
+from agent.web.ui.components import render_attachments
 from tests.support.documents import pdf, scanned_pdf, word
 from tests.support.known_texts import picture_of_text
 from tests.support.models import FakeLocalModels
@@ -204,3 +206,30 @@ async def test_metadata_names_the_pages(files: dict[str, Path]) -> None:
         assert read is not None
         assert (pages in read["pages"]) if pages else read["pages"] == ""
         assert (read["count"], read["unit"]) == ("41", "page")
+
+
+async def test_files_of_which_nothing_must_be_known_have_one_line(tmp_path: Path) -> None:
+    contents = {f"{number}.txt": b"words" for number in range(11)} | {"short.docx": LETTER}
+    contents |= {"latin1.csv": "Größe;Straße".encode("cp1252"), "empty.md": b" ", "cut.docx": LETTER[:900]}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    planned = await plan_attachments([tmp_path / name for name in contents], SMALL, max_bytes=10**7)
+    lines = re.findall("<span>(.*?)</span>", render_attachments(planned))
+    assert lines == [
+        "12 files, sent as text",
+        "latin1.csv: will be sent as text; read as windows-1252",
+        "empty.md: will be sent as text, but it is empty",
+        "cut.docx is damaged or cut off: it can&#x27;t be read as DOCX.",
+    ]
+    assert "0.txt: will be sent as text" in render_attachments(planned[:2])
+
+
+async def test_page_that_an_answer_names_has_a_number(page: Conversations, files: dict[str, Path]) -> None:
+    value = {"text": "!text The rent of the hall is 812 euros (p. 7).", "files": [str(files["long.pdf"])]}
+    live = await page.send(ANN, None, value, Choices())
+    assert live is not None
+    await settle(page)
+    shown = str((await view_of(page, "ann", live.conversation)).messages)
+    assert 'class="citationchip of-1-1"' in shown
+    assert "The rent of the hall is 812 euros." in shown
+    assert 'class="page-7"' in shown

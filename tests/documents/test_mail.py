@@ -63,6 +63,10 @@ MAILS = {
         multipart("report", text_part("Not delivered."), b"Content-Type: message/delivery-status\n\nStatus: 5.1.1\n"),
         [f"{SHOWN}Not delivered.\n\nStatus: 5.1.1"],
     ),
+    "invitation beside HTML": (
+        multipart("alternative", text_part("<p>Come!", "html"), b"Content-Type: text/calendar\n\nBEGIN:VCALENDAR"),
+        [f"{SHOWN}Come!", f"{NAMED}text/calendar"],
+    ),
     "invitation": (
         multipart("mixed", text_part("Come!"), b'Content-Type: text/calendar; name="invite.ics"\n\nBEGIN:VCALENDAR'),
         [f"{SHOWN}Come!", f"{NAMED}invite.ics"],

@@ -65,7 +65,7 @@ def test_many_refused_pictures_have_one_note(
 
 def test_many_notes_leave_the_box_in_view(app: App, visit: Visit, tmp_path: Path) -> None:
     visitor = visit(app.url)
-    attach(visitor, tmp_path, [f"notes on a long way {number}.txt" for number in range(16)], b"words")
+    attach(visitor, tmp_path, [f"notes on a long way {number}.txt" for number in range(16)], b" ")
     notes = visitor.page.locator("#attached li")
     expect(notes.filter(has_text="will be sent as text")).to_have_count(16)
     for width, height in ((390, 844), (1280, 800)):

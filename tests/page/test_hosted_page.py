@@ -122,7 +122,7 @@ def test_card_of_a_key_scrolls_where_room_is_short(hosted: App, visit: Visit) ->
     visitor = visit(hosted.url)
     visitor.page.set_viewport_size({"width": 640, "height": 400})
     visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"words"} for number in range(12)]
+        [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b" "} for number in range(12)]
     )
     notes = visitor.page.locator("#attached li")
     expect(notes.filter(has_text="will be sent as text")).to_have_count(12)

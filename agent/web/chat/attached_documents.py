@@ -30,6 +30,7 @@ from agent.messages.parts import document_text, extracted_text_of
 from agent.models.catalog import ModelSpec
 
 TOO_LONG = N_("The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}.")
+READ_AS_TEXT = N_("{count}, read as text")
 _UNUSABLE = (SENTENCES["locked_document"], SENTENCES["broken_document"])
 """The reasons for which no provider can read a PDF either."""
 
@@ -142,7 +143,7 @@ def _handling(one: AttachedDocument, spec: ModelSpec, *, is_whole: bool) -> Loca
     if takes_document(spec, one.media_type):
         return _("{count}, sent as PDF", count=count)
     text = (
-        _("{count}, read as text", count=count)
+        LocalizedText(READ_AS_TEXT, {"count": count})
         if is_whole
         else _(
             "{count}, read as text. Too long for {model}, which gets the passages that suit the question",

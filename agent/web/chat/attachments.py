@@ -34,7 +34,7 @@ from agent.web.chat.attached_documents import (
 )
 from agent.web.chat.attachment_plans import PRIVATE_LIMITS, AttachmentLimits, AttachmentPlan, refuse_excess
 from agent.web.chat.message_files import check_files, read_file
-from agent.web.chat.refusals import NOT_OPENED, merge_refusals
+from agent.web.chat.refusals import NOT_OPENED, SENT_AS_TEXT, merge_refusals
 from agent.web.chat.storage_quota import Reserve, size_of
 from agent.web.chat.transcription_text import CANNOT_TAKE, scan_text, transcription_text
 from agent.web.file_names import given_name
@@ -212,7 +212,7 @@ async def _plan(
 
 
 def _plan_text(name: str, content: str, encoding: str) -> AttachmentPlan:
-    text = _("will be sent as text") if content.strip() else _("will be sent as text, but it is empty")
+    text = LocalizedText(SENT_AS_TEXT) if content.strip() else _("will be sent as text, but it is empty")
     if encoding:
         text = _("{done}; read as {encoding}", done=text, encoding=encoding)
     return AttachmentPlan(

@@ -5,7 +5,7 @@ conversations, whose files have other ids, work too.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pydantic_ai.messages import BinaryContent, DocumentUrl, ModelRequest, UserPromptPart
@@ -75,6 +75,8 @@ class CitedPassages:
                     continue
                 except InputError as error:
                     raise InputError(_("{name} {reason}.", name=document, reason=error.text)) from error
+                if not passage.strip():  # only the page was cited
+                    return replace(shown, is_found=True)
                 if shown.is_found:
                     return shown
                 found = found or shown

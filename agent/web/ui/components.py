@@ -18,7 +18,7 @@ from agent.web.chat.attachment_plans import AttachmentPlan
 from agent.web.chat.attachments import media_kinds
 from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of
 from agent.web.chat.model_menu import shown_name
-from agent.web.chat.refusals import merge_refusals
+from agent.web.chat.refusals import merge_refusals, merge_usual
 from agent.web.ui.examples import examples
 from agent.web.ui.layout import TEMPERATURE, Widgets
 from agent.web.ui.page_text import WIDGETS
@@ -238,16 +238,18 @@ def extraction_info(spec: ModelSpec, transcriber: Transcriber | None, translator
 def render_attachments(
     planned: Sequence[AttachmentPlan], translator: Translator = ENGLISH, missing: Mapping[str, str] | None = None
 ) -> str:
-    """Return how each attachment is handled. Refused ones have buttons with models that could take them.
+    """Return how each attachment is handled, in one line for those of which nothing must be known.
+
+    Refused ones have buttons with models that could take them.
 
     `missing` says what the visitor needs before a model can be used, by the model's id. Such models are offered only
     if no other one could take the file.
     """
     rows: list[str] = []
     missing = missing or {}
-    for plan in merge_refusals(planned):
+    for plan in merge_usual(merge_refusals(planned)):
         text = translator(plan.text)
-        if plan.outcome != "refused":
+        if plan.outcome != "refused" and plan.name:
             text = translator(_("{name}: {plan}", name=plan.name, plan=text)) if text else plan.name
         ready = [spec for spec in plan.others if not missing.get(spec.id)]
         offered = (ready or plan.others)[:MAX_SUGGESTED_MODELS]
