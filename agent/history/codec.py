@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 # a list does. Without it, bytes in a provider's details could not be written at all.
 _ENTRIES = TypeAdapter(list[Entry], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
 _RECORDS = TypeAdapter(list[Record])
+
+_NEW = timedelta(minutes=1)
+"""The age of messages that an import did not bring."""
 
 T = TypeVar("T")
 V = TypeVar("V", Entry, Record)
@@ -53,9 +56,20 @@ def reload_record(record: Record) -> tuple[Record, str]:
 
 
 def next_revision(record: Record, entries: Sequence[Entry], at: datetime) -> tuple[Record, str]:
-    """Return what the next save stores of a record that is saved at this time, as `reload_record` does."""
+    """Return what the next save stores of a record that is saved at this time, as `reload_record` does.
+
+    Its `updated_at` is this time if it gets new messages. An imported one keeps the time of its newest message.
+    """
     updated_at = at if entries or not record.revision else record.updated_at
+    if record.source and updated_at == at:
+        newest = max([record.updated_at, *(entry.note.at for entry in entries)])
+        updated_at = newest if newest < at - _NEW else at
     return reload_record(replace(record, revision=record.revision + 1, updated_at=updated_at))
+
+
+def place_at(time: datetime) -> int:
+    """Return the place of a conversation in the list that got its newest messages then: microseconds since 1970."""
+    return max(round(time.timestamp() * 1e6), 0)
 
 
 def stored_title(title: str) -> str:

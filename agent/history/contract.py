@@ -147,8 +147,10 @@ class HistoryStore(Protocol):
         """Store `entries`, the record and `events`, all or nothing. Return the record with its revision raised by one.
 
         `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
-        A save with entries, and the first one, sets `updated_at` and moves the conversation to the top of the list. The
-        store keeps the stored pin, and the stored title unless it is empty: only `label` changes these. Raises
+        A save with entries, and the first one, sets `updated_at` and moves the conversation to the top of the list. If
+        the record has a `source` and its messages are old, `updated_at` is the time of the newest one, as the record
+        and the entries' notes have it, and the conversation gets the place in the list of that time. The store keeps
+        the stored pin, and the stored title unless it is empty: only `label` changes these. Raises
         `Conflict` if another save came first, and leaves everything as it was. Raises `NotFound` if the stored record
         belongs to another owner, was deleted or has expired. Raises a plain `HistoryError` if the conversation already
         has an entry's id or lacks a parent or head, or if a message would not load again. `events` are refused as in

@@ -45,7 +45,8 @@ class RunState:
 class State:
     """The facts that the store has of a conversation without reading its record.
 
-    `place` orders an owner's conversations by their last save. A clock can stand still or step back. `length` are the
+    `place` orders an owner's conversations by their newest messages: it has the microseconds since 1970, and more where
+    the clock stands still or steps back. `length` are the
     bytes of the entries' file, `entries_size` those of the entries alone, and `record_size` those of the record.
     """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, reload_record
+from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, place_at, reload_record
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.json_conversation import ENTRIES, Addition, State, StoredEntry, damaged, entry_lines, read_entries
 from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
@@ -52,12 +52,13 @@ class JsonStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
         texts = dump_entries(entries)
-        saved, _ = next_revision(record, entries, self._folder.clock())
+        at = self._folder.clock()
+        saved, _ = next_revision(record, entries, at)
         added = [
             StoredEntry(entry.id, entry.parent_id, fold(searchable_text(entry)), text)
             for entry, text in zip(entries, texts, strict=True)
         ]
-        return await self._folder.write(partial(_save, self._folder, saved, added, events))
+        return await self._folder.write(partial(_save, self._folder, saved, added, events, at))
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
         """Implement `HistoryStore.get`."""
@@ -110,21 +111,25 @@ class JsonStore:
         await self._folder.aclose()
 
 
-def _save(folder: JsonFolder, record: Record, added: Sequence[StoredEntry], events: RunEvents | None) -> Record:
-    """Store `record`, which has its new revision already, and return it with its stored label."""
+def _save(
+    folder: JsonFolder, record: Record, added: Sequence[StoredEntry], events: RunEvents | None, at: datetime
+) -> Record:
+    """Store `record`, which has its new revision already, at this time. Return it with its stored label."""
     before = _to_replace(folder, record)
     if before:
         record = replace(record, title=before[1].title or record.title, pinned=before[1].pinned)
     old = before[0] if before else None
     _check_links(folder, old, added, record)
     lines = entry_lines(added)
+    is_old = record.updated_at < at
+    place = place_at(record.updated_at) if is_old else folder.next_place(record.owner, at)
     start, size = (old.length, old.entries_size) if old else (0, 0)
     state = State(
         id=record.id,
         owner=record.owner,
         revision=record.revision,
         head_id=record.head_id,
-        place=old.place if old and not added else folder.next_place(record.owner),
+        place=old.place if old and not added else place,
         pinned=record.pinned,
         expires_at=record.expires_at.timestamp() if record.expires_at else None,
         entries_size=size + sum(len(one.json.encode()) for one in added),

@@ -26,7 +26,7 @@ from filelock import lock_descriptor
 
 from agent.errors import AgentError, ConfigError, HistoryError, NotFound
 from agent.history import json_conversation as files
-from agent.history.codec import load_records
+from agent.history.codec import load_records, place_at
 from agent.history.json_conversation import Addition, Signature, State, name_of
 from agent.history.records import NO_CONVERSATION, Record
 from agent.history.uninterrupted import UninterruptedWork
@@ -92,9 +92,10 @@ class JsonFolder:
         for folder in _subfolders(self._owners):
             yield from (state for state in self._states(folder) if state.owner.startswith(owners))
 
-    def next_place(self, owner: str) -> int:
-        """Return the place for the conversation that this owner saves now."""
-        return max((state.place for state in self._states(self._owners / name_of(owner))), default=0) + 1
+    def next_place(self, owner: str, at: datetime) -> int:
+        """Return the place for a conversation that this owner saves now, and that is to be the first."""
+        places = (state.place + 1 for state in self._states(self._owners / name_of(owner)))
+        return max([place_at(at), *places])
 
     def write_record(self, state: State, record: str, additions: Sequence[Addition] = (), *, is_new: bool) -> None:
         """Store a conversation, and remove what does not belong to it any more. Call it in `write`."""

@@ -63,6 +63,10 @@ class _Data:
             if kept.record.owner == owner and not self.is_expired(kept.record):
                 yield kept
 
+    def sort(self) -> None:
+        """Give a conversation with old messages its place."""
+        self.conversations = dict(sorted(self.conversations.items(), key=lambda pair: pair[1].record.updated_at))
+
     def same(self, record: Record) -> _Conversation | None:
         """Return the stored conversation if it was not saved since `record` was loaded, expired or not."""
         kept = self.conversations.get(record.id)
@@ -105,7 +109,8 @@ class MemoryStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        saved, _ = next_revision(record, entries, self._data.clock())
+        at = self._data.clock()
+        saved, _ = next_revision(record, entries, at)
         before = self._to_replace(record)
         if before:
             saved = replace(saved, title=before.record.title or saved.title, pinned=before.record.pinned)
@@ -115,6 +120,8 @@ class MemoryStore:
         if entries:  # inserted again instead of replaced: the dict has the order of the list
             self._data.conversations.pop(record.id, None)
         self._data.conversations[record.id] = _Conversation(saved, linked)
+        if (entries or not before) and saved.updated_at < at:
+            self._data.sort()
         return saved
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, load_entries, next_revision, stored_title
+from agent.history.codec import dump_entries, load_entries, next_revision, place_at, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_database import LIVE, PostgresDatabase, Value, fetch
@@ -57,15 +57,19 @@ SELECT owner = %(owner)s AND {LIVE}, revision, title, pinned,
     ARRAY(SELECT entries.id FROM entries WHERE conversation_id = %(id)s AND entries.id = ANY(%(ids)s::text[]))
 FROM conversations WHERE id = %(id)s FOR UPDATE
 """
-_INSERT = """
+_NEXT_PLACE = """
+CASE WHEN %(is_old)s::boolean THEN %(place)s::bigint
+ELSE greatest(%(place)s::bigint, (SELECT coalesce(max(place), 0) + 1 FROM conversations WHERE owner = %(owner)s)) END
+"""
+_INSERT = f"""
 INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, title, folded_title, pinned,
     size, record_size, record, exact)
-VALUES (%(id)s, %(owner)s, nextval('conversation_places'), %(revision)s, %(head_id)s, %(expires_at)s, %(title)s,
+VALUES (%(id)s, %(owner)s, {_NEXT_PLACE}, %(revision)s, %(head_id)s, %(expires_at)s, %(title)s,
     %(folded)s, %(pinned)s, %(size)s::bigint + %(added)s, %(size)s, %(record)s::jsonb, %(exact)s)
 ON CONFLICT (id) DO NOTHING RETURNING 1
 """
-_UPDATE = """
-UPDATE conversations SET place = CASE %(added)s WHEN 0 THEN place ELSE nextval('conversation_places') END,
+_UPDATE = f"""
+UPDATE conversations SET place = CASE %(added)s WHEN 0 THEN place ELSE {_NEXT_PLACE} END,
     revision = %(revision)s, head_id = %(head_id)s, expires_at = %(expires_at)s, title = %(title)s,
     folded_title = %(folded)s, record = %(record)s::jsonb,
     exact = %(exact)s, size = size - record_size + %(size)s::bigint + %(added)s, record_size = %(size)s
@@ -112,10 +116,16 @@ class PostgresStore:
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
         texts = dump_entries(entries)
-        saved, text = next_revision(record, entries, self._database.clock())
+        at = self._database.clock()
+        saved, text = next_revision(record, entries, at)
         _check_order(record, entries)
         return await self._database.write(
-            partial(_save, _Saving(saved, text, entries, texts, events, self.replicas.id, self._database.shift))
+            partial(
+                _save,
+                _Saving(
+                    saved, text, entries, texts, events, self.replicas.id, self._database.shift, saved.updated_at < at
+                ),
+            )
         )
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
@@ -192,7 +202,7 @@ class PostgresStore:
 class _Saving:
     """The values of one save: the record with its new revision, its JSON, the entries with theirs, and who saves.
 
-    `shift` is the parameter of `NOW`.
+    `shift` is the parameter of `NOW`. `is_old` is True if the messages are older than the save.
     """
 
     record: Record
@@ -202,6 +212,7 @@ class _Saving:
     events: RunEvents | None
     replica: str
     shift: float
+    is_old: bool
 
     @property
     def needed(self) -> set[str]:
@@ -224,6 +235,8 @@ class _Saving:
             "pinned": stored.pinned,
             "size": len(self.text.encode()),
             "added": sum(len(text.encode()) for text in self.texts),
+            "place": place_at(stored.updated_at),
+            "is_old": self.is_old,
             "record": text,
             "exact": exact,
         }

@@ -124,6 +124,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # JSON: the bytes that the replica is about to store, by owner, or ''.
         "ALTER TABLE replicas ADD COLUMN reserved TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # `place` has the microseconds since 1970, so that imported conversations stand between the others.
+        """UPDATE conversations SET place = place + time FROM (
+            SELECT id AS changed, max(coalesce(
+                (extract(epoch FROM (record ->> 'updated_at')::timestamptz) * 1000000)::bigint, 0
+            )) OVER (PARTITION BY owner ORDER BY place) AS time FROM conversations
+        ) AS found WHERE id = changed""",
+        "DROP SEQUENCE IF EXISTS conversation_places",
+    ),
 )
 
 

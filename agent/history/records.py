@@ -119,6 +119,9 @@ class Record:
 
     `revision` counts saves, 0 before the first. `pending` are the ids of tool calls that wait for an answer. A visitor
     can pin a conversation, so that it stays at the top of the list.
+
+    `source` names the chat of which an imported conversation is a copy, such as "chatgpt:" and its id, and
+    `imported_at` is the time of its last import.
     """
 
     id: str = field(default_factory=new_id)
@@ -135,6 +138,13 @@ class Record:
     created_at: datetime = field(default_factory=now)
     updated_at: datetime = field(default_factory=now)
     expires_at: datetime | None = None
+    source: str = ""
+    imported_at: datetime | None = None
+
+    @property
+    def used_at(self) -> datetime:
+        """When it last got messages or was imported. Its expiry counts from then."""
+        return max(self.updated_at, self.imported_at or self.updated_at)
 
     def extended(self, entry: "Entry", open_calls: tuple[str, ...]) -> "Record":
         """Return the record with this entry as its newest, and with the figures of a run that ends with it.

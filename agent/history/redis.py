@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import redis_scripts as scripts
-from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
+from agent.history.codec import dump_entries, load_entries, load_records, next_revision, place_at, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
 from agent.history.redis_links import RedisLinks
@@ -49,7 +49,8 @@ class RedisStore:
         saved, text = next_revision(record, entries, at)
         arguments: list[Argument] = [record.id, record.owner, record.revision, new_id()]
         arguments += [_link(record.head_id), saved.expires_at.timestamp() if saved.expires_at else "", text]
-        arguments += [saved.title, fold(saved.title), int(saved.pinned), len(entries)]
+        arguments += [saved.title, fold(saved.title), int(saved.pinned)]
+        arguments += [place_at(saved.updated_at), int(saved.updated_at < at), len(entries)]
         for entry, json in zip(entries, texts, strict=True):
             arguments += [entry.id, _link(entry.parent_id), json, fold(searchable_text(entry))]
         arguments += event_arguments(events, at, self.replicas.id)

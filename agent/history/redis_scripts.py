@@ -10,10 +10,10 @@ conversation, by its id:
     shared        hash by digest: when this link to it expires or "", a space, and the link
 
 Of each run: `run`, a hash, and `events`, a list. Of each owner: `list` and `pinned`, sorted by place, and `ends`,
-sorted by expiry. Of the store: `place` (a counter), `owners`, `sizes` (bytes by owner), `expiring`, `unfinished`,
-`ended`, `run-of` (conversations by run), and `shared-by` (conversations by digest of a link). The unfinished runs are
-found by their replica in `writing`, sorted by place as in `unfinished`, and by their owner in the set `answering`.
-`writers` is the set of the replicas that have such runs.
+sorted by expiry. Of the store: `place` (a counter of runs), `owners`, `sizes` (bytes by owner), `expiring`,
+`unfinished`, `ended`, `run-of` (conversations by run), and `shared-by` (conversations by digest of a link). The
+unfinished runs are found by their replica in `writing`, sorted by place as in `unfinished`, and by their owner in the
+set `answering`. `writers` is the set of the replicas that have such runs.
 """
 
 from dataclasses import dataclass, field
@@ -135,7 +135,8 @@ SAVE = Script(
     _EVENTS
     + """
 local id, owner, revision, token, head, expires = take(), take(), tonumber(take()), take(), take(), take()
-local record, title, folded, pinned, count = take(), take(), take(), take(), tonumber(take())
+local record, title, folded, pinned = take(), take(), take(), take()
+local place, is_old, count = tonumber(take()), take() == '1', tonumber(take())
 local conversation, links = key('conversation', id), key('links', id)
 local old = call('HMGET', conversation, 'owner', 'expires', 'revision', 'token', 'title', 'folded', 'pinned', 'record',
     'place')
@@ -162,7 +163,14 @@ if events then
     if events.id ~= id or events.owner ~= owner or events_problem(events) then return {'run'} end
 end
 
-local place = count == 0 and old[9] or call('INCR', P .. 'place')
+if count == 0 and old[9] then place = tonumber(old[9])
+elseif is_old then
+    while call('ZCOUNT', key('list', owner), place, place) > 0 do place = place + 1 end
+else
+    local first = call('ZREVRANGE', key('list', owner), 0, 0, 'WITHSCORES')
+    place = math.max(place, tonumber(first[2] or 0) + 1)
+end
+place = string.format('%.0f', place)
 local added = string.len(record) - string.len(old[8] or '')
 for number = 0, count - 1 do
     local from = first + 4 * number

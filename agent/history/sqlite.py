@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, load_entries, load_records, next_revision, stored_title
+from agent.history.codec import dump_entries, load_entries, load_records, next_revision, place_at, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import RunEvents
@@ -54,7 +54,8 @@ WHERE conversation_id = :id AND owner = :owner ORDER BY entries.rowid
 _STORED = f"SELECT owner = :owner AND {LIVE} AS owned, revision, title, pinned FROM conversations WHERE id = :id"
 _PUT_RECORD = """
 INSERT INTO conversations (id, owner, place, revision, head_id, expires_at, title, folded_title, pinned, record, size)
-VALUES (:id, :owner, (SELECT coalesce(max(place), 0) + 1 FROM conversations WHERE owner = :owner),
+VALUES (:id, :owner, iif(:is_old, :place, max(:place, (
+            SELECT coalesce(max(place), 0) + 1 FROM conversations WHERE owner = :owner))),
         :revision, :head_id, :expires_at, :title, :folded_title, :pinned, :record,
         length(CAST(:record AS BLOB)) + :added)
 ON CONFLICT (id) DO UPDATE SET place = CASE WHEN :added = 0 THEN place ELSE excluded.place END,
@@ -214,7 +215,8 @@ def _save(
                 record = replace(record, title=found[2] or record.title, pinned=bool(found[3]))
             label = {"title": record.title, "folded_title": fold(record.title), "pinned": record.pinned}
             added = sum(len(row[3].encode()) for row in rows)
-            put = {**values, **label, "expires_at": expires_at, "record": text, "added": added}
+            place = {"place": place_at(record.updated_at), "is_old": record.updated_at < at}
+            put = {**values, **label, **place, "expires_at": expires_at, "record": text, "added": added}
             connection.execute(_PUT_RECORD, put)
             connection.executemany(_PUT_ENTRY, rows)
             connection.executemany(PUT_TEXT, searched)

@@ -118,6 +118,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX links_by_conversation ON links (conversation_id)",
     ),
+    (
+        # `place` has the microseconds since 1970, so that imported conversations stand between the others.
+        """UPDATE conversations SET place = place + time FROM (
+            SELECT id AS changed, max(CASE json_valid(record) WHEN 1 THEN
+                coalesce((julianday(json_extract(record, '$.updated_at')) - 2440587.5) * 86400000000, 0) ELSE 0 END
+            ) OVER (PARTITION BY owner ORDER BY place) AS time FROM conversations
+        ) WHERE id = changed""",
+        "UPDATE conversations SET place = CAST(place AS INTEGER)",
+    ),
 )
 
 

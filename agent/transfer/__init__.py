@@ -12,6 +12,12 @@ UNUSABLE_FILE = "unusable file"
 FOREIGN_LINK = "foreign link"
 UNKNOWN_PART = "unknown part"
 INTERNAL_MESSAGE = "internal message"
+UNKNOWN_SENDER = "message by nobody known"
+FAILED_ANSWER = "failed answer"
+ARCHIVED = "archived state"
+FOLDER = "folder"
+TAGS = "tags"
+BUSY_CHAT = "busy chat"
 DAMAGED = "damaged chat"
 EMPTY = "empty chat"
 
@@ -28,6 +34,15 @@ LEFT_OUT: Mapping[str, Plural] = {
     FOREIGN_LINK: ngettext_noop("{count} link to a file elsewhere", "{count} links to files elsewhere"),
     UNKNOWN_PART: ngettext_noop("{count} part of an unknown kind", "{count} parts of unknown kinds"),
     INTERNAL_MESSAGE: ngettext_noop("{count} hidden message", "{count} hidden messages"),
+    UNKNOWN_SENDER: ngettext_noop("{count} message of an unknown sender", "{count} messages of unknown senders"),
+    FAILED_ANSWER: ngettext_noop("{count} answer that failed", "{count} answers that failed"),
+    ARCHIVED: ngettext_noop("the mark of {count} archived chat", "the marks of {count} archived chats"),
+    FOLDER: ngettext_noop("the folder of {count} chat", "the folders of {count} chats"),
+    TAGS: ngettext_noop("the tags of {count} chat", "the tags of {count} chats"),
+    BUSY_CHAT: ngettext_noop(
+        "the new messages of {count} chat in which an answer is being written",
+        "the new messages of {count} chats in which answers are being written",
+    ),
 }
 """The kinds of things that an import can leave out, each with the words for one and for many."""
 
@@ -59,11 +74,13 @@ FindFile = Callable[[str], FileSource | None]
 class ImportedConversation:
     """A conversation in the form of the history, without an owner, and with new ids.
 
-    `entries` come parents first. `files` are the attachments that they refer to, by their new ids.
+    `entries` come parents first. `ids` has the ids that they had in our own export, by the new ones. `files` are the
+    attachments that they refer to, by their new ids.
     """
 
     record: Record
     entries: Sequence[Entry]
+    ids: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, FileSource] = field(default_factory=dict[str, FileSource])
     left_out: LeftOut = field(default_factory=LeftOut)
 

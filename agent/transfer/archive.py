@@ -24,6 +24,11 @@ HEAD_BYTES = 4096
 MAX_MEMBERS = 20_000
 MAX_DIRECTORY_BYTES = 8_000_000
 """The limits of the list of files in a ZIP file, which is read into memory."""
+MAX_EXPANSION = 100
+"""The most times that a JSON file can be larger than in the ZIP file. Text of people is about 5 times larger."""
+FREE_EXPANSION_BYTES = 4_000_000
+"""A JSON file of this size can be in a ZIP file of any size."""
+TOO_DENSE = _("The ZIP file unpacks to far more than an export of its size does, so nothing was imported.")
 _PIECE = 1 << 16
 _CONVERSATIONS = re.compile(r"conversations([-_]?\d+)?\.json", re.IGNORECASE)
 _ID_PREFIXES = ("file-", "file_")
@@ -57,6 +62,7 @@ class ImportFile:
         self._archive: zipfile.ZipFile | None = None
         self._members = dict[str, zipfile.ZipInfo]()
         try:
+            self._size = file.seek(0, 2)
             file.seek(0)
             if file.read(4) == b"PK\x03\x04":
                 self._open_archive(file)
@@ -121,14 +127,16 @@ class ImportFile:
         assert self._archive is not None
         with TemporaryFile(dir=self._folder) as file:
             with _damage(), self._archive.open(member) as source:
+                before = self._unpacked
+                most = max(MAX_EXPANSION * min(member.compress_size, self._size), FREE_EXPANSION_BYTES)
                 while piece := source.read(_PIECE):
                     self._unpacked += len(piece)
                     if self._unpacked > self._limits.json_bytes:
-                        break
+                        limit = self._limits.json_bytes / 1e6
+                        raise InputError(_("The chats in the file have more than {most:.0f} MB.", most=limit))
+                    if self._unpacked - before > most:
+                        raise InputError(TOO_DENSE)
                     file.write(piece)
-            if self._unpacked > self._limits.json_bytes:
-                most = self._limits.json_bytes / 1e6
-                raise InputError(_("The chats in the file have more than {most:.0f} MB.", most=most))
             file.flush()
             return JsonElements(file)  # the map outlives the file object
 

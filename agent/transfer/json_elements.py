@@ -1,8 +1,9 @@
 """Finds the elements of a large JSON array without reading it into memory, and parses one of them at a time."""
 
+import json
 import mmap
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -23,10 +24,13 @@ NOT_AN_EXPORT = _(
     "This is not an export that can be imported: a JSON or ZIP file of Switchboard, ChatGPT, Claude or Open WebUI."
 )
 
-# Text without brackets, and strings, are skipped in one step. A quote that begins no whole string is found as itself.
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_STEP = re.compile(rb'(?:[^"{}\[\]]++|' + _STRING + rb')*+(?P<found>["{}\[\]])', re.DOTALL)
-_REST = re.compile(rb"\s*+\Z")
+_QUOTE = ord('"')
+_PIECE = 1 << 16
+"""The most bytes that one search reads. No other thread can run meanwhile."""
+# Text without brackets, and whole strings.
+_SKIPPED = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+_IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_SPACES = re.compile(rb"\s*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,19 @@ class JsonElements:
             raise
 
     def parse(self, span: Span) -> Mapping[str, Any]:
-        """Return an element, which is empty if it is not an object. Raises `ValueError` if it is not JSON."""
+        """Return an element, which is empty if it is not an object. Raises `ValueError` if it is not JSON.
+
+        What is no character, such as half of an emoji, becomes U+FFFD, and what is no number becomes null.
+        """
         if not span.is_parsable:
             raise ValueError("the element is too large")
-        value = from_json(self._map[span.start : span.end], allow_inf_nan=False)
+        data = self._map[span.start : span.end]
+        try:
+            value = from_json(data, allow_inf_nan=False)
+        except ValueError:
+            value = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
+            text = json.dumps(value, ensure_ascii=False)
+            value = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
         return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
     def close(self) -> None:
@@ -69,9 +82,7 @@ class JsonElements:
 
 
 def _find_spans(text: mmap.mmap) -> list[Span]:
-    start = 3 if text[:3] == b"\xef\xbb\xbf" else 0
-    while text[start : start + 1].isspace():
-        start += 1
+    start = _after(_SPACES, text, 3 if text[:3] == b"\xef\xbb\xbf" else 0)
     first = text[start : start + 1]
     if first not in (b"[", b"{"):
         raise InputError(NOT_AN_EXPORT)
@@ -79,14 +90,13 @@ def _find_spans(text: mmap.mmap) -> list[Span]:
     """The depth around an element."""
     spans = list[Span]()
     depth = containers = element_start = 0
-    while step := _STEP.match(text, start):
-        found, at, start = step["found"], step.start("found"), step.end()
-        if found in b"[{":
+    for at in _brackets(text, start):
+        if text[at] in b"[{":
             if depth == outside:
                 element_start, containers = at, 0
             depth += 1
             containers += 1
-        elif found == b'"' or depth == 0:
+        elif depth == 0:
             raise InputError(DAMAGED_FILE)
         else:
             depth -= 1
@@ -94,8 +104,28 @@ def _find_spans(text: mmap.mmap) -> list[Span]:
                 size = at + 1 - element_start
                 is_parsable = size <= MAX_ELEMENT_BYTES and containers <= MAX_CONTAINERS
                 spans.append(Span(element_start, at + 1, is_parsable))
+            start = at + 1
         if depth > MAX_DEPTH or len(spans) > MAX_ELEMENTS:
             raise InputError(DAMAGED_FILE)
-    if depth or not _REST.match(text, start):
+    if depth or _after(_SPACES, text, start) < len(text):
         raise InputError(DAMAGED_FILE)
     return spans
+
+
+def _brackets(text: mmap.mmap, at: int) -> Iterator[int]:
+    """Yield the position of each bracket outside strings. Raises `InputError` if a string has no end."""
+    while (at := _after(_SKIPPED, text, at)) < len(text):
+        if text[at] == _QUOTE:  # a string that is longer than a piece, or that begins near its end
+            at = _after(_IN_STRING, text, at + 1)
+            if text[at : at + 1] != b'"':
+                raise InputError(DAMAGED_FILE)
+        else:
+            yield at
+        at += 1
+
+
+def _after(pattern: re.Pattern[bytes], text: mmap.mmap, start: int) -> int:
+    """Return the end of the longest match of a pattern that matches the beginning of each of its matches."""
+    while (found := pattern.match(text, start, start + _PIECE)) and found.end() > start:
+        start = found.end()
+    return start

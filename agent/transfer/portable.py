@@ -8,6 +8,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from agent.citations import checked
@@ -18,12 +19,12 @@ from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
 from agent.transfer.file_links import FileLinks
-from agent.transfer.tree import parents_first
+from agent.transfer.tree import entry_id, parents_first
 
 VERSION = 1
 FORMAT = "switchboard"
 """The key of the format's version in the first object."""
-PRIVATE_FIELDS = ("owner", "revision", "expires_at", "updated_at")
+PRIVATE_FIELDS = ("owner", "revision", "expires_at", "imported_at", "updated_at")
 """Fields of a record that belong to the store it is in. They are not exported, except for the last."""
 ENTRY_BYTES = 2048
 """Bytes that an entry counts for besides its text."""
@@ -75,16 +76,17 @@ def decode_file(element: Mapping[str, Any]) -> bytes:
     return b64decode(data, validate=True)
 
 
-def read_conversation(element: Mapping[str, Any], find: FindFile) -> ImportedConversation:
+def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = "") -> ImportedConversation:
     """Return the conversation in an object of the file. All its ids are new, and its links are kept.
 
-    `find` returns the attachments by their ids in the file. Raises `ValueError` or `HistoryError` if it is damaged.
+    With `source`, its entries get the same ids in each import. `find` returns the attachments by their ids in the file.
+    Raises `ValueError` or `HistoryError` if it is damaged.
     """
     given, raw = element.get("conversation"), element.get("entries")
     if not isinstance(given, dict) or not isinstance(raw, list):
         raise ValueError("no conversation")
     entries = cast("list[Any]", raw)
-    ids = {_text(entry, "id"): new_id() for entry in entries}
+    ids = {id_: entry_id(source, id_) for id_ in (_text(entry, "id") for entry in entries)}
     if len(ids) != len(entries):
         raise ValueError("two entries have one id")
     parents = {id_: _parent(entry) for id_, entry in zip(ids, entries, strict=True)}
@@ -96,9 +98,22 @@ def read_conversation(element: Mapping[str, Any], find: FindFile) -> ImportedCon
         for id_, entry in sorted(zip(ids, entries, strict=True), key=lambda pair: order[pair[0]])
     ]
     loaded = [_renewed(entry, links, runs) for entry in load_entries(texts)]
-    record = _record(cast("dict[str, Any]", given), ids)
+    record = replace(_record(cast("dict[str, Any]", given), ids), source=source, imported_at=now() if source else None)
     dump_record(record)  # raises if a store could not keep it
-    return ImportedConversation(record=record, entries=loaded, files=links.files, left_out=links.left_out)
+    originals = {new: id_ for id_, new in ids.items()}
+    return ImportedConversation(
+        record=record, entries=loaded, ids=originals, files=links.files, left_out=links.left_out
+    )
+
+
+def source_of_ours(element: Mapping[str, Any]) -> str:
+    """Return `Record.source` of a conversation in an object of the file: that of the record, or its own id."""
+    given = element.get("conversation")
+    fields = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    source, id_ = fields.get("source"), fields.get("id")
+    if isinstance(source, str) and source:
+        return source
+    return f"{FORMAT}:{id_}" if isinstance(id_, str) and id_ else ""
 
 
 def renewed(record: Record, entries: Sequence[Entry], find: FindFile) -> ImportedConversation:
@@ -125,7 +140,8 @@ def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Record:
         "branches": [ids[branch] for branch in branches],
     }
     (record,) = load_records([json.dumps({**kept, **updated, **new})])
-    return replace(record, cost=max(record.cost, 0.0))
+    times = {"created_at": _past(record.created_at), "updated_at": _past(record.updated_at)}
+    return replace(record, cost=max(record.cost, 0.0), **times)
 
 
 def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:
@@ -135,8 +151,14 @@ def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:
         note,
         run_id=runs.setdefault(note.run_id, new_id()) if note.run_id else "",
         cost=None if note.cost is not None and note.cost < 0 else note.cost,
+        at=_past(note.at),
     )
     return links.renewed_entry(replace(entry, message=checked(entry.message), note=note))
+
+
+def _past(time: datetime) -> datetime:
+    """Return a time with a time zone that is not in the future."""
+    return min(time if time.tzinfo else time.replace(tzinfo=UTC), now())
 
 
 def _text(entry: Any, name: str) -> str:

@@ -22,7 +22,7 @@ from agent.transfer.imports.chatgpt import is_chatgpt, read_chatgpt
 from agent.transfer.imports.claude import is_claude, read_claude
 from agent.transfer.imports.open_webui import is_open_webui, read_open_webui
 from agent.transfer.json_elements import NOT_AN_EXPORT, JsonElements, Span
-from agent.transfer.portable import FORMAT, VERSION, decode_file, read_conversation, stored_size
+from agent.transfer.portable import FORMAT, VERSION, decode_file, read_conversation, source_of_ours, stored_size
 
 Reader = Callable[[Mapping[str, Any], FindFile, LeftOut], ImportedConversation | None]
 READERS: Sequence[tuple[Callable[[Mapping[str, Any]], bool], Reader]] = (
@@ -38,8 +38,12 @@ _FAILURES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundConversation:
-    """A conversation that can be imported: when it was last changed, the bytes it will take, and how to read it."""
+    """A conversation that can be imported: when it was last changed, the bytes it will take, and how to read it.
 
+    `source` says where it is from, as in the record.
+    """
+
+    source: str
     updated_at: datetime
     size: int
     read: Callable[[], ImportedConversation]
@@ -124,7 +128,8 @@ class ImportReader:
         except _FAILURES:
             self.left_out[DAMAGED] += 1
             return None
-        return FoundConversation(updated_at=conversation.record.updated_at, size=size, read=partial(self._again, group))
+        record, read = conversation.record, partial(self._again, group)
+        return FoundConversation(source=record.source, updated_at=record.updated_at, size=size, read=read)
 
     def _again(self, group: _Group) -> ImportedConversation:
         conversation = self._read(group, LeftOut())
@@ -135,7 +140,7 @@ class ImportReader:
         """Return the conversation of an object, or None if it has no messages. What is left out counts only then."""
         element = group.part.parse(group.span)
         if "conversation" in element:
-            conversation = read_conversation(element, group.files.get)
+            conversation = read_conversation(element, group.files.get, source_of_ours(element))
             left_out.update(conversation.left_out)
             return conversation
         for is_known, read in READERS:

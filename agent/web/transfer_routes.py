@@ -196,6 +196,8 @@ def _line(event: ImportProgress | ImportResult, translator: Translator) -> str:
                 "message": translator(event.text),
                 "left_out": [translator(text) for text in event.left_out],
                 "conversations": [*event.conversations],
+                "updated": [*event.updated],
+                "known": event.known,
             }
     return json.dumps(fields, ensure_ascii=False) + "\n"
 

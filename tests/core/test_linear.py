@@ -329,7 +329,9 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
         "agent.providers.errors:_LIMIT", "agent.providers.errors:_PROMPT", "agent.providers.errors:_TOTAL"
     ),
     ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
-    ("agent.transfer.json_elements", "*"): constants("agent.transfer.json_elements:_STEP"),
+    ("agent.transfer.json_elements", "pattern"): constants(
+        *(f"agent.transfer.json_elements:{name}" for name in ("_SKIPPED", "_IN_STRING", "_SPACES"))
+    ),
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
     ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),
     ("agent.web.middleware.isolation", "*"): lambda: [import_module("agent.web.middleware.isolation").CHANGES["POST"]],

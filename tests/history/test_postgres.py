@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -14,10 +16,10 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from agent.errors import ConfigError, HistoryError, NotFound
-from agent.history import HistoryStore, Record, open_store
+from agent.history import HistoryStore, Record, now, open_store
 from agent.history.codec import dump_entries, load_records
 from agent.history.conformance.links import link_to
-from agent.history.conformance.samples import ALICE, batch, chain, grown, prompt, started
+from agent.history.conformance.samples import ALICE, batch, chain, grown, prompt, started, titled
 from agent.history.postgres import PostgresStore
 from agent.history.postgres_database import CONNECTIONS
 from agent.history.postgres_text import escape, unescape
@@ -374,6 +376,23 @@ async def test_older_schema_gets_links(server: PostgresServer) -> None:
             await store.links.put(link := link_to(record))
             assert await store.links.get(link.digest) == link
             assert await store.history(record) == entries
+
+
+async def test_import_stands_between_conversations_of_an_older_version(server: PostgresServer) -> None:
+    def days_ago(days: int) -> datetime:
+        return now() - timedelta(days=days)
+
+    with server.database() as url:
+        for title, days in (("old", 100), ("new", 10)):
+            async with aclosing(await PostgresStore.open(url, clock=partial(days_ago, days))) as store:
+                await titled(store, title)
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute("UPDATE conversations SET place = CASE title WHEN 'old' THEN 1 ELSE 2 END")
+            raw.execute("DELETE FROM switchboard_schema WHERE version = 5")
+        async with aclosing(await PostgresStore.open(url)) as store:
+            await store.save(Record(owner=ALICE, title="imported", source="elsewhere:1", updated_at=days_ago(50)))
+            await titled(store, "newest")
+            assert [record.title for record in await store.list(ALICE)] == ["newest", "new", "imported", "old"]
 
 
 async def test_other_encoding_is_refused(server: PostgresServer) -> None:

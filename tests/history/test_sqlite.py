@@ -5,15 +5,16 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from agent.errors import ConfigError, HistoryError
-from agent.history import HistoryStore
+from agent.history import HistoryStore, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_schema import MIGRATIONS
 from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled
@@ -158,6 +159,24 @@ async def test_newer_schema_is_refused_and_untouched(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="newer version") as caught:
         await SqliteStore.open(path)
     assert str(path) in str(caught.value)
+
+
+async def test_import_stands_between_conversations_of_an_older_version(tmp_path: Path) -> None:
+    path, at = tmp_path / "history.db", now()
+
+    def days_ago(days: int) -> Callable[[], datetime]:
+        return lambda: at - timedelta(days=days)
+
+    for title, days in (("old", 100), ("new", 10)):
+        async with aclosing(await SqliteStore.open(path, clock=days_ago(days))) as store:
+            await titled(store, title)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE conversations SET place = CASE title WHEN 'old' THEN 1 ELSE 2 END")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) - 1}")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await store.save(Record(owner=ALICE, title="imported", source="elsewhere:1", updated_at=days_ago(50)()))
+        await titled(store, "newest")
+        assert [record.title for record in await store.list(ALICE)] == ["newest", "new", "imported", "old"]
 
 
 def ruin(path: Path, how: str) -> None:

@@ -253,6 +253,16 @@ class TakesTitlesBack(MemoryStore):
         return await super().save(record, entries, events)
 
 
+class DatesImportsToday(MemoryStore):
+    """Treats an imported conversation like any other."""
+
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        saved = await super().save(replace(record, source=""), entries, events)
+        kept = self._data.conversations[record.id]
+        kept.record = replace(saved, source=record.source)
+        return kept.record
+
+
 class MixesReplies(MemoryStore):
     """Leaves the reply to a cancelled read to the next reader."""
 
@@ -274,7 +284,7 @@ FAULTS_OF_SAVES: dict[type[MemoryStore], tuple[str, ...]] = {
     CutsLongTexts: ("ten_megabytes_come_back",),
     ComparesAllForEach: ("history_loads_in_linear_time",),
     ReadsHeadOnly: ("entries_include_all_branches",),
-    MovesWithEachSave: ("save_without_entries_keeps_the_place",),
+    MovesWithEachSave: ("save_without_entries_keeps_the_place", "imported_conversation_stands_at_its_time"),
     NeedsEntries: ("conversation_can_be_empty",),
     FindsNothingForNothing: (
         "unknown_head_is_not_found",
@@ -294,6 +304,7 @@ FAULTS_OF_SAVES: dict[type[MemoryStore], tuple[str, ...]] = {
     AcceptsAnyOrder: ("entry_follows_only_earlier_ones",),
     OverwritesEntries: ("entry_is_never_overwritten",),
     TakesTitlesBack: ("reader_sees_no_refused_save",),
+    DatesImportsToday: ("imported_conversation_stands_at_its_time",),
     MixesReplies: ("cancelled_read_spoils_no_other_call",),
 }
 """The stores, and all laws that each of them breaks."""

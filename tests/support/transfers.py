@@ -98,7 +98,17 @@ def shape(record: Record, entries: Sequence[Entry], files: Mapping[str, bytes]) 
         return text
 
     return (
-        replace(record, id="", owner="", revision=0, head_id=None, branches=(), updated_at=record.created_at),
+        replace(
+            record,
+            id="",
+            owner="",
+            revision=0,
+            head_id=None,
+            branches=(),
+            updated_at=record.created_at,
+            source="",
+            imported_at=None,
+        ),
         record.head_id and order[record.head_id],
         [order[branch] for branch in record.branches],
         [

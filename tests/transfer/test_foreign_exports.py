@@ -2,17 +2,20 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pydantic_ai.messages import (
     AudioUrl,
     FilePart,
     ImageUrl,
     ModelResponse,
+    TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
@@ -20,11 +23,18 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError
-from agent.history import Entry
-from agent.transfer import ImportedConversation
+from agent.history import Entry, now
+from agent.history.codec import dump_record
+from agent.transfer import ImportedConversation, left_out_texts
 from agent.web.chat.transcript import to_turns
 from tests.support.media_files import random_png, sound
+from tests.support.strategies import JSON
 from tests.support.transfers import branch, found_in, texts_of
+from tests.tiers import examples
+
+PROPERTY = settings(
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def one(value: object, folder: Path, **files: bytes) -> tuple[ImportedConversation, dict[str, int]]:
@@ -152,6 +162,98 @@ def test_unanswered_prompt_shows_no_failure(tmp_path: Path) -> None:
     assert (turn.note.ended, turn.note.detail) == ("cancelled", "")
 
 
+def marked(text: str) -> str:
+    """Return a text with ChatGPT's marks, written as <cite|turn0search3>."""
+    return text.replace("<", "\ue200").replace(">", "\ue201").replace("|", "\ue202")
+
+
+def page(name: str) -> dict[str, str]:
+    return {"title": name, "url": f"https://{name}.example/"}
+
+
+REFERENCES = [
+    {"matched_text": marked("<cite|turn0search3>"), "type": "grouped_webpages", "items": [page("iron"), page("ore")]},
+    {"matched_text": marked("<filecite|turn0file0>"), "type": "file", "name": "rent.pdf", "id": "f", "snippet": "900"},
+    {"matched_text": " ", "type": "sources_footnote", "sources": [page("iron")]},
+    {"matched_text": marked("<product|x>"), "type": "alt_text", "alt": "A pan"},
+]
+CITATIONS = [
+    {"start_ix": 4, "end_ix": 15, "metadata": {"type": "webpage", **page("old")}},
+    {"metadata": {"type": "file", "name": "plan.pdf", "id": "g", "extra": {"cited_message_idx": 7}}},
+]
+GROUPS = [{"entries": [{**page("far"), "ref_id": {"turn_index": 1, "ref_type": "news", "ref_index": 2}}]}]
+MARKS: dict[str, tuple[str, str, dict[str, list[str]]]] = {
+    "pages": ("It is old. <cite|turn0search3> So.", "It is old. So.", {"It is old.": ["iron", "ore"]}),
+    "a file": ("Pay 900 <filecite|turn0file0>.", "Pay 900.", {"Pay 900": ["rent.pdf"]}),
+    "at the beginning": ("<cite|turn0search3>\n\nOld.", "\n\nOld.", {"": ["iron", "ore"]}),
+    "of a result elsewhere": ("New <cite|turn1news2|turn9news9>!", "New!", {"New": ["far"]}),
+    "unknown": ("a <cite|turn5search5> b <navlist|Recent|turn0news1>", "a b", {}),
+    "a name": ('By <entity|["people", "N. Example", 0]>.', "By N. Example.", {}),
+    "an address": ("See <url|the page|turn0search1> now", "See the page now", {}),
+    "pictures": ('<image_group|{"query": ["x"]}>\nText', "\nText", {}),
+    "a product": ("Buy <product|x> today", "Buy A pan today", {}),
+    "cut": ("Yes. <cite|turn0sea", "Yes.", {}),
+    "around words": ("Yes \ue203no\ue204\ue206.", "Yes no.", {}),
+    "without private characters": ("Yes citeturn1news2turn0search9.", "Yes.", {"Yes": ["far"]}),
+    "old, by place": ("Old 【12†source】", "Old", {"Old": ["old"]}),
+    "old, by number": ("Built 【7:0†plan.pdf】.", "Built.", {"Built": ["plan.pdf"]}),
+    "old, unknown": ("Big【3†L1-L5】 one", "Big one", {}),
+    "Japanese brackets": ("【東京】 x", "【東京】 x", {}),
+}
+
+
+@pytest.mark.parametrize(("text", "expected", "cited"), MARKS.values(), ids=MARKS)
+def test_chatgpt_marks_become_citations(tmp_path: Path, text: str, expected: str, cited: dict[str, list[str]]) -> None:
+    metadata = {"content_references": REFERENCES, "citations": CITATIONS, "search_result_groups": GROUPS}
+    call = {"content_type": "code", "text": "search()"}
+    conversation, _ = one(
+        chatgpt(
+            node("u", "root", "user", marked(text)),
+            node("p", "u", "assistant", content=call, recipient="web"),
+            node("r", "p", "tool", marked(text)),
+            node("a", "r", "assistant", marked(text), metadata=metadata),
+        ),
+        tmp_path,
+    )
+    entries = shown(conversation)
+    assert not any(mark in repr(texts_of(entries)) for mark in ("ue20", "†", "turn"))
+    [part] = parts_of(entries, TextPart)
+    assert part.content == expected
+    found = {
+        part.content[one.anchor.start : one.anchor.end] if one.anchor else "": [
+            source.title or "" for source in one.sources
+        ]
+        for one in part.citations or ()
+    }
+    if not any("iron" in titles for titles in cited.values()):
+        assert found.pop("") == ["iron"], "the list below the answer"
+    assert found == cited
+
+
+def test_chatgpt_contents_of_all_kinds(tmp_path: Path) -> None:
+    voice = {"content_type": "audio_transcription", "text": "Hello there"}
+    quote = {"content_type": "tether_quote", "title": "T", "text": "quoted", "url": "https://a.example"}
+    conversation, left_out = one(
+        chatgpt(
+            node("c", "root", "user", content={"content_type": "user_editable_context", "user_profile": "x"}),
+            node("m", "c", "assistant", content={"content_type": "model_editable_context", "model_set_context": "x"}),
+            node("u", "m", "user", voice, author={"role": "user"}),
+            node("t", "u", "assistant", content={"content_type": "thoughts", "thoughts": ["Hm."]}),
+            node("e", "t", "assistant", content={"content_type": "reasoning_recap", "content": "Thought for 3s"}),
+            node("p", "e", "assistant", content={"content_type": "code", "text": "open()"}, recipient="browser"),
+            node("q", "p", "tool", content=quote),
+            node("a", "q", "assistant", content={"content_type": "text", "parts": "not a list"}),
+            node("b", "a", "assistant", content="no object"),
+            node("w", "b", "wizard", "lost"),
+            node("z", "w", "assistant", content={"content_type": "new kind", "text": "readable"}),
+        ),
+        tmp_path,
+    )
+    assert texts_of(shown(conversation)) == ["Hello there", "quoted", "not a list", "no object", "readable"]
+    assert [part.content for part in parts_of(shown(conversation), ThinkingPart)] == ["Hm."]
+    assert left_out == {"internal message": 3, "message by nobody known": 1}
+
+
 # Claude
 
 
@@ -207,6 +309,34 @@ def test_claude_tree_and_tools(tmp_path: Path) -> None:
     assert [isinstance(entry.message, ModelResponse) for entry in entries] == [False, True, False, True]
     assert parts_of(entries, ToolCallPart)[0].args == {"q": "bus"}
     assert [texts_of(branch(conversation.entries, end)) for end in conversation.record.branches] == [["Tram?"]]
+    assert left_out == {"internal message": 1}
+
+
+def test_claude_results_without_ids_are_paired(tmp_path: Path) -> None:
+    def call(name: str, id_: str | None) -> dict[str, Any]:
+        return {"type": "tool_use", "id": id_, "name": name, "input": {}}
+
+    def result(text: Any, id_: str | None, name: str = "") -> dict[str, Any]:
+        return {"type": "tool_result", "tool_use_id": id_, "name": name, "content": text}
+
+    conversation, left_out = one(
+        claude(
+            said("1", "human", words("Go")),
+            said("2", "assistant", call("a", None), result("for a", None), call("b", "x"), call("c", None),
+                 result([words("for c")], None, "c"), result("for b", None), result("nobody's", None)),
+            said("2", "ai", {**words("Blue sky"), "citations": [
+                {"start_index": 0, "end_index": 4, "details": {"url": "https://sky.example/"}}, {"title": None},
+            ]}),
+        ),
+        tmp_path,
+    )  # fmt: skip
+    entries = shown(conversation)
+    calls = {part.tool_call_id: part.tool_name for part in parts_of(entries, ToolCallPart)}
+    results = {calls[part.tool_call_id]: part.content for part in parts_of(entries, ToolReturnPart)}
+    assert results == {"a": "for a", "b": "for b", "c": "for c"}
+    [answer] = parts_of(entries, TextPart)
+    [citation] = answer.citations
+    assert (citation.anchor.start, citation.anchor.end, citation.sources[0].url) == (0, 4, "https://sky.example/")
     assert left_out == {"internal message": 1}
 
 
@@ -275,7 +405,154 @@ def test_open_webui_reasoning_and_tools(tmp_path: Path, form: str) -> None:
     assert left_out == {}
 
 
+@pytest.mark.parametrize(
+    ("content", "thoughts", "text"),
+    [
+        ("<think>Hm.</think>\n\nSo.", ["Hm."], "So."),
+        ("\n<thinking>\nHm.\n</thinking>So.", ["Hm."], "So."),
+        ("Hm.\n</think>\n\nSo.", ["Hm."], "So."),
+        ("<think>Hm.", ["Hm."], ""),
+        ("<think>a</think><think>b</think>So.", ["a", "b"], "So."),
+        ("Write `</think>` to end it.", [], "Write `</think>` to end it."),
+    ],
+)
+def test_open_webui_tags_of_thoughts(tmp_path: Path, content: str, thoughts: list[str], text: str) -> None:
+    conversation, _ = one(open_webui(wrote("1", None, "user", "Q"), wrote("2", "1", "assistant", content)), tmp_path)
+    entries = shown(conversation)
+    assert [part.content for part in parts_of(entries, ThinkingPart)] == thoughts
+    assert [part.content for part in parts_of(entries, TextPart)] == [text] * bool(text)
+
+
+def test_open_webui_sources_are_cited(tmp_path: Path) -> None:
+    sources = [
+        {"source": {"name": "search"}, "document": ["Iron rusts."], "metadata": [{"source": "https://iron.example/"}]},
+        {"source": {"id": "f", "name": "rent.pdf"}, "document": ["900"], "metadata": [{"source": "rent.pdf"}]},
+    ]
+    message = wrote("2", "1", "assistant", "It rusts [1]. Pay [2]. No [9] or [1](x).", sources=sources)
+    conversation, _ = one(open_webui(wrote("1", None, "user", "Q"), message), tmp_path)
+    [part] = parts_of(shown(conversation), TextPart)
+    assert part.content == "It rusts. Pay. No [9] or [1](x)."
+    page, document = [citation.sources[0] for citation in part.citations]
+    assert (page.url, page.excerpts, document.title) == ("https://iron.example/", ["Iron rusts."], "rent.pdf")
+
+
 # All
+
+
+NOON = [1_709_640_000, 1_709_640_000.0, 1_709_640_000_000, "1709640000", 1.70964e15, 1_709_640_000_000_000_000]
+NOON += ["2024-03-05T12:00:00Z", "2024-03-05T13:00:00+01:00", "2024-03-05 12:00:00"]
+
+
+@pytest.mark.parametrize("time", NOON, ids=str)
+def test_times_of_all_forms(tmp_path: Path, time: Any) -> None:
+    exports = [
+        *chatgpt(node("u", "root", "user", "Hi", create_time=time), create_time=time, update_time=time),
+        *claude(said("1", "human", words("Hi"), created_at=time), created_at=time, updated_at=time),
+        {**open_webui(wrote("1", None, "user", "Hi", timestamp=time))[0], "created_at": time, "updated_at": time},
+    ]
+    for conversation in (found.read() for found in found_in(exports, tmp_path)[0]):
+        record, [entry] = conversation.record, conversation.entries
+        [prompt] = entry.message.parts
+        times = {record.created_at, record.updated_at, entry.note.at, prompt.timestamp}
+        assert times == {datetime(2024, 3, 5, 12, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize("time", [None, 0, -1, "soon", [1], {"at": 1}, True, 1e308, "9999-12-31"], ids=str)
+def test_message_without_a_time_has_that_of_the_one_before(tmp_path: Path, time: Any) -> None:
+    conversation, _ = one(
+        chatgpt(node("u", "root", "user", "Hi"), node("a", "u", "assistant", "Oh", create_time=time)), tmp_path
+    )
+    first, second = conversation.entries
+    assert second.note.at == first.note.at or (time == "9999-12-31" and second.note.at <= now())
+    assert conversation.record.updated_at == datetime.fromtimestamp(1.7e9 + 60, UTC)
+
+
+def test_labels_are_kept_or_named(tmp_path: Path) -> None:
+    exports = [
+        {**chatgpt(node("u", "root", "user", "1"))[0], "is_starred": True, "is_archived": True, "gizmo_id": "g-p-1"},
+        *claude(said("1", "human", words("2")), is_starred=True, project={"name": "P"}),
+        {**open_webui(wrote("1", None, "user", "3"))[0], "pinned": True, "archived": True, "folder_id": "f",
+         "meta": {"tags": ["soup"]}},
+    ]  # fmt: skip
+    found, reader = found_in(exports, tmp_path)
+    assert [one.read().record.pinned for one in found] == [True] * 3
+    assert dict(reader.left_out) == {"archived state": 2, "folder": 3, "tags": 1}
+    assert "the folders of 3 chats" in [str(text) for text in left_out_texts(reader.left_out)]
+
+
+def test_branch_with_the_newest_message_is_shown_if_none_is_named(tmp_path: Path) -> None:
+    messages = [wrote("1", None, "user", "Q"), wrote("2", "1", "assistant", "new", timestamp=1_700_000_100)]
+    export = open_webui(*messages, wrote("3", "gone", "assistant", "old"))
+    export[0]["chat"]["history"]["currentId"] = None
+    conversation, _ = one(export, tmp_path)
+    assert texts_of(shown(conversation)) == ["Q", "new"]
+
+
+ODD = [
+    10**4000,
+    "\ud800",
+    [[["x"]]],
+    [{"text": 5}],
+    {"content": {"content": [1]}},
+    "</think>",
+    marked("<cite|"),
+    "【1†",
+]
+WHOLE = [("mapping",), ("chat_messages",), ("chat",), ("chat", "history"), ("chat", "history", "messages")]
+"""The paths to all messages of a chat."""
+
+
+@PROPERTY
+@given(data=st.data())
+def test_odd_values_lose_no_other_chat(tmp_path: Path, data: st.DataObject) -> None:
+    """Any JSON in any field of a chat raises nothing, and the chats beside it are read."""
+    good = [
+        *chatgpt(
+            node("u", "root", "user", "Hi", metadata={"attachments": [{"id": "f", "name": "n"}]}),
+            node("t", "u", "assistant", content={"content_type": "thoughts", "thoughts": [{"content": "Hm."}]}),
+            node("p", "t", "assistant", content={"content_type": "code", "text": "1"}, recipient="python"),
+            node("r", "p", "tool", content={"content_type": "execution_output", "text": "2"}),
+            node("a", "r", "assistant", marked("x <cite|turn0search3>"), metadata={
+                "content_references": REFERENCES, "citations": CITATIONS, "search_result_groups": GROUPS,
+            }),
+        ),
+        *claude(
+            said("1", "human", words("a"), attachments=[{"file_name": "b", "extracted_content": "c"}]),
+            said("2", "assistant", {"type": "tool_use", "id": "t", "name": "n", "input": {}},
+                 {"type": "tool_result", "tool_use_id": "t", "content": [words("r")]}, {**words("b"), "citations": [
+                     {"start_index": 0, "end_index": 1, "details": {"url": "https://b.example"}}]}),
+        ),
+        *open_webui(
+            wrote("1", None, "user", "d", files=[{"url": "data:,x"}, {"file": {"data": {"content": "e"}}}]),
+            wrote("2", "1", "assistant", "e [1]", output=[{"type": "message", "content": [{"text": "o"}]}],
+                  sources=[{"source": {"name": "n"}, "document": ["d"], "metadata": [{"source": "s"}]}]),
+        ),
+    ]  # fmt: skip
+    number = data.draw(st.integers(0, len(good) - 1))
+    places = [*places_in(good[number])]
+    path = data.draw(st.sampled_from(places))
+    odd = replaced(good[number], path, data.draw(JSON | st.sampled_from(ODD)))
+    found, _ = found_in([*good[:number], odd, *good[number + 1 :]], tmp_path)
+    assert len(found) >= len(good) - (path in WHOLE)
+    for each in found:
+        dump_record(each.read().record)
+        to_turns(shown(each.read()))
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path to each value in this one."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in items:
+        yield (*path, name)
+        yield from places_in(part, (*path, name))
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    changed = {**value} if isinstance(value, dict) else [*value]
+    changed[path[0]] = replaced(changed[path[0]], path[1:], new)
+    return changed
 
 
 def test_formats_can_be_mixed_and_damaged_ones_are_counted(tmp_path: Path) -> None:
@@ -284,8 +561,8 @@ def test_formats_can_be_mixed_and_damaged_ones_are_counted(tmp_path: Path) -> No
     empty = chatgpt(node("s", "root", "system", ""))
     lost = [{"title": "Lost", "id": "1", "create_time": 1.0}]
     found, reader = found_in([*good, *loop, *empty, *lost], tmp_path)
-    assert sorted(texts_of(one.read().entries)[0] for one in found) == ["1", "2"]
-    assert dict(reader.left_out) == {"damaged chat": 2, "empty chat": 1}
+    assert sorted(texts_of(one.read().entries)[0] for one in found) == ["1", "2", "x"]
+    assert dict(reader.left_out) == {"damaged chat": 1, "empty chat": 1}
 
 
 @pytest.mark.parametrize("value", [[], {}, [1, 2], [{"a": 1}], {"messages": []}, [[]]], ids=str)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
+from pydantic_core import from_json
 
 from agent.errors import InputError
 from agent.history import Entry, Note, Record
@@ -16,11 +17,24 @@ from agent.history.sqlite import SqliteStore
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer.archive import ImportFile
+from agent.transfer.json_elements import _PIECE as PIECE
 from agent.transfer.portable import export_json
 from agent.transfer.reading import ImportReader
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import random_png
-from tests.support.transfers import LIMITS, OWNER, branch, exported, found_in, histories, shape, stored, texts_of
+from tests.support.transfers import (
+    LIMITS,
+    OWNER,
+    branch,
+    exported,
+    found_in,
+    histories,
+    opened,
+    shape,
+    stored,
+    texts_of,
+    zipped,
+)
 from tests.tiers import examples
 
 PROPERTY = settings(
@@ -32,6 +46,22 @@ PROPERTY = settings(
 async def files_of(media: MediaStore, owner: str, entries: Sequence[Entry]) -> dict[str, bytes]:
     ids = files_named_in(entry.message for entry in entries)
     return {id_: (await media.read(owner, id_)).data for id_ in ids}
+
+
+@pytest.mark.parametrize("filler", [b'"', b"x", b"\\\\", b'\\"'], ids=ascii)
+def test_elements_are_found_at_all_lengths_of_strings(tmp_path: Path, filler: bytes) -> None:
+    """The file is searched in pieces, which can end in a string, and in one of its escapes."""
+    for length in range(-6, 7):
+        string = b"[" * 7 + b"x" * (PIECE + length) + (filler if filler != b'"' else b"") * 3
+        elements = [b'{"a": "' + string + b'"}', b'{"b": [1, "]"]}', b'{"c": "' + b"}" * 3 * PIECE + b'"}']
+        file = opened(b"[" + b" , ".join(elements) + b"]" + b" " * (2 * PIECE), tmp_path)
+        assert [part.parse(span) for part, span in file.elements()] == [*map(from_json, elements)]
+
+
+def test_zip_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
+    for inside in (b"[" + b" " * 6_000_000 + b"]", b'["' + b"x" * 6_000_000 + b'"]'):
+        with pytest.raises(InputError, match="far more"):
+            opened(zipped({"conversations.json": inside}), tmp_path)
 
 
 @PROPERTY

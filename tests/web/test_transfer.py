@@ -1,24 +1,40 @@
-"""Export and import over HTTP: the owner alone, in all formats, with limits, and all or nothing."""
+"""Export and import: the owner alone, in all formats, with limits, all or nothing, and nothing twice."""
 
 import io
 import json
+import os
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import httpx
 import pytest
 
+from agent.history import HistoryStore, Record
+from agent.history.memory import MemoryStore
+from agent.media.store import MediaStore
+from agent.settings import LocalSettings, Settings
+from agent.transfer.portable import export_json
+from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
+from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.visitor import Visitor
 from tests.conftest import CONFIG, App
 from tests.support.foreign_requests import stored_conversations
+from tests.support.history_stores import STORE_PARAMS, STORES, Clock, chain, prompt, started
 from tests.support.http_client import Answer, HttpVisitor, marker, owner_in, send_raw
 from tests.support.media_files import harmful_pictures, random_png
 from tests.support.models import VISION_MODEL
 from tests.support.scripted_server import Config, Running
-from tests.support.transfers import zipped
+from tests.support.transfers import texts_of, zipped
 from tests.support.waiting import until
 
+ANN = Visitor(owner="ann")
+SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
 SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
 SMALL = CONFIG + "[server]\nmax_upload_bytes = 400000\n[uploads]\nmb_per_request = 1\n"
 
@@ -67,17 +83,16 @@ def test_export_and_import_by_another_visitor(own: App) -> None:
     every = first.http.get("/export", params={"format": "json"})
     lines = imported(second, one.content) + imported(second, every.content)
     done = [line for line in lines if line["type"] == "done"]
-    assert [line["message"] for line in done] == ["1 chat was imported."] * 2
+    assert [line["message"] for line in done] == ["1 chat was imported.", "1 chat was there already."]
     assert {line["phase"] for line in lines if line["type"] == "progress"} == {"reading", "storing"}
     copies = mine(own, second)
-    assert sorted(copies.values()) == [mine(own, first)[conversation]] * 2
+    assert [*copies.values()] == [mine(own, first)[conversation]]
     assert conversation not in copies
-    listed = [row["title"] for row in second.ask("GET", "/conversations").json["conversations"]]
-    assert listed == [f"{listed[1]} (2)", listed[1]], "the second one has a number"
-    assert files_of(own, second) == files_of(own, first), "the same file was stored twice"
+    assert imported(first, one.content)[-1]["known"] == 1, "it is the chat itself"
+    assert [*mine(own, first)] == [conversation]
+    assert files_of(own, second) == files_of(own, first)
     again = second.http.get(f"/export/{next(iter(copies))}")
     assert word in again.text
-    assert conversation not in again.text
 
 
 def test_other_formats(own: App) -> None:
@@ -239,6 +254,16 @@ def test_conversation_that_the_page_cannot_show_is_left_out(own: App) -> None:
     assert imported(visitor, ours("Look", ended="stop", cost=-5.0))[-1]["type"] == "done"
 
 
+def test_second_chat_with_a_title_has_a_number(own: App) -> None:
+    visitor = HttpVisitor(own.url)
+    for number in "12":
+        export = claude("Rome")
+        export[0]["uuid"] = number
+        imported(visitor, export)
+    listed = [row["title"] for row in visitor.ask("GET", "/conversations").json["conversations"]]
+    assert listed == ["Rome (2)", "Rome"]
+
+
 async def test_broken_connection_stores_nothing(own: App) -> None:
     """Nobody has read the result, so the visitor would import the file once more."""
     visitor, other, seen = HttpVisitor(own.url), Answer(0, httpx.Headers(), ""), 0
@@ -286,3 +311,152 @@ def test_import_without_room_stores_nothing(start_app: Callable[..., App], serve
     assert refused["type"] == "error"
     assert refused["message"].startswith("There is no room here for the 0.9 MB of this import")
     assert len(mine(app, visitor)) == 1
+
+
+# In process, with each store
+
+
+@dataclass
+class House:
+    """A store with an importer."""
+
+    store: HistoryStore
+    media: MediaStore
+    importer: Importer
+    folder: Path
+    busy: set[str] = field(default_factory=set[str])
+
+    async def bring(self, data: bytes | list[Any]) -> ImportResult:
+        """Import a file and return the result."""
+        with TemporaryFile() as file:
+            file.write(data if isinstance(data, bytes) else json.dumps(data).encode())
+            file.flush()
+            *_, last = [event async for event in self.importer.run(ANN, file, self.folder)]
+        assert isinstance(last, ImportResult)
+        return last
+
+    async def chats(self) -> list[Record]:
+        return await self.store.list(ANN.owner)
+
+    async def texts(self, record: Record) -> list[str]:
+        return texts_of(await self.store.history(await self.store.get(record.id, owner=ANN.owner)))
+
+
+@pytest.fixture(params=STORE_PARAMS)
+async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
+    store, media, busy = await STORES[request.param](tmp_path, Clock()), MediaStore(tmp_path / "media"), set[str]()
+    quota = StorageQuota(None, store, media, tmp_path)
+    importer = Importer(SETTINGS, store, media, quota, busy.__contains__, lambda _: None)
+    yield House(store, media, importer, tmp_path, busy)
+    await store.aclose()
+
+
+def chat(id_: str, *texts: str, at: str = "2024-03-05", **more: Any) -> dict[str, Any]:
+    """Return a chat of Claude's export, with a message each minute of this day."""
+    times = [f"{at}T10:{minute:02}:00Z" for minute in range(len(texts))]
+    messages = [
+        {"uuid": f"{id_}-{number}", "sender": "human", "text": text, "created_at": time}
+        for number, (text, time) in enumerate(zip(texts, times, strict=True))
+    ]
+    return {
+        "uuid": id_,
+        "name": id_,
+        "chat_messages": messages,
+        "created_at": times[0],
+        "updated_at": times[-1],
+        **more,
+    }
+
+
+async def test_imported_chats_keep_their_dates_and_places(house: House) -> None:
+    own, _ = await started(house.store, "today", owner=ANN.owner)
+    await house.bring([chat("b", "1", at="2024-03-05"), chat("c", "2", "3", at="2023-01-01")])
+    await house.bring([chat("a", "4", at="2025-06-07")])
+    chats = await house.chats()
+    assert [one.title for one in chats] == [own.title, "a", "b", "c"]
+    assert [str(one.updated_at.date()) for one in chats[1:]] == ["2025-06-07", "2024-03-05", "2023-01-01"]
+    times = [entry.note.at for entry in await house.store.history(chats[-1])]
+    assert [f"{time:%Y-%m-%d %H:%M}" for time in times] == ["2023-01-01 10:00", "2023-01-01 10:01"]
+
+
+async def test_chats_imported_again_are_recognised(house: House) -> None:
+    export = [chat("a", "1", "2"), {**chat("", "no id"), "uuid": None}]
+    first = await house.bring(export)
+    assert len(first.conversations) == 2
+    again = await house.bring([*export, *export])
+    assert (again.conversations, again.updated, again.known) == ([], [], 4)
+    assert str(again.text) == "4 chats were there already."
+    chats = await house.chats()
+    ours = b"".join([piece async for piece in export_json(house.store, house.media, chats)])
+    assert (await house.bring(ours)).known == 2, "our own export of imported chats"
+    await house.store.delete(chats[0].id, owner=ANN.owner)
+    assert len((await house.bring(ours)).conversations) == 1, "a deleted chat comes back"
+    assert len(await house.chats()) == 2
+
+
+async def test_own_export_is_recognised_and_brings_new_messages_back(house: House) -> None:
+    """A chat goes to another server, goes on there, and comes back."""
+    record, _ = await started(house.store, "1", owner=ANN.owner)
+    ours = b"".join([piece async for piece in export_json(house.store, house.media, [record])])
+    assert (await house.bring(ours)).known == 1
+    value = json.loads(ours)
+    last = value[1]["entries"][-1]
+    value[1]["entries"].append({**last, "id": "x", "parent_id": last["id"]})
+    value[1]["conversation"]["head_id"] = "x"
+    result = await house.bring(value)
+    assert ([*result.updated], result.known) == ([record.id], 0)
+    assert await house.texts(record) == ["1", "1"]
+    assert (await house.bring(value)).known == 1
+    assert len(await house.chats()) == 1
+
+
+async def test_grown_chat_gets_its_new_messages(house: House) -> None:
+    await house.bring([chat("a", "1"), chat("b", "2")])
+    a = next(one for one in await house.chats() if one.title == "a")
+    await house.store.label(a.id, owner=ANN.owner, title="Mine", pinned=True)
+    grown = [chat("a", "1", "new", at="2024-04-01"), chat("b", "2")]
+    result = await house.bring(grown)
+    assert ([*result.conversations], [*result.updated], result.known) == ([], [a.id], 1)
+    assert str(result.text) == "1 chat got new messages. 1 chat was there already."
+    found = await house.store.get(a.id, owner=ANN.owner)
+    assert (found.title, found.pinned, found.updated_at.month) == ("Mine", True, 4)
+    assert await house.texts(a) == ["1", "new"]
+
+
+async def test_chat_that_went_on_here_keeps_its_branch(house: House) -> None:
+    await house.bring([chat("a", "1")])
+    [record] = await house.chats()
+    mine = chain(prompt("here"), after=record.head_id)
+    await house.store.save(replace(record, head_id=mine[-1].id), mine)
+    assert [*(await house.bring([chat("a", "1", "there")])).updated] == [record.id]
+    [found] = await house.chats()
+    assert await house.texts(found) == ["1", "here"]
+    assert len(found.branches) == 1
+    assert texts_of(await house.store.history(replace(found, head_id=found.branches[0]))) == ["1", "there"]
+
+
+async def test_chat_being_answered_gets_nothing(house: House) -> None:
+    await house.bring([chat("a", "1")])
+    [record] = await house.chats()
+    house.busy.add(record.id)
+    result = await house.bring([chat("a", "1", "new"), chat("b", "2")])
+    assert len(result.conversations) == 1
+    assert "the new messages of 1 chat in which an answer is being written" in str(result.text)
+    assert await house.texts(record) == ["1"]
+
+
+async def test_import_without_a_reader_frees_its_place(tmp_path: Path) -> None:
+    """Whoever takes no progress keeps no others waiting, and what nobody was told is not stored."""
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    importer = Importer(SETTINGS, store, media, StorageQuota(None, store, media, tmp_path), lambda _: False, print)
+    slow = list[Any]()
+    with ExitStack() as stack:
+        for number in range(AT_ONCE + 1):
+            file = stack.enter_context(TemporaryFile())
+            file.write(json.dumps([chat(str(number), "1")]).encode())
+            file.flush()
+            slow.append(importer.run(Visitor(owner=f"owner-{number}"), file, tmp_path))
+            assert await anext(slow[-1])
+        for number, events in enumerate(slow):
+            await events.aclose()
+            assert await store.list(f"owner-{number}") == []

@@ -1,11 +1,13 @@
 """Laws of the list of conversations, their titles and pins."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from agent.errors import NotFound
 from agent.history.conformance.laws import holds, law, refused, same
 from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, started, titled
 from agent.history.conformance.trial import Trial
+from agent.history.records import Entry, Note, Record
 
 
 @law("base")
@@ -41,6 +43,28 @@ async def list_order_ignores_clocks(trial: Trial) -> None:
     """The list has the order of the saves, also of those in one tick of the clock."""
     saved = [(await started(trial.store, str(i)))[0] for i in range(60)]
     same(await trial.store.list(ALICE, limit=100), saved[::-1], "the list")
+
+
+@law("base")
+async def imported_conversation_stands_at_its_time(trial: Trial) -> None:
+    """A record with a source keeps the time of its newest message, also of a later save, and its place in the list."""
+    store, at = trial.store, trial.clock()
+
+    async def imported(days: int, record: Record | None = None) -> Record:
+        time = at - timedelta(days=days)
+        record = record or Record(owner=ALICE, source=f"elsewhere:{days}", imported_at=at, updated_at=time)
+        entry = Entry(parent_id=record.head_id, message=prompt(str(days)), note=Note(at=time))
+        return await store.save(replace(record, head_id=entry.id), [entry])
+
+    old, new = await imported(300), (await started(store, "new"))[0]
+    older, middle = await imported(500), await imported(200)
+    holds(old.updated_at == at - timedelta(days=300), "the first save did not keep the time of the messages")
+    same(await store.list(ALICE), [new, middle, old, older], "the list")
+    older = await imported(100, older)
+    holds(older.updated_at == at - timedelta(days=100), "a later save did not set the time of the newest message")
+    same(await store.list(ALICE), [new, older, middle, old], "the list after a save of old messages")
+    old = await grown(store, old, chain(prompt("more"), after=old.head_id))
+    same(await store.list(ALICE), [old, new, older, middle], "the list after a save of new messages")
 
 
 @law("labels")

@@ -6,10 +6,13 @@ a `sender`, blocks in `content` and texts in `attachments`. Newer files have `pa
 tree; older ones are a list. The export has only the names of pictures and other `files`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pydantic_ai.messages import (
+    Citation,
+    ContentCitationAnchor,
     ModelResponsePart,
     TextPart,
     ThinkingPart,
@@ -18,19 +21,32 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.transfer import INTERNAL_MESSAGE, UNKNOWN_PART, FindFile, ImportedConversation, LeftOut
+from agent.transfer import (
+    INTERNAL_MESSAGE,
+    UNKNOWN_PART,
+    UNKNOWN_SENDER,
+    FindFile,
+    ImportedConversation,
+    LeftOut,
+)
 from agent.transfer.imports.fields import (
     Attachments,
     Messages,
     answer,
     conversation,
+    count_labels,
+    document_source,
     mapping,
     moment,
     objects,
     prompt,
     quoted,
+    sender,
+    source_of,
     text,
+    texts,
     tool_result,
+    web_source,
 )
 from agent.transfer.tree import Node
 
@@ -43,29 +59,31 @@ def is_claude(element: Mapping[str, Any]) -> bool:
 def read_claude(element: Mapping[str, Any], find: FindFile, left_out: LeftOut) -> ImportedConversation | None:
     """Return the conversation, with branches if the file has them, or None if it has no messages.
 
-    Counts what is left out in `left_out`. Raises `ValueError` if it is damaged.
+    Counts what is left out in `left_out`.
     """
-    messages = objects(element.get("chat_messages"))
-    ids = [text(message.get("uuid")) or str(number) for number, message in enumerate(messages)]
-    known = set(ids)
-    if len(known) != len(ids):
-        raise ValueError("two messages have one id")
-    is_tree = any(text(message.get("parent_message_uuid")) in known for message in messages)
+    messages = dict[str, Mapping[str, Any]]()
+    for number, message in enumerate(objects(element.get("chat_messages"))):
+        id_ = text(message.get("uuid")) or str(number)
+        messages[id_ if id_ not in messages else f"{id_}-{number}"] = message
+    is_tree = any(text(message.get("parent_message_uuid")) in messages for message in messages.values())
     attachments = Attachments(find, left_out)
     nodes = dict[str, Node]()
     before: str | None = None
-    for id_, message in zip(ids, messages, strict=True):
+    for id_, message in messages.items():
         parent = text(message.get("parent_message_uuid")) if is_tree else before
         nodes[id_] = Node(parent=parent or None, messages=_messages(message, element, attachments, left_out))
         before = id_
+    count_labels(element, left_out, "project_uuid", "project")
     return conversation(
         nodes,
         text(element.get("current_leaf_message_uuid")) or before,
         attachments,
         left_out,
+        source=source_of("claude", element, "uuid"),
         title=text(element.get("name")),
         created=moment(element.get("created_at")),
         updated=moment(element.get("updated_at")),
+        pinned=element.get("is_starred") is True,
     )
 
 
@@ -73,47 +91,69 @@ def _messages(
     message: Mapping[str, Any], element: Mapping[str, Any], attachments: Attachments, left_out: LeftOut
 ) -> Messages:
     at = moment(message.get("created_at"))
-    blocks = objects(message.get("content")) or [{"type": "text", "text": text(message.get("text"))}]
-    if message.get("sender") == "human":
-        parts: list[UserContent | None] = []
-        for block in blocks:
-            if block.get("type") == "text":
-                parts.append(text(block.get("text")))
-            else:
-                left_out[UNKNOWN_PART] += 1
-        for attached in objects(message.get("attachments")):
-            parts.append(quoted(text(attached.get("file_name")), text(attached.get("extracted_content"))))
-        files = [*objects(message.get("files")), *objects(message.get("files_v2"))]
-        names = {text(file.get("file_uuid")) or text(file.get("file_name")): file for file in files}
-        parts += [attachments.part(name, text(file.get("file_name"))) for name, file in names.items()]
-        return prompt(parts, at)
-    if message.get("sender") != "assistant":
-        left_out[UNKNOWN_PART] += 1
-        return []
-    model, out, parts_so_far = text(element.get("model")), Messages(), list[ModelResponsePart | None]()
-    names_of_calls = dict[str, str]()
+    content = message.get("content")
+    blocks = objects(content) or [{"type": "text", "text": "\n\n".join(texts(content) or texts(message.get("text")))}]
+    match sender(message.get("sender") or message.get("role")):
+        case "user":
+            return prompt(_prompt_parts(message, blocks, attachments, left_out), at)
+        case "assistant":
+            model = text(message.get("model")) or text(element.get("model"))
+            return _answer(blocks, model, at, left_out)
+        case _:
+            left_out[UNKNOWN_SENDER] += 1
+            return []
+
+
+def _prompt_parts(
+    message: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], attachments: Attachments, left_out: LeftOut
+) -> list[UserContent | None]:
+    parts: list[UserContent | None] = []
+    for block in blocks:
+        if written := "\n\n".join(texts(block.get("text"))):
+            parts.append(written)
+        elif block.get("type") != "text":
+            left_out[UNKNOWN_PART] += 1
+    for attached in objects(message.get("attachments")):
+        if written := text(attached.get("extracted_content")):
+            parts.append(quoted(text(attached.get("file_name")), written))
+        else:
+            parts.append(attachments.part(text(attached.get("id")), text(attached.get("file_name"))))
+    files = [*objects(message.get("files")), *objects(message.get("files_v2"))]
+    names = {text(file.get("file_uuid")) or text(file.get("file_name")): file for file in files}
+    return [*parts, *(attachments.part(name, text(file.get("file_name"))) for name, file in names.items())]
+
+
+def _answer(blocks: Sequence[Mapping[str, Any]], model: str, at: datetime | None, left_out: LeftOut) -> Messages:
+    """Return the messages of an answer. A result without an id belongs to the first call without a result."""
+    out, parts_so_far, open_calls = Messages(), list[ModelResponsePart | None](), dict[str, str]()
     for block in blocks:
         if block.get("type") == "tool_result":
-            call = text(block.get("tool_use_id"))
-            if call not in names_of_calls:
+            call = text(block.get("tool_use_id")) or _call_of(block, open_calls)
+            if call not in open_calls:
                 left_out[INTERNAL_MESSAGE] += 1
                 continue
             out += answer(parts_so_far, model, at)
             parts_so_far = []
-            out.append(tool_result(_result(block, call, names_of_calls[call]), at))
+            out.append(tool_result(_result(block, call, open_calls.pop(call)), at))
         elif (part := _answer_part(block, left_out)) is not None:
             if isinstance(part, ToolCallPart):
-                names_of_calls[part.tool_call_id] = part.tool_name
+                open_calls[part.tool_call_id] = part.tool_name
             parts_so_far.append(part)
     return out + answer(parts_so_far, model, at)
 
 
+def _call_of(block: Mapping[str, Any], open_calls: Mapping[str, str]) -> str:
+    """Return the id of the call whose result has no id: the first one of the same tool, or the first one."""
+    named = [id_ for id_, name in open_calls.items() if name == text(block.get("name"))[:64]]
+    return next(iter([*named, *open_calls]), "")
+
+
 def _answer_part(block: Mapping[str, Any], left_out: LeftOut) -> ModelResponsePart | None:
+    written = "\n\n".join(texts(block.get("text")))
     match block.get("type"):
-        case "text":
-            return TextPart(text(block.get("text"))) if text(block.get("text")).strip() else None
         case "thinking":
-            return ThinkingPart(text(block.get("thinking"))) if text(block.get("thinking")) else None
+            thought = "\n\n".join(texts(block.get("thinking"))) or written
+            return ThinkingPart(thought) if thought.strip() else None
         case "tool_use":
             call, given = text(block.get("id")), block.get("input")
             arguments = dict(mapping(given)) if isinstance(given, dict) else {"input": given}
@@ -121,13 +161,27 @@ def _answer_part(block: Mapping[str, Any], left_out: LeftOut) -> ModelResponsePa
             return ToolCallPart(name, arguments, tool_call_id=call) if call else ToolCallPart(name, arguments)
         case "token_budget":
             left_out[INTERNAL_MESSAGE] += 1
+        case kind if written.strip() or kind == "text":
+            return TextPart(written, citations=[*_citations(block, written)] or None) if written.strip() else None
         case _:
             left_out[UNKNOWN_PART] += 1
     return None
 
 
+def _citations(block: Mapping[str, Any], written: str) -> list[Citation]:
+    found = list[Citation]()
+    for given in objects(block.get("citations")):
+        details = mapping(given.get("details"))
+        title = text(given.get("title")) or text(details.get("title"))
+        url = text(given.get("url")) or text(details.get("url"))
+        source = web_source({"url": url, "title": title}) or document_source(title)
+        start, end = (at if type(at := given.get(name)) is int else -1 for name in ("start_index", "end_index"))
+        is_placed = 0 <= start < end <= len(written)
+        if source is not None:
+            found.append(Citation([source], anchor=ContentCitationAnchor(start=start, end=end) if is_placed else None))
+    return found
+
+
 def _result(block: Mapping[str, Any], call: str, name: str) -> ToolReturnPart:
-    given: Any = block.get("content")
-    found = [text(one.get("text")) for one in objects(given)]
-    written = given if isinstance(given, str) else "\n\n".join(one for one in found if one)
-    return ToolReturnPart(name, written, call, outcome="failed" if block.get("is_error") else "success")
+    written = "\n\n".join(texts(block.get("content")))
+    return ToolReturnPart(name, written, call, outcome="failed" if block.get("is_error") is True else "success")

@@ -1,31 +1,53 @@
 """Typed access to parsed JSON of unknown shape, and the parts of messages that all readers make."""
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, cast
 
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
+    Citation,
+    CitationSource,
+    ContentCitationAnchor,
+    DocumentCitationSource,
     FilePart,
     ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelResponse,
     ModelResponsePart,
+    TextPart,
     ToolReturnPart,
     UserContent,
     UserPromptPart,
+    WebCitationSource,
 )
 
+from agent.citations import is_page
 from agent.documents.encodings import decode_text
 from agent.errors import InputError
-from agent.history import Note, Record, now
+from agent.history import Entry, Note, Record, now
 from agent.media.store import ROUTE, new_file_id
 from agent.messages.parts import attached_text
-from agent.transfer import EMPTY, MISSING_FILE, UNUSABLE_FILE, FileSource, FindFile, ImportedConversation, LeftOut
+from agent.transfer import (
+    ARCHIVED,
+    EMPTY,
+    FOLDER,
+    MISSING_FILE,
+    TAGS,
+    UNUSABLE_FILE,
+    FileSource,
+    FindFile,
+    ImportedConversation,
+    LeftOut,
+)
 from agent.transfer.tree import Node, entries_of
 
 Messages = list[tuple[ModelMessage, Note]]
@@ -33,10 +55,17 @@ Messages = list[tuple[ModelMessage, Note]]
 PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 SOUNDS = ("audio/wav", "audio/mpeg", "audio/ogg", "audio/flac")
 MAX_TITLE = 200
+MAX_SOURCE = 200
 MAX_SECONDS = 1e11
-"""A larger time is in milliseconds."""
+"""A larger time is in milliseconds, microseconds or nanoseconds."""
 MAX_QUOTED = 200_000
 """The most characters of a text file that becomes part of a message."""
+_UNKNOWN = datetime.min.replace(tzinfo=UTC)
+"""The time of a message without one, until it gets the time of the message before it."""
+_MAX_NUMBER = 2**64
+_SENDERS = {"human": "user", "ai": "assistant", "model": "assistant", "bot": "assistant", "developer": "system"}
+_ENDS = " \t\n.,;:!?)"
+"""Characters before which there is no space."""
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -45,27 +74,70 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """Return the objects in a list."""
+    """Return the objects in a list, or the one object that stands in place of a list."""
+    if isinstance(value, dict):
+        return [cast("dict[str, Any]", value)]
     found = cast("list[Any]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", one) for one in found if isinstance(one, dict)]
 
 
 def text(value: Any) -> str:
-    """Return the value if it is a string, otherwise ""."""
+    """Return the value if it is a string, the digits of a number, otherwise ""."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value) if abs(value) < _MAX_NUMBER else ""
     return value if isinstance(value, str) else ""
 
 
+def texts(value: Any) -> list[str]:
+    """Return the texts that are not empty in a text, in a list, or in an object with a `text` or `content`."""
+    if isinstance(value, list):
+        return [found for one in cast("list[Any]", value) for found in texts(one)]
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        return [found for name in ("text", "content") if (found := text(given.get(name))).strip()][:1]
+    return [text(value)] if text(value).strip() else []
+
+
+def sender(value: Any) -> str:
+    """Return "user", "assistant", "system" or "tool", or what else a message calls its sender."""
+    name = text(value).strip().lower()
+    return _SENDERS.get(name, name)
+
+
 def moment(value: Any) -> datetime | None:
-    """Return a time given as seconds since 1970 or in ISO 8601, or None."""
+    """Return a time given as a number since 1970, of seconds or smaller units, or as text, or None."""
     try:
         if isinstance(value, str):
-            found = datetime.fromisoformat(value)
-            return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return datetime.fromtimestamp(value / 1000 if value > MAX_SECONDS else value, UTC)
+            try:
+                value = float(value)
+            except ValueError:
+                found = datetime.fromisoformat(value.strip().removesuffix(" UTC"))
+                found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+                return min(found, now()) if found.year > 1 else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
+            value = next((value / unit for unit in (1, 1e3, 1e6, 1e9) if value / unit <= MAX_SECONDS), value)
+            return min(datetime.fromtimestamp(value, UTC), now())
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+def source_of(program: str, element: Mapping[str, Any], *names: str) -> str:
+    """Return `Record.source` of a chat: its id in the first of these fields, or a digest of it if it has none."""
+    id_ = next((found for name in names if (found := text(element.get(name)).strip())), "")
+    if not id_ or len(id_) > MAX_SOURCE:
+        id_ = sha256((id_ or json.dumps(element, sort_keys=True)).encode("utf-8", "replace")).hexdigest()
+    return f"{program}:{id_.encode('utf-8', 'replace').decode()}"
+
+
+def count_labels(element: Mapping[str, Any], left_out: LeftOut, *folders: str) -> None:
+    """Count the labels of a chat that no chat has here. `folders` are the fields that can name its folder."""
+    labels = {
+        ARCHIVED: element.get("archived") is True or element.get("is_archived") is True,
+        FOLDER: any(text(element.get(name)) or mapping(element.get(name)) for name in folders),
+        TAGS: texts(element.get("tags")) or texts(mapping(element.get("meta")).get("tags")),
+    }
+    left_out.update(kind for kind, label in labels.items() if label)
 
 
 class Attachments:
@@ -104,6 +176,61 @@ class Attachments:
         return self._ids[source.name]
 
 
+def web_source(given: Mapping[str, Any], *excerpts: str) -> WebCitationSource | None:
+    """Return the source of a citation in an object with an address and a title, or None if it is no web page."""
+    url = text(given.get("url")) or text(given.get("link"))
+    if not is_page(url):
+        return None
+    kept = [excerpt for excerpt in (*excerpts, text(given.get("snippet"))) if excerpt.strip()]
+    return WebCitationSource(url, title=text(given.get("title")) or None, excerpts=kept)
+
+
+def document_source(title: str, id_: str = "", *excerpts: str) -> DocumentCitationSource | None:
+    """Return the source of a citation of a document, or None if nothing is known of it."""
+    kept = [excerpt for excerpt in excerpts if excerpt.strip()]
+    if not (title or id_ or kept):
+        return None
+    return DocumentCitationSource(document_id=id_ or None, title=title or None, excerpts=kept)
+
+
+Meaning = tuple[str, Sequence[CitationSource | None]]
+"""The words that take the place of a mark in a text, and the sources that it cites."""
+
+
+def cited(
+    written: str, marks: re.Pattern[str], read: Callable[[re.Match[str]], Meaning], *more: CitationSource | None
+) -> TextPart | None:
+    """Return the text without these marks, which become citations; None if nothing is left of it.
+
+    `more` are sources that no place in the text cites.
+    """
+    pieces, length, at, citations = list[str](), 0, 0, list[Citation]()
+    for mark in marks.finditer(written):
+        words, given = read(mark)
+        before, at = written[at : mark.start()], mark.end()
+        if not words and written[at : at + 1] in _ENDS:
+            before = before.rstrip(" \t")
+        pieces += [before, words]
+        length += len(before) + len(words)
+        if sources := [source for source in given if source is not None]:
+            line = max(before.rfind("\n") + 1 + length - len(before) - len(words), 0) if "\n" in before else 0
+            start = max(line, citations[-1].anchor.end if citations and citations[-1].anchor else 0)
+            start = start if start < length else length - 1
+            citations.append(
+                Citation(sources, anchor=ContentCitationAnchor(start=start, end=length) if length else None)
+            )
+    pieces.append(written[at:])
+    citations += [Citation([source]) for source in more if source is not None]
+    content = "".join(pieces)
+    return TextPart(content, citations=citations or None) if content.strip() else None
+
+
+def unmarked(written: str, marks: re.Pattern[str], read: Callable[[re.Match[str]], Meaning]) -> str:
+    """Return the text without these marks where nothing can be cited."""
+    part = cited(written, marks, read)
+    return part.content if part else ""
+
+
 def made_by_model(part: UserContent | None) -> FilePart | None:
     """Return the part of an answer for a picture or sound that the model made, given its part of a prompt."""
     if not isinstance(part, ImageUrl | AudioUrl):
@@ -126,7 +253,7 @@ def prompt(parts: Sequence[UserContent | None], at: datetime | None) -> list[tup
     if not kept:
         return []
     content = kept[0] if len(kept) == 1 and isinstance(kept[0], str) else kept
-    time = at or now()
+    time = at or _UNKNOWN
     return [(ModelRequest([UserPromptPart(content, timestamp=time)]), Note(ended="cancelled", at=time))]
 
 
@@ -137,14 +264,15 @@ def answer(
     kept = [part for part in parts if part is not None]
     if not kept:
         return []
-    time = at or now()
+    time = at or _UNKNOWN
     message = ModelResponse(kept, model_name=model or None, timestamp=time)
     return [(message, Note(model=model, ended="stop", at=time))]
 
 
 def tool_result(part: ToolReturnPart, at: datetime | None) -> tuple[ModelMessage, Note]:
     """Return the message with the result of a tool."""
-    return ModelRequest([part]), Note(ended="stop", at=at or now())
+    time = at or _UNKNOWN
+    return ModelRequest([replace(part, timestamp=time)]), Note(ended="stop", at=time)
 
 
 def conversation(
@@ -153,22 +281,50 @@ def conversation(
     attachments: Attachments,
     left_out: LeftOut,
     *,
+    source: str,
     title: str,
     created: datetime | None,
     updated: datetime | None,
+    pinned: bool = False,
 ) -> ImportedConversation | None:
-    """Return the conversation of a tree, or None and the count if it has no messages. Raises `ValueError`."""
-    entries, head, branches = entries_of(nodes, current)
+    """Return the conversation of a tree, or None and the count if it has no messages."""
+    entries, head, branches = entries_of(nodes, current, source)
     if not entries:
         left_out[EMPTY] += 1
         return None
-    time = created or updated or now()
+    times = [entry.note.at for entry in entries if entry.note.at != _UNKNOWN]
+    first = created or min([*times, updated or now()])
     record = Record(
         owner="",
         title=title[:MAX_TITLE],
+        pinned=pinned,
         head_id=head,
         branches=branches,
-        created_at=time,
-        updated_at=updated or time,
+        created_at=first,
+        updated_at=updated or max([*times, first]),
+        source=source,
+        imported_at=now(),
     )
+    entries = [*_timed(entries, first)]
     return ImportedConversation(record=record, entries=entries, files=attachments.files, left_out=left_out)
+
+
+def _timed(entries: Sequence[Entry], first: datetime) -> Iterator[Entry]:
+    """Yield the entries, in which a message without a time has that of the message before it."""
+    times = dict[str | None, datetime]()
+    for entry in entries:
+        at = times[entry.id] = times.get(entry.parent_id, first) if entry.note.at == _UNKNOWN else entry.note.at
+        yield (
+            entry
+            if entry.note.at == at
+            else replace(entry, message=_with_time(entry.message, at), note=replace(entry.note, at=at))
+        )
+
+
+def _with_time(message: ModelMessage, at: datetime) -> ModelMessage:
+    if isinstance(message, ModelResponse):
+        return replace(message, timestamp=at)
+    kinds = UserPromptPart | ToolReturnPart
+    return replace(
+        message, parts=[replace(part, timestamp=at) if isinstance(part, kinds) else part for part in message.parts]
+    )

@@ -10,10 +10,12 @@ import json
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, cast
 
 from pydantic_ai.messages import (
+    CitationSource,
     ModelResponsePart,
     TextPart,
     ThinkingPart,
@@ -24,9 +26,11 @@ from pydantic_ai.messages import (
 
 from agent.media.mime import detect_mime
 from agent.transfer import (
+    FAILED_ANSWER,
     FOREIGN_LINK,
     INTERNAL_MESSAGE,
     UNKNOWN_PART,
+    UNKNOWN_SENDER,
     FileSource,
     FindFile,
     ImportedConversation,
@@ -36,15 +40,22 @@ from agent.transfer.imports.fields import (
     Attachments,
     Messages,
     answer,
+    cited,
     conversation,
+    count_labels,
+    document_source,
     made_by_model,
     mapping,
     moment,
     objects,
     prompt,
     quoted,
+    sender,
+    source_of,
     text,
+    texts,
     tool_result,
+    web_source,
 )
 from agent.transfer.tree import Node
 
@@ -52,73 +63,126 @@ Part = ModelResponsePart | ToolReturnPart | None
 
 _ATTRIBUTE = re.compile(r'([a-z_]{1,20})="([^"]*+)"')
 _DETAILS, _DETAILS_END, _SUMMARY_END = '<details type="', "</details>", "</summary>"
+_THINK = re.compile(r"\s*+<(think|thinking|thought|reason|reasoning)>")
+_THINK_END = re.compile(r"</(?:think|thinking|thought|reason|reasoning)>")
+_SOURCE = re.compile(r"\[(\d{1,3}(?:, ?\d{1,3}){0,20})\](?!\()")
+"""The numbers of sources in an answer."""
 
 
 def is_open_webui(element: Mapping[str, Any]) -> bool:
     """Return True for an object of Open WebUI's export."""
-    chat = mapping(element.get("chat")) or element
-    return isinstance(mapping(chat.get("history")).get("messages"), dict)
+    chat = _chat(element)
+    history = mapping(chat.get("history")).get("messages")
+    return isinstance(history, dict | list) or ("chat" in element and isinstance(chat.get("messages"), list))
 
 
 def read_open_webui(element: Mapping[str, Any], find: FindFile, left_out: LeftOut) -> ImportedConversation | None:
     """Return the conversation with all its branches, or None if it has no messages.
 
-    Counts what is left out in `left_out`. Raises `ValueError` if it is damaged.
+    Counts what is left out in `left_out`.
     """
-    chat = mapping(element.get("chat")) or element
-    history = mapping(chat.get("history"))
+    chat = _chat(element)
     if text(chat.get("system")) or text(mapping(chat.get("params")).get("system")):
         left_out[INTERNAL_MESSAGE] += 1
     attachments = Attachments(find, left_out)
+    models = texts(chat.get("models"))
+    model = models[0] if len(models) == 1 else ""
     nodes = dict[str, Node]()
-    for id_, raw in mapping(history.get("messages")).items():
-        message = mapping(raw)
+    history = mapping(chat.get("history"))
+    for id_, message in _tree(history.get("messages"), chat.get("messages")).items():
         parent = text(message.get("parentId")) or None
-        nodes[id_] = Node(parent=parent, messages=_messages(id_, message, attachments, left_out))
+        nodes[id_] = Node(parent=parent, messages=_messages(id_, message, model, attachments, left_out))
+    count_labels({**chat, **element}, left_out, "folder_id")
     return conversation(
         nodes,
         text(history.get("currentId")) or None,
         attachments,
         left_out,
+        source=source_of("open-webui", element, "id"),
         title=text(element.get("title")) or text(chat.get("title")),
-        created=moment(element.get("created_at")),
+        created=moment(element.get("created_at")) or moment(chat.get("timestamp")),
         updated=moment(element.get("updated_at")),
+        pinned=element.get("pinned") is True,
     )
 
 
-def _messages(id_: str, message: Mapping[str, Any], attachments: Attachments, left_out: LeftOut) -> Messages:
+def _chat(element: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the chat in an object of the export. Old versions have it as text."""
+    given = element.get("chat")
+    return mapping(_plain(given) if isinstance(given, str) else given) or element
+
+
+def _tree(tree: Any, shown: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Return the messages by id. `shown` is the list of the branch that is shown, which very old chats have alone."""
+    if isinstance(tree, dict) and tree:
+        return {id_: mapping(message) for id_, message in cast("dict[str, Any]", tree).items()}
+    found, before = dict[str, Mapping[str, Any]](), None
+    for number, message in enumerate(objects(tree or shown)):
+        id_ = text(message.get("id")) or str(number)
+        id_ = id_ if id_ not in found else f"{id_}-{number}"
+        found[id_] = {"parentId": before, **message}
+        before = id_
+    return found
+
+
+def _messages(
+    id_: str, message: Mapping[str, Any], model: str, attachments: Attachments, left_out: LeftOut
+) -> Messages:
     at = moment(message.get("timestamp"))
-    match message.get("role"):
+    content = message.get("content")
+    files = [*objects(message.get("files")), *(one for one in objects(content) if one.get("type") == "image_url")]
+    match sender(message.get("role")):
         case "user":
-            files = [_file(id_, number, file, attachments, left_out) for number, file in _numbered(message)]
-            return prompt([*_texts(message.get("content")), *files], at)
+            found = [_file(id_, number, file, attachments, left_out) for number, file in enumerate(files)]
+            return prompt([*texts(content), *found], at)
         case "assistant":
-            parts = _output(message, left_out) or _with_details(id_, "\n\n".join(_texts(message.get("content"))))
-            made = [_file(id_, number, file, attachments, left_out) for number, file in _numbered(message)]
+            parts = _output(message, left_out) or _with_details(id_, "\n\n".join(texts(content)))
+            made = [_file(id_, number, file, attachments, left_out) for number, file in enumerate(files)]
             parts += [made_by_model(part) for part in made]
-            return _split(parts, text(message.get("model")), at)
+            if message.get("error") and not any(parts):
+                left_out[FAILED_ANSWER] += 1
+            return _split(_with_sources(parts, message.get("sources")), text(message.get("model")) or model, at)
         case "system":
             left_out[INTERNAL_MESSAGE] += 1
         case _:
-            left_out[UNKNOWN_PART] += 1
+            left_out[UNKNOWN_SENDER] += 1
     return []
 
 
-def _numbered(message: Mapping[str, Any]) -> enumerate[Mapping[str, Any]]:
-    return enumerate(objects(message.get("files")))
+def _with_sources(parts: Iterable[Part], given: Any) -> list[Part]:
+    """Return the parts with citations of the sources whose numbers are in the texts."""
+    sources = dict[str, CitationSource | None]()
+    for source in objects(given):
+        about, passages = mapping(source.get("source")), texts(source.get("document"))
+        entries = objects(source.get("metadata")) or [{}]
+        for number, entry in enumerate(entries):
+            id_ = text(entry.get("source")) or text(about.get("id")) or text(about.get("name"))
+            title = text(entry.get("title")) or text(entry.get("name")) or text(about.get("name"))
+            urls = (text(one) for one in (entry.get("url"), entry.get("source"), about.get("url"), about.get("name")))
+            pages = (web_source({"url": url, "title": title}, *passages[number : number + 1]) for url in urls)
+            page = next((page for page in pages if page), None)
+            sources.setdefault(id_, page or document_source(title, "", *passages[number : number + 1]))
+    numbered = [*sources.values()]
 
+    def read(mark: re.Match[str]) -> tuple[str, list[CitationSource | None]]:
+        numbers = [int(number) - 1 for number in mark[1].split(",")]
+        found = [numbered[number] for number in numbers if 0 <= number < len(numbered)]
+        return ("" if found else mark[0]), found
 
-def _texts(content: Any) -> list[str]:
-    if isinstance(content, str):
-        return [content] if content.strip() else []
-    return [found for part in objects(content) if (found := text(part.get("text")))]
+    out = [cited(part.content, _SOURCE, read) if isinstance(part, TextPart) and numbered else part for part in parts]
+    last = next((part for part in reversed(out) if isinstance(part, TextPart)), None)
+    if last is not None and not any(isinstance(part, TextPart) and part.citations for part in out):
+        more = cited(last.content, _SOURCE, lambda mark: (mark[0], ()), *numbered)
+        out = [more if part is last else part for part in out]
+    return out
 
 
 def _file(
     id_: str, number: int, file: Mapping[str, Any], attachments: Attachments, left_out: LeftOut
 ) -> UserContent | None:
     """Return a file of a message: a picture as a data URL, or the text that was extracted from a document."""
-    url, inner = text(file.get("url")), mapping(file.get("file"))
+    linked, inner = mapping(file.get("image_url")) or file, mapping(file.get("file"))
+    url = text(linked.get("url"))
     name = text(file.get("name")) or text(inner.get("filename")) or text(file.get("id"))
     if extracted := text(mapping(inner.get("data")).get("content")):
         return quoted(name, extracted)
@@ -142,7 +206,7 @@ def _output(message: Mapping[str, Any], left_out: LeftOut) -> list[Part]:
     """Return the parts of an answer of a newer version."""
     parts, names = list[Part](), dict[str, str]()
     for item in objects(message.get("output")):
-        written = "".join(_texts(item.get("content")))
+        written = "".join(texts(item.get("content")))
         match item.get("type"):
             case "message":
                 parts.append(TextPart(written) if written.strip() else None)
@@ -152,9 +216,7 @@ def _output(message: Mapping[str, Any], left_out: LeftOut) -> list[Part]:
                 names[call] = text(item.get("name"))[:64] or "tool"
                 parts.append(ToolCallPart(names[call], text(item.get("arguments")) or None, tool_call_id=call))
             case "function_call_output" if (call := text(item.get("call_id"))) in names:
-                given = item.get("output")
-                result = given if isinstance(given, str) else "\n\n".join(_texts(given))
-                parts.append(ToolReturnPart(names[call], result, call))
+                parts.append(ToolReturnPart(names[call], "\n\n".join(texts(item.get("output"))), call))
             case _:
                 left_out[UNKNOWN_PART] += 1
     return [part for part in parts if part is not None]
@@ -167,17 +229,35 @@ def _with_details(id_: str, content: str) -> list[Part]:
         head, _, body = content[start:end].partition(">")
         found = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(head)}
         before, at = content[at:start], end + len(_DETAILS_END)
-        parts.append(TextPart(before) if before.strip() else None)
-        if found.get("type") == "tool_calls" and found.get("name"):
-            call = found.get("id") or f"{id_}-{start}"
+        parts += _with_thoughts(before)
+        inside = html.unescape(body.rpartition(_SUMMARY_END)[2] if _SUMMARY_END in body else body).strip()
+        kind, call = found.get("type"), found.get("id") or f"{id_}-{start}"
+        if kind == "tool_calls" and found.get("name"):
             parts.append(ToolCallPart(found["name"][:64], _plain(found.get("arguments", "")), tool_call_id=call))
             parts.append(ToolReturnPart(found["name"][:64], str(_plain(found.get("result", ""))), call))
+        elif kind == "code_interpreter":
+            parts.append(ToolCallPart(kind, {"code": inside}, tool_call_id=call))
+            parts.append(ToolReturnPart(kind, str(_plain(found.get("output", ""))), call))
         else:
-            inside = html.unescape(body.rpartition(_SUMMARY_END)[2] if _SUMMARY_END in body else body)
-            lines = (line.removeprefix("> ").removeprefix(">") for line in inside.strip().splitlines())
-            parts.append(ThinkingPart("\n".join(lines)) if inside.strip() else None)
-    rest = content[at:]
-    return [part for part in (*parts, TextPart(rest) if rest.strip() else None) if part is not None]
+            lines = (line.removeprefix("> ").removeprefix(">") for line in inside.splitlines())
+            parts.append(ThinkingPart("\n".join(lines)) if inside else None)
+    return [part for part in (*parts, *_with_thoughts(content[at:])) if part is not None]
+
+
+def _with_thoughts(content: str) -> list[Part]:
+    """Return a text without the thoughts at its beginning, which tags enclose, and these thoughts."""
+    parts = list[Part]()
+    opening, closing = _THINK.match(content), _THINK_END.search(content)
+    while opening or (closing and not parts and not content[: closing.start()].rpartition("\n")[2].strip()):
+        inside = content[opening.end() if opening else 0 : closing.start() if closing else None].strip()
+        parts.append(ThinkingPart(inside) if inside else None)
+        content = content[closing.end() :] if closing else ""
+        opening, closing = _THINK.match(content), _THINK_END.search(content)
+        if not opening:
+            break
+    if content.strip():
+        parts.append(TextPart(content.lstrip("\n") if parts else content))
+    return parts
 
 
 def _plain(written: str) -> Any:
@@ -193,7 +273,7 @@ def _plain(written: str) -> Any:
     return written
 
 
-def _split(parts: list[Part], model: str, at: Any) -> Messages:
+def _split(parts: list[Part], model: str, at: datetime | None) -> Messages:
     """Return the messages of these parts: tool results are messages of their own between the model's."""
     out, so_far = Messages(), list[ModelResponsePart | None]()
     for part in parts:

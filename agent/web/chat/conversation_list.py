@@ -249,7 +249,7 @@ class ConversationList:
             skip.update(record.id for record in found)
             for record in found:
                 if (record.id, record.owner) == (conversation, owner) and record.expires_at:
-                    kept_until = self._periods.until(owner, running=False, at=record.updated_at)
+                    kept_until = self._periods.until(owner, running=False, at=record.used_at)
                     is_deleted = kept_until is None or kept_until > at
                     if is_deleted and at - record.expires_at < timedelta(seconds=UNDO_SECONDS):
                         await self._store.retention.set_expiry(record, kept_until)

@@ -54,7 +54,7 @@ class RetentionPeriods:
     def until(self, owner: str, *, running: bool, at: datetime | None = None) -> datetime | None:
         """Return when a conversation expires, or None for never.
 
-        Its last message was written at `at` (default: now). `running` is True if its run has not ended. A program
+        It was last used at `at` (default: now). `running` is True if its run has not ended. A program
         deletes its own conversations.
         """
         if owner in (PROGRAM, PROGRAM_VECTORS):
@@ -69,7 +69,7 @@ FOR_EVER = RetentionPeriods()
 
 
 async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
-    """Set the expiry of conversations from versions without expiry, counted from their last message.
+    """Set the expiry of conversations from versions without expiry, counted from their last message or import.
 
     With a share link, which is temporary, only guests' conversations get an expiry. So no conversation of a private
     page is deleted.
@@ -79,7 +79,7 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
         periods = replace(periods, visitor=None)
     owners = GUEST_PREFIX if periods.visitor is None else ""
     return await store.retention.add_expiry(
-        lambda record: periods.until(record.owner, running=False, at=record.updated_at), owners=owners
+        lambda record: periods.until(record.owner, running=False, at=record.used_at), owners=owners
     )
 
 

@@ -1,33 +1,35 @@
 """Stores the conversations of an uploaded export as new ones of a visitor: all of them, or none.
 
-The file is read twice: once to find everything that is wrong and the room that is needed, and once to store it.
+The file is read twice: once to find everything that is wrong and the room that is needed, and once to store it. A chat
+that the visitor has imported before, or has exported here, is not stored again: it gets the messages that are new.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import BinaryIO, TypeVar
 
 from pydantic_ai.messages import BinaryContent
 
-from agent.errors import AgentError, Busy, Conflict, InputError, Limited
-from agent.history import HistoryStore, Record
+from agent.errors import AgentError, Busy, Conflict, InputError, Limited, NotFound
+from agent.history import Entry, HistoryStore, Record, now
 from agent.i18n import LocalizedText, _, joined, listed, ngettext
 from agent.media.mime import detect_mime
-from agent.media.references import reference_of
+from agent.media.references import files_named_in, reference_of
 from agent.media.sandbox import open_image
 from agent.media.store import MediaStore, type_of_id
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
-from agent.transfer import UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
+from agent.transfer import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.file_links import FileLinks
-from agent.transfer.portable import stored_size
+from agent.transfer.portable import FORMAT, stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, delete_conversation
 from agent.web.chat.storage_quota import StorageQuota
@@ -63,17 +65,70 @@ class ImportProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """The ids of the new conversations, the newest last, and what was left out."""
+    """The ids of the new conversations, the newest last, the ids of those that got new messages, and what was left out.
+
+    `known` counts the chats that were there already and have nothing new.
+    """
 
     conversations: Sequence[str]
+    updated: Sequence[str]
+    known: int
     left_out: Sequence[LocalizedText]
 
     @property
     def text(self) -> str:
-        """The result in one or two sentences."""
-        count = len(self.conversations)
-        done = ngettext("{count} chat was imported.", "{count} chats were imported.", count)
-        return joined([done, _("Left out: {things}.", things=listed(self.left_out)) if self.left_out else ""])
+        """The result in a few sentences."""
+        count, updated, known = len(self.conversations), len(self.updated), self.known
+        return joined(
+            [
+                ngettext("{count} chat was imported.", "{count} chats were imported.", count)
+                if count or not (updated or known)
+                else "",
+                ngettext("{count} chat got new messages.", "{count} chats got new messages.", updated)
+                if updated
+                else "",
+                ngettext("{count} chat was there already.", "{count} chats were there already.", known)
+                if known
+                else "",
+                _("Left out: {things}.", things=listed(self.left_out)) if self.left_out else "",
+            ]
+        )
+
+
+class _Progress:
+    """The newest progress of each phase that the reader has not taken."""
+
+    def __init__(self) -> None:
+        self._newest, self.has_changed = dict[str, ImportProgress](), asyncio.Event()
+
+    def tell(self, progress: ImportProgress) -> None:
+        """Replace what the reader has not taken of this phase."""
+        self._newest[progress.phase] = progress
+        self.has_changed.set()
+
+    def take(self) -> Sequence[ImportProgress]:
+        """Return what is new since the last call."""
+        taken = [*self._newest.values()]
+        self._newest.clear()
+        self.has_changed.clear()
+        return taken
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What an import has stored so far: new records, the ids of others that got messages, and a count of the rest."""
+
+    left_out: LeftOut = field(default_factory=LeftOut)
+    new: list[Record] = field(default_factory=list[Record])
+    updated: list[str] = field(default_factory=list[str])
+    known: int = 0
+
+    @property
+    def result(self) -> ImportResult:
+        """The result for the visitor."""
+        new = [record.id for record in self.new]
+        left_out = left_out_texts(self.left_out)
+        return ImportResult(conversations=new, updated=self.updated, known=self.known, left_out=left_out)
 
 
 class Importer:
@@ -130,43 +185,83 @@ class Importer:
     ) -> AsyncGenerator[ImportProgress | ImportResult]:
         """Import a file, and yield the progress and at last the result. `folder` is for temporary files.
 
-        Raises `AgentError` with a sentence. If it fails or is closed before its end, it has stored nothing.
+        Raises `AgentError` with a sentence. If it fails or is closed before its end, it has stored no new chat. It does
+        not wait for a slow reader, who would keep others waiting.
         """
+        progress, outcome, is_told = _Progress(), _Outcome(), False
+        work = asyncio.create_task(self._import(visitor, file, folder, outcome, progress.tell))
+        work.add_done_callback(lambda _: progress.has_changed.set())
+        try:
+            while not work.done():
+                await progress.has_changed.wait()
+                for one in progress.take():
+                    yield one
+            work.result()
+            yield outcome.result
+            is_told = True
+        finally:
+            work.cancel()
+            await run_to_completion(self._end(work, [] if is_told else outcome.new))
+
+    async def _end(self, work: asyncio.Task[None], untold: list[Record]) -> None:
+        """Wait for an import that ends, and remove what it has stored if nobody was told."""
+        await asyncio.wait([work])
+        await self._remove(untold)
+
+    async def _import(
+        self,
+        visitor: Visitor,
+        file: BinaryIO,
+        folder: Path,
+        outcome: _Outcome,
+        tell: Callable[[ImportProgress], None],
+    ) -> None:
+        opened = list[ImportFile]()
+
+        async def open_file() -> None:
+            opened.append(await asyncio.to_thread(ImportFile, file, folder, self.limits))
+
         async with self._places:
-            opened = await asyncio.to_thread(ImportFile, file, folder, self.limits)
             try:
-                reader = ImportReader(opened, self.limits.attachment_bytes, self._show)
+                await run_to_completion(open_file())
+                reader = ImportReader(opened[0], self.limits.attachment_bytes, self._show)
                 found = list[FoundConversation]()
                 steps = reader.find()
-                while (batch := await asyncio.to_thread(_batch, steps)) is not None:
+                while (batch := await _in_thread(partial(_batch, steps))) is not None:
                     found += [one for one in batch if one is not None]
-                    yield ImportProgress(phase="reading", done=reader.position, total=reader.size)
+                    tell(ImportProgress(phase="reading", done=reader.position, total=reader.size))
                 if not found:
                     things = listed(left_out_texts(reader.left_out))
                     raise InputError(_("Nothing in the file could be imported: {things}.", things=things))
-                async with aclosing(self._store_all(visitor, found, reader.left_out)) as events:
-                    async for event in events:
-                        yield event
+                outcome.left_out = reader.left_out
+                await self._store_all(visitor, found, outcome, tell)
             finally:
-                await run_to_completion(asyncio.to_thread(opened.close))
+                for one in opened:
+                    await run_to_completion(asyncio.to_thread(one.close))
 
     async def add(self, visitor: Visitor, conversation: ImportedConversation) -> str:
         """Store one conversation, as `run` does with those of a file. Return its id."""
         size = stored_size(conversation.entries) + conversation.file_bytes
-        found = FoundConversation(updated_at=conversation.record.updated_at, size=size, read=lambda: conversation)
-        async with self._places, aclosing(self._store_all(visitor, [found], LeftOut())) as events:
-            async for _event in events:
-                pass
+        updated_at = conversation.record.updated_at
+        found = FoundConversation(source="", updated_at=updated_at, size=size, read=lambda: conversation)
+        async with self._places:
+            await self._store_all(visitor, [found], _Outcome(), lambda _: None)
         return conversation.record.id
 
     async def _store_all(
-        self, visitor: Visitor, found: Sequence[FoundConversation], left_out: LeftOut
-    ) -> AsyncGenerator[ImportProgress | ImportResult]:
-        stored, ended = list[Record](), asyncio.Event()
+        self,
+        visitor: Visitor,
+        found: Sequence[FoundConversation],
+        outcome: _Outcome,
+        tell: Callable[[ImportProgress], None],
+    ) -> None:
+        ended, done = asyncio.Event(), 0
         self._storing[visitor.owner] = ended
         try:
             async with self._quota.reservation(visitor, self._is_busy) as reserve:
-                size = sum(one.size for one in found)
+                records = await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS)
+                known = {source: record for record in records for source in _sources_of(record)}
+                new, others, size = await self._sorted_out(found, known, outcome)
                 try:
                     await reserve(size)
                 except Limited as error:
@@ -176,36 +271,102 @@ class Importer:
                             size=size / 1e6,
                         )
                     ) from error
-                records = await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS)
                 titles = NumberedTitles([record.title for record in records if record.title])
-                # In the list, those that are stored last come first.
-                for one in sorted(found, key=lambda one: one.updated_at):
-                    conversation = await asyncio.to_thread(one.read)
+                # In the list, those that are stored last come first. The new ones are first: a failure removes them.
+                for one in [*new, *others]:
+                    conversation = await _in_thread(one.read)
                     self._check_not_stopped(visitor.owner)
-                    await self._store_one(visitor.owner, conversation, titles, left_out, stored)
-                    yield ImportProgress(phase="storing", done=len(stored), total=len(found))
+                    if (stored := known.get(one.source)) is not None:
+                        await self._update(stored, conversation, outcome)
+                    else:
+                        await self._store_new(visitor.owner, conversation, titles, outcome)
+                        known |= dict.fromkeys([one.source] if one.source else [], outcome.new[-1])
+                    done += 1
+                    tell(ImportProgress(phase="storing", done=done, total=len(new) + len(others)))
                 self._check_not_stopped(visitor.owner)
         except BaseException:
-            await run_to_completion(self._remove(stored))
+            await run_to_completion(self._remove(outcome.new))
             raise
         finally:
             del self._storing[visitor.owner]
             ended.set()
-        yield ImportResult(conversations=[record.id for record in stored], left_out=left_out_texts(left_out))
+
+    async def _sorted_out(
+        self, found: Sequence[FoundConversation], known: Mapping[str, Record], outcome: _Outcome
+    ) -> tuple[list[FoundConversation], list[FoundConversation], int]:
+        """Return the new conversations, those that can add messages to others, and the bytes that both will take.
+
+        `known` are the stored conversations by their sources. Those without anything new are counted.
+        """
+        new, others, size, seen = list[FoundConversation](), list[FoundConversation](), 0, set[str]()
+        for one in sorted(found, key=lambda one: one.updated_at):
+            if (stored := known.get(one.source)) is not None:
+                _record, entries, files = await self._added(stored, await _in_thread(one.read))
+                if not entries:
+                    outcome.known += 1
+                    continue
+                size += stored_size(entries) + sum(source.size for source in files.values())
+            else:
+                size += one.size
+            (others if stored is not None or one.source in seen else new).append(one)
+            seen.update([one.source] if one.source else [])
+        return new, others, size
+
+    async def _added(
+        self, stored: Record, conversation: ImportedConversation
+    ) -> tuple[Record, list[Entry], dict[str, FileSource]]:
+        """Return the stored record with what a newer export of its chat adds, the new entries, and their files.
+
+        The new branch is shown if the visitor has not gone on with the chat here.
+        """
+        known = {entry.id for entry in await self._store.entries(stored)}
+        originals = ((entry.id, conversation.ids.get(entry.id, "")) for entry in conversation.entries)
+        ids: dict[str | None, str] = {id_: original if original in known else id_ for id_, original in originals}
+        entries = [
+            replace(entry, id=ids[entry.id], parent_id=ids.get(entry.parent_id))
+            for entry in conversation.entries
+            if ids[entry.id] not in known
+        ]
+        added, given = {entry.id for entry in entries}, conversation.record
+        head = ids.get(given.head_id)
+        if head not in added or stored.pending or stored.head_id not in (None, *ids.values()):
+            head = stored.head_id
+        ends = [stored.head_id, *stored.branches, *(ids[id_] for id_ in (*given.branches, given.head_id) if id_ in ids)]
+        kept = {stored.head_id, *stored.branches, *added} - {head, None} - {entry.parent_id for entry in entries}
+        record = replace(
+            stored,
+            head_id=head,
+            branches=tuple(dict.fromkeys(end for end in ends if end is not None and end in kept)),
+            updated_at=max(stored.updated_at, given.updated_at),
+            imported_at=now(),
+        )
+        named = {*files_named_in(entry.message for entry in entries)}
+        named.update(id_ for entry in entries for id_ in entry.note.attachments)
+        return record, entries, {id_: source for id_, source in conversation.files.items() if id_ in named}
+
+    async def _update(self, stored: Record, conversation: ImportedConversation, outcome: _Outcome) -> None:
+        """Add the new messages of a conversation to the stored one."""
+        record, entries, files = await self._added(stored, conversation)
+        if not entries:
+            outcome.known += 1
+            return
+        try:
+            if self._is_busy(stored.id):
+                raise Conflict(STOPPED)
+            expires_at = self._periods.until(stored.owner, running=False)
+            await self._save(replace(record, expires_at=expires_at), entries, files, outcome.left_out, [])
+        except (Conflict, NotFound):
+            outcome.left_out[BUSY_CHAT] += 1
+        else:
+            outcome.updated += [] if stored.id in {record.id for record in outcome.new} else [stored.id]
 
     def _check_not_stopped(self, owner: str) -> None:
         if owner in self._stopped:
             raise Conflict(STOPPED)
 
-    async def _store_one(
-        self,
-        owner: str,
-        conversation: ImportedConversation,
-        titles: NumberedTitles,
-        left_out: LeftOut,
-        stored: list[Record],
+    async def _store_new(
+        self, owner: str, conversation: ImportedConversation, titles: NumberedTitles, outcome: _Outcome
     ) -> None:
-        """Store the files and then the messages that name them. Adds the record to `stored`."""
         title = conversation.record.title
         record = replace(
             conversation.record,
@@ -214,10 +375,21 @@ class Importer:
             expires_at=self._periods.until(owner, running=False),
             revision=0,
         )
-        ids, log_reference = dict[str, str](), reference_of(record.id)
+        await self._save(record, conversation.entries, conversation.files, outcome.left_out, outcome.new)
+
+    async def _save(
+        self,
+        record: Record,
+        entries: Sequence[Entry],
+        files: Mapping[str, FileSource],
+        left_out: LeftOut,
+        stored: list[Record],
+    ) -> None:
+        """Store the files and then the messages that name them. Adds the record to `stored`."""
+        owner, ids, log_reference = record.owner, dict[str, str](), reference_of(record.id)
 
         async def store() -> None:
-            for id_, source in conversation.files.items():
+            for id_, source in files.items():
                 data = await asyncio.to_thread(_usable, id_, source, self.limits.attachment_bytes)
                 if data is None:
                     left_out[UNUSABLE_FILE] += 1
@@ -225,8 +397,7 @@ class Importer:
                 content = BinaryContent(data, media_type=type_of_id(id_))
                 ids[id_] = await self._media.add(owner, content, log_reference)
             links = FileLinks(lambda _: None, ids)
-            entries = [links.renewed_entry(entry) for entry in conversation.entries]
-            stored.append(await self._store.save(record, entries))
+            stored.append(await self._store.save(record, [links.renewed_entry(entry) for entry in entries]))
 
         try:
             await run_to_completion(store())
@@ -241,13 +412,30 @@ class Importer:
         except OSError as error:
             log.warning("files of an import that failed could not be removed: %s", error)
 
-    async def _remove(self, records: Sequence[Record]) -> None:
-        """Remove what was stored of an import that failed."""
-        for record in records:
+    async def _remove(self, records: list[Record]) -> None:
+        """Remove what was stored of an import that failed, also from the list."""
+        while records:
+            record = records.pop()
             try:
                 await delete_conversation(self._store, self._media, record, self._is_busy)
             except AgentError as error:
                 log.warning("a conversation of an import that failed could not be removed: %s", error)
+
+
+def _sources_of(record: Record) -> list[str]:
+    """Return the sources of exports of a stored conversation: its own, and the one from which it was imported."""
+    return [f"{FORMAT}:{record.id}", *([record.source] if record.source else [])]
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Return what the work returns. A cancellation waits for it, so that nobody closes its file meanwhile."""
+    results = list[T]()
+
+    async def run() -> None:
+        results.append(await asyncio.to_thread(work))
+
+    await run_to_completion(run())
+    return results[0]
 
 
 def _batch(steps: Iterator[T]) -> list[T] | None:
