@@ -182,7 +182,7 @@ def survive(visitor: Visitor, die: Callable[[], object], revive: Callable[[], ob
     visitor.say("!tokens 600 @40")
     expect(visitor.chat).to_contain_text("word20")
     die()
-    expect(note).to_have_text(SILENT, timeout=10_000)
+    expect(note).to_have_text(SILENT, timeout=20_000)
     seconds = SILENT.match(note.inner_text())
     assert seconds
     expect(note).not_to_contain_text(f"{seconds[1]} s")  # it counts
