@@ -21,7 +21,7 @@ from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.client_address import client_address, has_full_share
 
-PING_SECONDS = 3.0
+PING_SECONDS = 2.0
 """Seconds between two comments while nothing happens, so that a reader knows that the server is there."""
 RETRY_MS = 1000
 """Milliseconds after which a browser connects again."""

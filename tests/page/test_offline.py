@@ -182,7 +182,7 @@ def survive(visitor: Visitor, die: Callable[[], object], revive: Callable[[], ob
     visitor.say("!tokens 600 @40")
     expect(visitor.chat).to_contain_text("word20")
     die()
-    expect(note).to_have_text(SILENT, timeout=10_000)
+    expect(note).to_have_text(SILENT)
     seconds = SILENT.match(note.inner_text())
     assert seconds
     expect(note).not_to_contain_text(f"{seconds[1]} s")  # it counts
@@ -191,8 +191,8 @@ def survive(visitor: Visitor, die: Callable[[], object], revive: Callable[[], ob
     expect(visitor.box).to_have_value("")
     visitor.shot(f"server-silent-{name}")
     revive()
-    expect(note).to_be_hidden(timeout=15_000)
-    expect(visitor.bubbles.filter(has_text=re.compile("^Sent meanwhile"))).to_be_visible(timeout=30_000)
+    expect(note).to_be_hidden()
+    expect(visitor.bubbles.filter(has_text=re.compile("^Sent meanwhile"))).to_be_visible()
     visitor.idle()
     expect(visitor.mine).to_have_text(["!tokens 600 @40", "!text Sent meanwhile."])
     expect(visitor.toast).to_have_count(0)

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor, becomes
+from tests.peers.axe import grave
 from tests.support.scripted_server import Config, running
 
 Visit = Callable[..., Visitor]
@@ -190,11 +191,13 @@ def test_answer_is_tried_with_another_model(start_app: Callable[..., App], visit
         visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url, dark=dark, phone=dark)
         visitor.ask("!text One.")
         again = visitor.chat.get_by_role("button", name="Retry with…")
+        expect(again).to_be_visible()
         visitor.shot(f"retry-with-{look}")
         again.click()
         offered = visitor.page.get_by_role("dialog", name="Retry with…")
         expect(offered.get_by_role("option").locator("b")).to_have_text(["Other", "Third"])
         visitor.shot(f"retry-with-models-{look}")
+        assert not grave(visitor.page)
         offered.get_by_role("option", name="Third").click()
         expect(visitor.caption).to_contain_text(re.compile("^Third · .*2/2"))
         visitor.idle()

@@ -3,7 +3,7 @@
 // and with null that the server is there again.
 ({ reaches }) => {
   const FIRST_MS = 3000; // the first bytes of a stream come at once, unless something holds them back
-  const SILENCE_MS = 7000; // the server sends something every 3 seconds, also while the model is silent
+  const SILENCE_MS = 7000; // the server sends something every 3 seconds at least, also while the model is silent
   const RETRY_MS = 1000, POLL_MS = 700, LOOK_MS = 1000, LATE_MS = 4000;
 
   let url = "", last = "", request; // what is read, the id of its last frame, and the running request
