@@ -43,7 +43,9 @@
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
-  const rows = [["send", "enter"], ["newline", "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
+  const soft = matchMedia("(pointer: coarse)"); // a keyboard on the screen has no Shift + Enter: Enter begins a new line
+  const breaks = ({ ctrlKey, metaKey }) => soft.matches && !ctrlKey && !metaKey;
+  const rows = [["send", soft.matches ? "ctrl_enter" : "enter"], ["newline", soft.matches ? "enter" : "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
     ["new", "new"], ["help", "question", "help"]];
   shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([does, ...keys]) =>
     `<dt>${keys.map((key) => `<kbd>${said["key_" + key]}</kbd>`).join(" ")}</dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
@@ -65,7 +67,7 @@
   };
   const editing = (event, area) => {
     const buttons = area.closest(".message-row").nextElementSibling?.querySelectorAll("button:not(.version)") ?? [];
-    const sends = event.key === "Enter" && !event.shiftKey;
+    const sends = event.key === "Enter" && !event.shiftKey && !breaks(event);
     if (buttons.length < 2 || !(sends || event.key === "Escape")) return;
     event.preventDefault();
     event.stopPropagation();
@@ -92,9 +94,11 @@
   };
   let composing = false;
   window.addEventListener("keypress", (event) => {
-    if (event.key !== "Enter" || !(composing || event.isComposing)) return;
-    event.stopPropagation(); // Gradio would send unfinished text of an input method
-    event.preventDefault();
+    if (event.key !== "Enter") return;
+    const isUnfinished = composing || event.isComposing; // text of an input method
+    if (!isUnfinished && !(event.target === box() && breaks(event))) return;
+    event.stopPropagation(); // Gradio would send it
+    if (isUnfinished) event.preventDefault();
   }, true);
   window.addEventListener("keydown", (event) => {
     toBox(event);
@@ -116,7 +120,12 @@
       }
     } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
       if (edit(last("#chat .user-row"))) event.preventDefault();
-    } else if (event.key === "Enter" && !event.shiftKey && event.target === box()) holdBack(event);
+    } else if (event.key === "Enter" && !event.shiftKey && event.target === box() && !breaks(event)) {
+      holdBack(event);
+      if (event.defaultPrevented || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault(); // not every browser has a keypress for it, on which Gradio sends
+      $("#composer .submit-button")?.click();
+    }
     else if (event.key === " " && event.target.matches?.('#chat [role="button"]')) {
       event.preventDefault(); // Gradio's folds react only to Enter
       event.target.click();
