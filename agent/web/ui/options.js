@@ -118,7 +118,10 @@
     pick: (id, label) => {
       window.models.picked = named = id;
       busy(true, label);
-      $("#pick")?.click();
+      const choose = () => $("#pick")?.click();
+      const attaching = window.recording?.attach();
+      if (attaching) attaching.then(choose);
+      else choose();
     },
     settled: async () => {
       await frame();

@@ -77,10 +77,11 @@
   // Does not send an empty message. A message waits in queue.js while an answer is being written.
   const holdBack = (event) => {
     const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
-    if (!empty && !stop() && !window.queue?.waits()) return;
+    const attaches = window.recording?.sends();
+    if (!attaches && !empty && !stop() && !window.queue?.waits()) return;
     event.preventDefault();
     event.stopPropagation();
-    if (!empty && !box().readOnly) window.queue?.add();
+    if (!attaches && !empty && !box().readOnly) window.queue?.add();
     box().focus();
   };
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);

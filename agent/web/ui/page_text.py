@@ -240,6 +240,7 @@ SCRIPTS = {
     "not_sent": N_("Your message was not sent. The reason is above the box."),
     "print_earlier": N_("Earlier messages are not printed here. Export the chat as a page to print all of it."),
     "draft_files_lost": N_("These files of your draft are gone. Attach them again: {names}"),
+    "recording_open": N_("Your recording is not attached yet. Attach it, or clear it."),
     "too_large": N_("Nothing was attached. A file can have at most {most}, and these are larger: {names}"),
     "drop": N_("Drop files here"),
     "drop_folder": N_("Folders can't be attached. Drop the files in them instead."),
