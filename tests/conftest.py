@@ -395,9 +395,12 @@ class Visitor:
         self.page.evaluate("localStorage.clear(), sessionStorage.clear()")
 
     def say(self, text: str) -> None:
-        """Type a message and press Enter."""
+        """Type a message and press Enter, or on a touch device, where Enter begins a new line, the button."""
         self.box.fill(text)
-        self.box.press("Enter")
+        if self.page.evaluate("matchMedia('(pointer: coarse)').matches"):
+            self.submit.click()
+        else:
+            self.box.press("Enter")
 
     def ask(self, text: str) -> None:
         """Send a message and wait until its answer is shown and the next message can be sent."""

@@ -4,10 +4,11 @@ All stores compare text that `fold` has made, so that they find the same. A text
 the query, in any order and also within words, because many languages put no space between words.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
@@ -20,6 +21,33 @@ BEFORE_HIT = 40
 """Characters of an excerpt before the first hit."""
 ELLIPSIS = "…"
 """The sign for what an excerpt leaves out."""
+NEAR = 1_000
+"""Characters before and after an excerpt in which the signs of Markdown are looked for."""
+_CODE = re.compile(
+    r"^[ \t>]*(?P<fence>`{3,}|~{3,})[^`\n]*$(?P<block>.*?)(?:^[ \t>]*(?P=fence)[`~]*[ \t]*$|\Z)"
+    r"|(?<![\\`])(?P<ticks>`+)(?!`)(?P<span>[^\n]+?)(?<!`)(?P=ticks)(?!`)",
+    re.MULTILINE | re.DOTALL,
+)
+_ROW = re.compile(r"^[ \t>]*\|.*\|[ \t]*$", re.MULTILINE)
+_SIGNS = [  # the groups of a match are the signs, or else the whole match is
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"^[ \t]*(?:>[ \t]?)+",  # a quotation
+        r"^[ \t>]*#{1,6}(?=\s|$)",  # a heading
+        r"^[ \t>]*[-*+][ \t]+(?:\[[ xX]\](?=\s))?",  # an item of a list, or a task
+        r"^[ \t>]*\d+[.)][ \t]+(\[[ xX]\](?=\s))",
+        r"^[ \t>]*(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){2,}|=+[ \t]*)$",  # a rule, or below a heading
+        r"^[ \t>]*\|?(?:[ \t]*:?-+:?[ \t]*\|)+[ \t:-]*$",  # below the head of a table
+        r"(!?\[)[^\[\]]+(\]\([^\s()]*(?:\([^\s()]*\)[^\s()]*)*(?:[ \t]+[\"'][^\n]*?[\"'])?\))",  # a link
+        r"(!?\[)[^\[\]]+(\]\[[^\[\]\n]*\])",
+        r"^[ \t>]*\[\^?[^\[\]\n]+\]:|\[\^[^\[\]\s]+\]",  # the address of a link, or a footnote
+        r"(<)(?:https?://|mailto:)[^\s<>]+(>)",
+        r"(?<![A-Za-z0-9_)\\])(?:\*{2,3}|~~)(?=\S)|(?<=[^\s\\])(?:\*{2,3}|~~)(?![A-Za-z0-9_(])",
+        r"(?<![\w*)\\])(\*)(?=[^\s*])(?:[^*\n]|\*\*[^*\n]*\*\*)*?(?<=[^\s*\\])(\*)(?![\w*(])",
+        r"(?<![\w\\])(_{1,3})(?=[^\s_])[^\n]*?(?<=[^\s_\\])(_{1,3})(?!\w)",
+        r"\\(?=[!-/:-@\[-`{-~])",
+    )
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +90,17 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     begin = max(0, start - BEFORE_HIT)
     if begin:  # begin with a whole word if one begins nearby
         begin = text.find(" ", begin, start) + 1 or begin
-    piece = " ".join(text[begin:start].split()) if begin < start else ""
-    before = piece + (" " if piece and text[start - 1].isspace() else "")
-    rest = " ".join(text[start : begin + EXCERPT_CHARACTERS].split())
+    hidden = _signs_near(text, begin, words) - {*range(start, end)} if entry else set[int]()
+    before = "".join(text[at] for at in range(begin, start) if at not in hidden)
+    before = " ".join(before.split()) + (" " if before.strip() and before[-1:].isspace() else "")
+    visible = (text[at] for at in range(start, len(text)) if at not in hidden)
+    rest = " ".join("".join(islice(visible, EXCERPT_CHARACTERS - (start - begin))).split())
     shown = (ELLIPSIS if begin else "") + before
     length = len(" ".join(text[start:end].split()))
     return SearchHit(
         record=record,
         entry_id=entry.id if entry else None,
-        excerpt=shown + rest + (ELLIPSIS if begin + EXCERPT_CHARACTERS < len(text) else ""),
+        excerpt=shown + rest + ("" if all(map(str.isspace, visible)) else ELLIPSIS),
         start=len(shown),
         end=len(shown) + length,
     )
@@ -124,6 +154,30 @@ def _texts(entry: Entry) -> Iterator[str]:
                     yield from (item for item in items if isinstance(item, str))
         case ModelResponse(parts=parts):
             yield from (part.content for part in parts if isinstance(part, TextPart))
+
+
+def _signs_near(text: str, begin: int, words: Sequence[str]) -> set[int]:
+    """Return where signs of Markdown are near this place of a text. Code and the words that are sought have none."""
+    first = text.rfind("\n", 0, max(0, begin - NEAR)) + 1
+    part = text[first : begin + 2 * NEAR]
+    fenced = len(re.findall(r"^[ \t>]*(?:`{3,}|~{3,})", text[:first], re.MULTILINE)) % 2
+    part, ahead = ("```\n" + part, 4) if fenced else (part, 0)
+    code, signs = set[int](), set[int]()
+    for match in _CODE.finditer(part):
+        inside = "block" if match["block"] is not None else "span"
+        code.update(range(*match.span()))
+        signs.update({*range(*match.span())} - {*range(*match.span(inside))})
+    for pattern in _SIGNS:
+        for match in pattern.finditer(part):
+            for group in range(1, pattern.groups + 1) or (0,):
+                signs.update({*range(*match.span(group))} - code)
+    for row in _ROW.finditer(part):
+        signs.update(
+            at for at in range(*row.span()) if part[at] == "|" and part[at - 1 : at] != "\\" and at not in code
+        )
+    for place in places_of(part[begin - first + ahead :][:NEAR], words):
+        signs.difference_update(range(place[0] + begin - first + ahead, place[1] + begin - first + ahead))
+    return {at - ahead + first for at in signs}
 
 
 def _all_places(text: str, word: str) -> Iterator[int]:

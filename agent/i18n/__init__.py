@@ -17,6 +17,8 @@ Plural = tuple[str, str]
 NumberMarks = Mapping[int, str]
 """The signs of a language for the decimal point and the comma of thousands, as `str.translate` takes them."""
 _ENGLISH = NullTranslations()
+UNGROUPED = {"after", "before", "first", "height", "last", "number", "page", "port", "status", "version", "width"}
+"""The fields whose numbers name something, or are sizes in pixels. The digits of all other numbers are grouped."""
 
 
 class LocalizedText(str):
@@ -119,7 +121,11 @@ def _rendered(
         catalogue.ngettext(message, plural, count) if plural and isinstance(count, int) else catalogue.gettext(message)
     )
     filled = {
-        name: render(value, catalogue, marks).rstrip(".。") if isinstance(value, LocalizedText) else value
+        name: render(value, catalogue, marks).rstrip(".。")
+        if isinstance(value, LocalizedText)
+        else value
+        if isinstance(value, str) or name in UNGROUPED
+        else _Quantity(value)
         for name, value in values.items()
     }
     return sentence.format(**filled) if marks is None else _Formatter(marks).vformat(sentence, (), filled)
@@ -128,6 +134,19 @@ def _rendered(
 def _after(text: str, then: str) -> str:
     """Return both texts, with a space between them. A Chinese full stop has the space in itself."""
     return f"{text}{then}" if not text or text.endswith("。") else f"{text} {then}"
+
+
+class _Quantity:
+    """A number whose digits are grouped, as in 1,000."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value, spec if "," in spec else f",{spec}")
+
+    def __repr__(self) -> str:
+        return format(self)
 
 
 class _Formatter(string.Formatter):
@@ -139,4 +158,4 @@ class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         """Return the field as a text."""
         text = format(value, format_spec)
-        return text.translate(self._marks) if isinstance(value, int | float) else text
+        return text.translate(self._marks) if isinstance(value, int | float | _Quantity) else text

@@ -34,6 +34,11 @@ class Translator:
         """Return the translation of a sentence with its fields in braces, which the caller fills."""
         return _catalogue(self.language).gettext(sentence)
 
+    def weekday_and_date(self, day: date) -> str:
+        """Return the date with the day of the week, such as "Wednesday, 25 November 2026"."""
+        form = "EEEE, d MMMM y" if self.language == "en" else "full"  # that of English begins with the month
+        return format_date(day, form, locale=self.language)
+
     def date(self, day: date) -> str:
         """Return the date as this language writes it, such as "November 25, 2026"."""
         return format_date(day, "long", locale=self.language)

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +21,7 @@ from agent.i18n.translator import LANGUAGES, negotiate
 from agent.local.manager import LocalModels
 from agent.media.places import open_place
 from agent.media.store import MediaStore
+from agent.models.catalog import Dialect
 from agent.providers import preload
 from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
@@ -33,6 +34,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatLinks
+from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import recover
@@ -208,12 +210,16 @@ async def _lifespan(services: _Services, canary: Canary) -> AsyncGenerator[None]
     chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
     if _knows_all_messages(services.settings):
         chores.append(OrphanedFiles(services.store, services.media).remove)
+
+    def is_busy() -> bool:
+        return services.conversations.live_runs.count > 0
+
     tasks = [
         *([recovery] if recovery else ()),
-        asyncio.create_task(_preload_models()),
+        asyncio.create_task(preload_models(services.conversations.models, is_busy)),
         *([asyncio.create_task(canary.run_after_start())] if services.settings.canary else ()),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
-        asyncio.create_task(free_memory_when_idle(lambda: services.conversations.live_runs.count > 0)),
+        asyncio.create_task(free_memory_when_idle(is_busy)),
     ]
     # Everything loaded so far stays. Without `freeze` each collection looks at it again, which is 40 % of the cost of a
     # long page. A few thousand of these objects are garbage and stay too: finding them takes a quarter of a second.
@@ -275,10 +281,20 @@ def _owner_of(visitors: VisitorCookies) -> Callable[[Request], str]:
     return owner_of
 
 
-async def _preload_models() -> None:
-    """Import what the first message needs, after the first page has had its time."""
-    await asyncio.sleep(3)
-    await asyncio.to_thread(preload, "chat")
+async def preload_models(
+    models: ModelMenu, is_busy: Callable[[], bool], sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> None:
+    """Import what the first message and the first choice of a model need, after the first page has had its time.
+
+    A vendor's SDK takes seconds, in which the page would wait. None is imported while an answer is being written, or
+    for models that no visitor can choose.
+    """
+    await sleep(3)
+    dialects: list[Dialect] = ["chat", *(spec.dialect for spec in models.choosable(""))]
+    for dialect in dict.fromkeys(dialects):
+        while is_busy():
+            await sleep(1)
+        await asyncio.to_thread(preload, dialect)
 
 
 def _middleware(

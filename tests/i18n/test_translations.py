@@ -184,6 +184,31 @@ def test_numbers_are_written_as_the_reader_does() -> None:
     assert Translator("zh")(said).startswith("1,234.6")
 
 
+def test_digits_of_quantities_are_grouped() -> None:
+    tokens = ngettext("{count} token", "{count} tokens", 12_345)
+    shown = [Translator(language)(tokens).split()[0] for language in ("en", "de")]
+    assert shown == ["12,345", "12.345"]
+    most = _("At most {count} with this model. Leave it empty for the model's own limit.", count=1_048_576)
+    assert "1.048.576" in GERMAN(most)
+    assert "12,345 MB" in _("{done}; one-time {size:.0f} MB download", done="x", size=12_345.4)
+    for name in (_("page {page}", page=2024), _("Port {port} of {host} is not asked; the ports that are: {known}.",
+                                                port=8080, host="a", known="b")):  # fmt: skip
+        assert re.search("2024|8080", GERMAN(name)), "what is no quantity is not grouped"
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_sentences_are_not_left_in_english(language: str) -> None:
+    read = catalogues.load(next(path for path in catalogues.paths() if path.stem == language))
+    texts = [(one.id, one.string) for one in read if isinstance(one.id, str) and len(one.id.split()) > 2]
+    same = [sentence for sentence, text in texts if sentence == text and re.search(r"[a-z]{3}", sentence)]
+    assert [one for one in same if "{" not in one and "+" not in one] == []
+
+
+def test_german_has_one_word_for_a_chat() -> None:
+    texts = [str(one.string) for one in catalogues.load(catalogues.paths()[0])]
+    assert [text for text in texts if re.search("gespräch|unterhaltung|konversation", text, re.IGNORECASE)] == []
+
+
 def test_dates_are_written_as_the_reader_does() -> None:
     day = date(2026, 11, 5)
     shown = {language: Translator(language).date(day) for language in LANGUAGES}

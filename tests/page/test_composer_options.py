@@ -292,6 +292,75 @@ def test_model_for_a_picture_says_it_needs_a_key(
     expect(visitor.page.locator("#key-box input")).to_be_visible()
 
 
+FRAMES = """() => {
+  const frames = window.frames_of_choice = [];
+  const look = () => {
+    const name = document.querySelector("#model-button").innerText, key = document.querySelector("#key");
+    const panel = key.checkVisibility() ? key.innerText : "";
+    const switches = [...document.querySelectorAll(".options .switch")].map((one) => one.checkVisibility()).join();
+    const frame = [name, panel, switches].join(" | ");
+    if (frame !== frames.at(-1)) frames.push(frame);
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+CLAUDE, GPT = "anthropic:claude-sonnet-5-5", "openai:gpt-6-luna"
+
+
+def test_choice_changes_name_switches_and_panel_in_one_step(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    visitor.choose(GPT)
+    expect(page.locator("#key")).to_contain_text("OpenAI")
+    page.evaluate(FRAMES)
+    visitor.choose(CLAUDE)
+    expect(page.locator("#key")).to_contain_text("Anthropic")
+    frames: list[str] = page.evaluate("window.frames_of_choice")
+    for frame in frames:
+        name, panel, switches = frame.split(" | ")
+        assert panel.partition(" needs")[0] in name, frame
+        assert bool(panel) == ("true" in switches), frame  # a server that is slow shows neither for a moment
+
+
+def test_choice_that_takes_long_shows_nothing_of_the_model_before(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    visitor.choose(GPT)
+    expect(page.locator("#key")).to_contain_text("OpenAI")
+    held: list[Route] = []
+    search = visitor.open_models()
+    search.fill(CLAUDE)
+    expect(rows(visitor)).to_have_count(1)
+    page.route("**/queue/join*", lambda route: held.append(route))
+    search.press("Enter")
+    expect(page.locator("#model-button")).to_contain_text("Claude")
+    expect(page.locator("#key")).to_be_hidden()
+    expect(page.get_by_role("switch")).to_have_count(0)
+    visitor.wait_for_requests(held)
+    held[0].continue_()
+    page.unroute("**/queue/join*")
+    expect(page.locator("#key")).to_contain_text("Anthropic")
+    expect(page.locator("#model-button")).to_have_attribute("aria-busy", "false")
+
+
+def test_caption_does_not_repeat_the_model_of_the_composer(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    visitor.ask("!text One.")
+    visitor.choose(SEEING)
+    visitor.ask("!text Two.")
+    name = visitor.caption.locator(".model")
+    expect(name).to_have_text("Qwen3-VL-8B-Instruct · ")
+    expect(name).to_be_hidden()
+    visitor.shot("caption-without-model")
+    visitor.choose("Qwen/Qwen3-8B")
+    expect(name).to_be_visible()
+    visitor.shot("caption-with-model")
+    visitor.choose(SEEING)
+    expect(name).to_be_hidden()
+    visitor.page.emulate_media(media="print")
+    expect(name).to_be_visible()
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_hint_of_the_search_fits_narrow_window(own: App, visit: Visit, language: str) -> None:
     visitor = visit(own.url, phone=True, locale=language)
@@ -349,6 +418,14 @@ def test_switches_have_words_where_there_is_room(own: App, visit: Visit) -> None
     visitor.choose("openai:a-model-with-a-long-name-of-many-words")
     expect(words).to_be_hidden()
     expect(switch(visitor, "Tools")).to_have_accessible_name("Tools")
+
+
+def test_default_prompt_is_sent_as_the_page_shows_it(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url, locale="de-DE")
+    shown = visitor.page.locator("#system textarea").input_value()
+    assert shown.startswith("Du bist Qwen3-8B, ein Modell von Alibaba Cloud. Du antwortest auf der Seite")
+    visitor.ask("!text Gut.")
+    assert body(server)["messages"][0] == {"role": "system", "content": shown}
 
 
 def test_default_prompt_is_put_back(own: App, visit: Visit, server: Running) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.conftest import App, Visitor, becomes
 from tests.peers.axe import grave, violations
@@ -34,6 +34,41 @@ def test_enter_sends_and_shift_enter_breaks_line(app: App, visit: Visit, model_s
     visitor.box.press("Enter")
     expect(visitor.caption).to_be_visible()
     assert asked(model_server) == ["one\ntwo"]
+
+
+def test_enter_breaks_line_on_touch_devices(app: App, browser: Browser, model_server: Running) -> None:
+    with browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as context:
+        visitor = Visitor(context.new_page())
+        visitor.open(app.url)
+        before = len(model_server.journal())
+        visitor.box.type("!text One.")
+        visitor.box.press("Enter")
+        visitor.box.type("Two")
+        expect(visitor.box).to_have_value("!text One.\nTwo")
+        visitor.submit.tap()
+        expect(visitor.caption).to_be_visible()
+        assert len(model_server.journal()) == before + 1
+        visitor.say("!tokens 9000 @150")
+        expect(visitor.stop).to_be_visible()
+        visitor.box.fill("!text Three.")
+        visitor.box.press("Enter")
+        visitor.shot("phone-queue")
+        visitor.page.get_by_role("button", name="Send after this answer").tap()
+        expect(visitor.page.locator("#queued")).to_contain_text("!text Three.")
+        visitor.page.get_by_role("button", name="Take it back").tap()
+        expect(visitor.page.locator("#hint")).to_have_text("Your message is in the box again.")
+        expect(visitor.box).to_be_focused()
+        visitor.stop.tap()
+        visitor.idle()
+        visitor.box.fill("!text Four.")
+        visitor.box.press("Control+Enter")
+        expect(visitor.mine.last).to_contain_text("Four.")
+        visitor.idle()
+        visitor.chat.get_by_role("button", name="Edit").last.tap()
+        area = visitor.page.locator("textarea.edit-textarea")
+        area.fill("!text Five.")
+        area.press("Enter")
+        expect(area).to_have_value("!text Five.\n")
 
 
 def test_keyboard_scrolls_first_long_answer(app: App, visit: Visit) -> None:

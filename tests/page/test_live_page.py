@@ -143,7 +143,7 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
     visitor.say("!tokens 1200 @200")
     expect(visitor.chat).to_contain_text("word100", timeout=10_000)
     expect(visitor.chat).not_to_contain_text("word1199")
-    expect(visitor.caption).to_contain_text("1200 tokens", timeout=20_000)
+    expect(visitor.caption).to_contain_text("1,200 tokens", timeout=20_000)
     assert shown_words(visitor) == words(1200)
     assert len(held) == 1
 

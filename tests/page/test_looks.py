@@ -43,6 +43,50 @@ def sized(browser: Browser, app: App) -> Iterator[Callable[..., Visitor]]:
         context.close()
 
 
+FONTS = """() => {
+  const inside = ":is(dialog, [popover]) :is(button, input, select, textarea, h2)";
+  const all = [...document.querySelectorAll(`dialog, [popover], ${inside}`)];
+  return [...new Set(all.map((one) => getComputedStyle(one).fontFamily))];
+}"""
+
+
+def test_what_lies_over_the_page_has_its_font(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.open_models()
+    fonts = visitor.page.evaluate(FONTS)
+    assert fonts == [visitor.page.locator("#name h1").evaluate("(head) => getComputedStyle(head).fontFamily")]
+
+
+def test_fields_have_16_pixels_on_a_phone(sized: Callable[..., Visitor]) -> None:
+    visitor = sized((390, 844))
+    visitor.ask("!text Hello.")
+    visitor.chat.get_by_role("button", name="Edit").click()
+    visitor.page.locator("textarea.edit-textarea").wait_for()
+    visitor.open_models()
+    visitor.page.keyboard.press("Escape")
+    visitor.page.locator("#share-chat button").click()
+    fields = "input:not([type=checkbox], [type=range], [type=file]), textarea, select"
+    read = "(all) => all.map((one) => [one.id || one.className, parseFloat(getComputedStyle(one).fontSize)])"
+    sizes: list[tuple[str, float]] = visitor.page.locator(fields).evaluate_all(read)
+    assert len(sizes) > 8
+    assert [one for one in sizes if one[1] < 16] == []
+
+
+LISTS = "- one\\n\\n1. two\\n\\n> quote **bold** *em*\\n\\n| a |\\n|---|\\n| 1 |\\n\\n##### Five\\n\\n`code`"
+
+
+def test_all_of_reasoning_is_muted(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask(f"!reasoning {LISTS} !text {LISTS}")
+    visitor.chat.locator(".thought-group .title").first.click()
+    for root, first in ((".thought-group", "li"), (".bot .prose:not(.thought-group *)", "li")):
+        place = visitor.chat.locator(root).filter(has=visitor.page.locator(first)).last
+        place.locator(first).first.wait_for()
+        read = "(all) => [...new Set(all.map((one) => getComputedStyle(one).color))]"
+        colours = place.locator(":is(p, ul, ol, li, blockquote, strong, em, td, h5, code)").evaluate_all(read)
+        assert len(colours) == 1, colours
+
+
 # Without a browser
 
 

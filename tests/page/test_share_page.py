@@ -31,6 +31,22 @@ def share(visitor: Visitor, text: str) -> None:
     visitor.page.get_by_role("menuitem", name="Share", exact=True).click()
 
 
+def test_chat_is_shared_from_the_header(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    button = visitor.page.locator("#bar").get_by_role("button", name="Share this chat")
+    expect(button).to_be_hidden()  # there is nothing to share
+    visitor.ask("!text Quokkas smile.")
+    button.click()
+    dialog = visitor.page.get_by_role("dialog", name="Share this chat")
+    expect(dialog.locator(".chat")).to_contain_text("Quokkas smile.")
+    dialog.get_by_role("button", name="Create link").click()
+    expect(dialog.get_by_role("textbox", name="Link")).to_have_value(re.compile("/shared/|/s/|/l"))
+    dialog.get_by_role("button", name="Close").click()
+    visitor.page.locator("#chats .temporary").click()
+    expect(visitor.page.locator("html[data-temporary]")).to_be_attached()
+    expect(button).to_be_hidden()
+
+
 def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:
     owner = visit(app.url)
     page = owner.page

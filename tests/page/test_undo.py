@@ -27,6 +27,7 @@ def attach(visitor: Visitor, *files: dict[str, object]) -> None:
 def undo(visitor: Visitor) -> None:
     before = visitor.mine.count()
     visitor.chat.get_by_role("button", name="Undo").click()
+    expect(visitor.box).to_be_focused()
     expect(visitor.mine).to_have_count(before - 1)
     visitor.idle()
 

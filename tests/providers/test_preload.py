@@ -31,6 +31,40 @@ MODELS = (
 """One for each dialect."""
 
 
+IDLE = """
+import asyncio, sys
+from types import SimpleNamespace
+from agent.models.catalog import load_catalog
+from agent.web.app import preload_models
+
+looks = []
+
+def is_busy():
+    looks.append("anthropic" in sys.modules)
+    return len(looks) < 5
+
+async def no_wait(_):
+    await asyncio.sleep(0)
+
+chosen = [load_catalog().find(name) for name in sys.argv[1:]]
+asyncio.run(preload_models(SimpleNamespace(choosable=lambda owner: chosen), is_busy, no_wait))
+print(any(looks[:5]), *(name in sys.modules for name in ("openai", "anthropic", "google.genai")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("models", "loaded"),
+    [(MODELS, "True True True"), (MODELS[:1], "True False False"), ((), "True False False")],
+    ids=["all", "one", "none"],
+)
+def test_idle_server_loads_what_can_be_chosen(models: tuple[str, ...], loaded: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", IDLE, *models], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert said.stdout.strip() == f"False {loaded}"
+
+
 @pytest.mark.slow
 def test_first_request_loads_nothing() -> None:
     said = subprocess.run(

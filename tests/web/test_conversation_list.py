@@ -95,6 +95,25 @@ async def test_pages_follow_each_other(store: HistoryStore, listed: Conversation
     assert (second.pinned, second.next_offset) == ([], None)
 
 
+@pytest.mark.parametrize("hours", [0, 2], ids=["just-now", "two-hours-ago"])
+async def test_visitor_goes_on_with_the_chat_viewed_last_for_an_hour(tmp_path: Path, hours: float) -> None:
+    clock = Clock()
+    clock.go_forward(hours=-hours)
+    store = await STORES["memory"](tmp_path, clock)
+    (older, _), (newer, _), (others, _) = [await started(store, owner=who) for who in (ALICE, ALICE, MALLORY)]
+    media = MediaStore(tmp_path / "media")
+    listed = Conversations(
+        Settings(local=LocalSettings(cache_dir=tmp_path)), store, media, FakeLocalModels(), tools=[]
+    ).list
+    viewed = {older.id: older.id, newer.id: newer.id, "": newer.id, others.id: newer.id, "gone": newer.id}
+    for id_, expected in viewed.items():
+        assert await listed.current(ALICE, id_) == (None if hours else expected)
+    clock.go_forward(hours=hours)
+    await started(store)
+    assert await listed.current(ALICE, older.id) == older.id, "a message in any chat keeps the visitor there"
+    assert await listed.current("nobody") is None
+
+
 async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationList) -> None:
     record, _ = await started(store, "Whales 🐋 sleep with half of the brain")
     [(row, hit)] = await listed.search(ALICE, "HALF")
@@ -122,6 +141,36 @@ async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationLis
 def test_each_word_in_an_excerpt_is_marked(excerpt: str, query: str, parts: list[str]) -> None:
     hit = SearchHit(record=Record(owner=ALICE), entry_id=None, excerpt=excerpt)
     assert [*excerpt_parts(hit, query)] == parts
+
+
+MARKDOWN = {
+    "heading": ("## A word\n\nFurther down\n---\nend", "A word Further down end"),
+    "emphasis": (
+        "**A** *word* _or_ __two__ ~~not~~ ***all***, 2 * 3 * 4 a*b*c my_own_name",
+        "A word or two not all, 2 * 3 * 4 a*b*c my_own_name",
+    ),
+    "emphasis beside Chinese": ("**注意。**请 word", "注意。请 word"),
+    "list": ("- A word\n* two\n  + three\n- [x] done\n3. [ ] open - 4", "A word two three done 3. open - 4"),
+    "quotation": ("> A word\n> > again > 5", "A word again > 5"),
+    "link": (
+        'A [word](https://a.b/c_(d) "t") ![pic](x.png) [so][1] <https://a.b> [^1]\n\n[1]: x',
+        "A word pic so https://a.b x",
+    ),
+    "table": ("| word | b |\n|---|:-:|\n| c \\| d | e |\na | b", "word b c | d e a | b"),
+    "code": ("`**word**` and\n```c++\na[0] = *b * *c; # no\n```\nend", "**word** and a[0] = *b * *c; # no end"),
+    "open fence": ("word\n~~~\n# no\n- no", "word # no - no"),
+    "escape": ("A word \\*so\\*", "A word *so*"),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), MARKDOWN.values(), ids=MARKDOWN)
+async def test_excerpt_has_no_signs_of_markdown(
+    store: HistoryStore, text: str, shown: str, listed: ConversationList
+) -> None:
+    await started(store, text)
+    [(_, hit)] = await listed.search(ALICE, "word")
+    assert hit.excerpt == shown
+    assert hit.excerpt[hit.start : hit.end] == "word"
 
 
 async def test_hit_is_on_the_branch_that_is_shown(store: HistoryStore, listed: ConversationList) -> None:

@@ -13,6 +13,7 @@ from gradio_client import Client
 from playwright.sync_api import expect
 
 from agent.history.memory import MemoryStore
+from agent.i18n.translator import LANGUAGES, Translator
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.settings import LocalSettings, Settings
@@ -62,6 +63,23 @@ def test_default_prompt_names_model_maker_and_day() -> None:
 )
 def test_owner_prompt_has_two_fields(template: str, filled: str) -> None:
     assert default_prompt(replace(SETTINGS, system_prompt=template), QWEN) == filled.replace("TODAY", day(date.today()))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_default_prompt_is_in_the_visitors_language(language: str) -> None:
+    translator = Translator(language)
+    today = default_prompt(SETTINGS, QWEN, translator)
+    assert ("You are" in today) == (language == "en")
+    assert all(word in today for word in ("Qwen3-8B", "Alibaba Cloud", SETTINGS.title, str(date.today().year)))
+    for days in range(400):
+        other = translator.weekday_and_date(date.today() - timedelta(days))
+        shown = today.replace(translator.weekday_and_date(date.today()), other)
+        assert own_prompt(shown, SETTINGS, [QWEN]) is None
+    small = replace(QWEN, name="x", label="X")
+    adapted = adapt_prompt(today + " Be brief.", SETTINGS, small, [QWEN], translator)
+    assert adapted == default_prompt(SETTINGS, small, translator) + " Be brief."
+    owners = replace(SETTINGS, system_prompt="I am {model} on {date}.")
+    assert default_prompt(owners, QWEN, translator) == default_prompt(owners, QWEN), "the owner's is as it is written"
 
 
 def test_default_prompt_stays_default_on_another_day() -> None:

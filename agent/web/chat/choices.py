@@ -6,6 +6,7 @@ from typing import cast
 
 from agent.errors import InputError
 from agent.i18n import _
+from agent.i18n.translator import ENGLISH
 from agent.providers import Effort, Reasoning, is_off, is_reasoning
 
 MAX_PROMPT_CHARACTERS = 20_000
@@ -20,6 +21,8 @@ HIGHEST_TOKEN_LIMIT = 10_000_000
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     """The settings of a visitor on the page. `picked` is True if the visitor chose the model.
+
+    `language` is that of the default system prompt.
 
     `effort` is how much to reason while reasoning is on; None: as much as the provider decides.
     `max_tokens` is the visitor's own limit of an answer, or None. `system_message` is None for the default and "" for
@@ -36,6 +39,7 @@ class Choices:
     max_tokens: int | None = None
     tools: bool = False
     extract_text: bool = False
+    language: str = ENGLISH.language
 
     @property
     def wanted_reasoning(self) -> Reasoning:

@@ -40,6 +40,8 @@ PAGE = 50
 """Conversations of a page unless the caller asks for another number."""
 MOST = 200
 """The most conversations of a page, and of the pinned ones."""
+CURRENT = timedelta(hours=1)
+"""How long a visitor goes on with a conversation after its last message."""
 TITLE_CHARACTERS = 120
 ATTEMPTS = 5
 """Attempts to delete a conversation that is being saved at the same time."""
@@ -125,9 +127,20 @@ class ConversationList:
         )
 
     async def last_used(self, owner: str) -> str | None:
-        """Return the id of the conversation that was saved last, or None if there is none."""
+        """Return the id of the conversation that got a message last, or None if there is none."""
         found = await self._store.list(owner, limit=1)
         return found[0].id if found else None
+
+    async def current(self, owner: str, viewed: str = "") -> str | None:
+        """Return the id of the conversation with which a visitor goes on, or None for a new one.
+
+        It is the one that was `viewed` last, or else the one that got a message last. After `CURRENT` without a
+        message in any, a visitor begins a new one.
+        """
+        found = await self._store.list(owner, limit=1)
+        if not found or await time_of(self._store) - found[0].updated_at > CURRENT:
+            return None
+        return viewed if viewed and await self.has(owner, viewed) else found[0].id
 
     async def row(self, owner: str, conversation: str) -> Row:
         """Return one conversation. Raises `NotFound`."""

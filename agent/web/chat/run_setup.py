@@ -12,6 +12,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.history import Entry, Record
 from agent.i18n import LocalizedText, joined
+from agent.i18n.translator import Translator
 from agent.limits import Limits
 from agent.media.references import with_data
 from agent.media.store import MediaStore
@@ -91,7 +92,8 @@ async def set_up_run(
     most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
     examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
     history_tokens = spec.context_tokens - _answer_tokens(spec, most) - examples - 256
-    system = default_prompt(settings, spec) if choices.system_message is None else choices.system_message
+    translator = Translator(choices.language)
+    system = default_prompt(settings, spec, translator) if choices.system_message is None else choices.system_message
     new = estimate_tokens([system, *new_parts])
     if new > history_tokens:
         raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": history_tokens}))

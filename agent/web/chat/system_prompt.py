@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterable
 from datetime import date
+from functools import cache
 
+from agent.i18n import LocalizedText, _, joined
+from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.models.catalog import ModelSpec
 from agent.settings import Settings
 
@@ -24,59 +27,79 @@ MAKERS = {
 """The makers of models by the start of the model's name. When asked, models often name other models' makers."""
 _NAME_ENDS = r"(?!(?<=\w)(?:[\w-]|\.\w))"
 """No part of a longer name follows: "You are Qwen" is not the beginning of "You are Qwen2.5"."""
-DATE = r"\w{1,20}, \d{1,2} \w{1,20} \d{4}"
 
 
-def default_prompt(settings: Settings, spec: ModelSpec | None) -> str:
-    """Return the owner's system prompt with `{model}` and `{date}` filled in, or the app's prompt if none is set."""
-    today = date.today()
-    day = f"{today:%A}, {today.day} {today:%B %Y}"
-    return _fill_prompt(settings, spec, day)
+def default_prompt(settings: Settings, spec: ModelSpec | None, translator: Translator = ENGLISH) -> str:
+    """Return the owner's system prompt with `{model}` and `{date}` filled in, or the app's prompt if none is set.
+
+    The app's prompt is in the visitor's language, and the owner's as it is written.
+    """
+    dates = translator if settings.system_prompt is None else ENGLISH
+    return _fill_prompt(settings, spec, translator, dates.weekday_and_date(date.today()))
 
 
 def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str | None:
-    """Return the visitor's text, or None if it equals the default for any of these models or no model, on any date.
+    """Return the visitor's text, or None if it equals the default for any of these models or no model.
+
+    That is the default on any date and in any language.
 
     For a moment after a model was chosen, a page still shows the default prompt of the previous model.
     """
-    return None if any(_is_default(text, settings, spec) for spec in (None, *specs)) else text
+    found = (_default_in(text.strip(), settings, spec) for spec in (None, *specs))
+    return None if any(one == len(text.strip()) for one in found) else text
 
 
-def adapt_prompt(text: str, settings: Settings, spec: ModelSpec | None, specs: Iterable[ModelSpec]) -> str:
+def adapt_prompt(
+    text: str,
+    settings: Settings,
+    spec: ModelSpec | None,
+    specs: Iterable[ModelSpec],
+    translator: Translator = ENGLISH,
+) -> str:
     """Return the visitor's text for the model `spec`.
 
     If the text begins with the default prompt of one of `specs`, the default prompt of `spec` replaces this beginning.
     So a sentence that was added to the default prompt stays, and the prompt names the right model.
     """
-    default, own = default_prompt(settings, spec).strip(), text.strip()
+    default, own = default_prompt(settings, spec, translator).strip(), text.strip()
     if spec is None or not default:
         return text
-    found = (re.match(_pattern(settings, one) + _NAME_ENDS, own) for one in specs)
-    longest = max((len(one[0]) for one in found if one is not None), default=0)
+    longest = max((_default_in(own, settings, one) or 0 for one in specs), default=0)
     return default + own[longest:] if longest else text
 
 
-def _is_default(text: str, settings: Settings, spec: ModelSpec | None) -> bool:
-    return re.fullmatch(_pattern(settings, spec), text.strip()) is not None
+def _default_in(text: str, settings: Settings, spec: ModelSpec | None) -> int | None:
+    """Return the length of the default prompt for this model with which the text begins, on any date. None without."""
+    lengths = list[int]()
+    for translator in map(Translator, LANGUAGES if settings.system_prompt is None else (ENGLISH.language,)):
+        first, *others = _fill_prompt(settings, spec, translator, "\0").strip().split("\0")
+        if text.startswith(first):  # most are not, and making a pattern takes long
+            pattern = _dates(translator).join(map(re.escape, (first, *others)))
+            lengths += [len(one[0]) for one in [re.match(pattern + _NAME_ENDS, text)] if one]
+    return max(lengths, default=None)
 
 
-def _pattern(settings: Settings, spec: ModelSpec | None) -> str:
-    """Return a regular expression for the default prompt for this model, on any date."""
-    parts = _fill_prompt(settings, spec, "\0").strip().split("\0")
-    return DATE.join(map(re.escape, parts))
+@cache
+def _dates(translator: Translator) -> str:
+    """Return a regular expression for any date in this language: words and numbers, with the signs between them."""
+    written = re.escape(translator.weekday_and_date(date.today()))
+    return re.sub(r"(\d+)|[^\W\d]+", lambda part: r"\d{1,4}" if part[1] else r"\w{1,20}", written)
 
 
-def _fill_prompt(settings: Settings, spec: ModelSpec | None, day: str) -> str:
+def _fill_prompt(settings: Settings, spec: ModelSpec | None, translator: Translator, day: str) -> str:
     model = spec.label if spec is not None else ""
     if settings.system_prompt is None:
-        named = f"You are {model}{_made_by(spec)}. " if spec is not None else ""
-        return f"{named}You answer on the page {settings.title}. Today is {day}."
+        page = _("You answer on the page {title}. Today is {day}.", title=settings.title, day=day)
+        return translator(joined([_named(spec), page] if spec is not None else [page]))
     values = {"{model}": model, "{date}": day}
     # In one pass and without `format`, because other braces belong to the owner's text.
     return re.sub(r"\{(?:model|date)\}", lambda found: values[found[0]], settings.system_prompt)
 
 
-def _made_by(spec: ModelSpec) -> str:
+def _named(spec: ModelSpec) -> LocalizedText:
+    """Return the sentence that tells a model its name and, if it is known, its maker."""
     name = spec.name.rpartition("/")[2].lower()
     maker = next((maker for names, maker in MAKERS.items() if re.match(names, name)), "")
-    return f", a model made by {maker}" if maker else ""
+    if not maker:
+        return _("You are {model}.", model=spec.label)
+    return _("You are {model}, a model made by {maker}.", model=spec.label, maker=maker)

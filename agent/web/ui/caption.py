@@ -2,15 +2,19 @@
 
 import html
 import math
+from urllib.parse import quote
 
 from agent.history import Note
 from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import Translator
 
 
-def caption_of(note: Note, translator: Translator, model: str) -> str:
-    """Return the model's name if given, how the turn ended and its figures, in one line. "≈" marks estimates."""
-    parts = [html.escape(translator(model))] if model else []
+def caption_of(note: Note, translator: Translator, model: str, model_id: str = "") -> str:
+    """Return the model's name if given, how the turn ended and its figures, in one line. "≈" marks estimates.
+
+    options.js hides the name of the model that the composer shows, by the class that has the model's id.
+    """
+    parts = list[str]()
     if note.ended == "cancelled":
         parts.append(html.escape(translator(note.detail).rstrip(".。")))
     if note.ended == "length":
@@ -42,7 +46,11 @@ def caption_of(note: Note, translator: Translator, model: str) -> str:
             parts.append(about + translator(_("{count} tokens/s", count=speed)))
     if note.cost:
         parts.append(translator(_dollars(note.cost)))
-    return " · ".join(parts)
+    figures = " · ".join(parts)
+    if not model:
+        return figures
+    name = html.escape(translator(model)) + (" · " if figures else "")
+    return f'<span class="model {html.escape(quote(model_id, safe="!*()"))}">{name}</span>{figures}'
 
 
 def _dollars(cost: float) -> LocalizedText:

@@ -18,6 +18,8 @@ from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
 
 NEW = "new"
 """Stands for a new conversation where a page that was loaded names the one that it shows."""
+VIEWED = "viewed/"
+"""Begins the name of the conversation that the browser showed last, if the page's address names none."""
 MISSING = _("This chat does not exist here. It may have been deleted, or it belongs to another browser.")
 OVER = _("The temporary chat is over, and nothing of it was kept.")
 
@@ -32,21 +34,21 @@ class ChatHandlers:
         self._widgets, self._chat = widgets, chat
 
     async def select(self, session: PageSession, wanted: str | None, request: gr.Request) -> PageSession:
-        """Select the conversation of a loaded page: the one in its address, a new one, or the visitor's last one."""
+        """Select the conversation of a loaded page: the one in its address, a new one, or the current one."""
         if wanted == PREFIX:
             return await self._begin_temporary(session, request)
         if wanted == NEW:
             return self._sessions.save(request, replace(session, conversation=None, missing=None))
-        has, last_used = self._conversations.list.has, self._conversations.list.last_used
-        missing = None
+        chats, missing = self._conversations.list, None
+        viewed = (wanted or VIEWED).startswith(VIEWED)
         try:
-            if wanted:
-                found = wanted if await has(session.owner, wanted) else None
+            if wanted and not viewed:
+                found = wanted if await chats.has(session.owner, wanted) else None
                 missing = None if found else _missing(wanted)
             else:
-                found = await last_used(session.owner)
+                found = await chats.current(session.owner, (wanted or "").removeprefix(VIEWED))
         except StoreUnavailable:  # every later call names the owner, too
-            found = wanted or session.conversation
+            found = session.conversation if viewed else wanted
         return self._sessions.save(request, replace(session, conversation=found, missing=missing))
 
     async def show(self, request: gr.Request) -> Updates:

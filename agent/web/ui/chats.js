@@ -188,6 +188,7 @@
   document.addEventListener("own-data-deleted", () => {
     tellTabs();
     unseen.clear();
+    stored[1]?.removeItem("viewed");
     drop();
     drafts.clear();
     offers.replaceChildren();
@@ -225,24 +226,6 @@
     return [...named];
   };
   const titleOf = (row) => row.title || said.new_chat;
-  // The parts of an excerpt without the signs of Markdown that the chat does not show. Each second part is a word that was
-  // searched for, and stays whole.
-  const SIGNS = new RegExp([
-    /`{3,}\w*|`+/, /(?<![\w)])(?:\*{2,3}|~~)(?=\S)|(?<=\S)(?:\*{2,3}|~~)(?![\w(])/, /(?<=^…?|\s)#{1,6}(?=\s)/,
-    /(?<![\w*)])\*(?=[^\s*](?:[^*]*[^\s*])?\*(?![\w*(]))|(?<=(?<![\w*)])\*[^\s*](?:[^*]*[^\s*])?)\*(?![\w*(])/, // *emphasis*
-    /!?\[(?=[^[\]]+\]\([^\s()]+\))|(?<=\[[^[\]]+)\]\([^\s()]+\)/, // [a link](to)
-    /(?:(?<=\s)\|)?(?:\s*:?-{2,}:?\s*\|)+(?=\s|$)/, // below the head of a table
-  ].map(({ source }) => source).join("|"), "g");
-  const withoutSigns = (parts) => {
-    const text = parts.join(""), signs = [...text.matchAll(SIGNS)].map(({ 0: sign, index }) => [index, index + sign.length]);
-    let end = 0;
-    return parts.map((part, n) => {
-      const begin = end;
-      end += part.length;
-      if (n % 2) return part;
-      return part.split("").filter((_, at) => !signs.some(([from, to]) => from <= begin + at && begin + at < to)).join("");
-    });
-  };
   const marked = (parts) => parts.map((part, n) => (n % 2 ? make("mark", {}, part) : part));
   // Elements are kept by group and id, so that the focus and the place stay when the list changes.
   const kept = new Map();
@@ -292,7 +275,7 @@
     mark.title = mark.getAttribute("aria-label");
     options.setAttribute("aria-label", said.chats_options.replace("{title}", () => titleOf(row)));
     if (searched) {
-      $(".excerpt", one).replaceChildren(...(row.in_title ? [] : marked(withoutSigns(row.excerpt))));
+      $(".excerpt", one).replaceChildren(...(row.in_title ? [] : marked(row.excerpt)));
       if (row.in_title && row.excerpt.length > 1) { // the hits are in the title itself
         const number = NUMBER.exec(titleOf(row))?.[0] ?? "", isCut = !row.excerpt.join("").endsWith(number);
         entitled(title, ...row.excerpt, ...(isCut ? ["", number] : []));
@@ -342,6 +325,13 @@
     if (head) head.dir = "auto";
     window.live?.entitle(title ? `${title} · ${app}` : app);
   };
+
+  const share = ({ id, title }) => document.dispatchEvent(new CustomEvent("share-chat", { detail: { id, title } }));
+  when("#share-chat button", (control) => {
+    control.title = said.share_title;
+    control.setAttribute("aria-label", said.share_title);
+    control.addEventListener("click", () => share({ id: shown, title: $("#name h1").textContent }));
+  });
 
   // The search, in titles and text
   let typing;
@@ -413,6 +403,8 @@
   const others = new Set(); // the chats that were shown before
   // Tells temporary.js which chat is shown.
   const tell = () => {
+    document.documentElement.toggleAttribute("data-shareable", canShare && shown && !isTemporary(shown));
+    if (shown && !isTemporary(shown)) stored[1]?.setItem("viewed", shown); // the page without an address shows it again
     document.dispatchEvent(new CustomEvent("chat-shown", { detail: { id: shown, isTemporary: isTemporary(shown) } }));
   };
   const isSending = () => Boolean($("#sending p"));
@@ -555,9 +547,8 @@
     opener?.focus();
     if (kind === "rename") rename(opener.closest("li"), about);
     else if (kind === "pin") pin(about);
-    else if (kind === "share") {
-      document.dispatchEvent(new CustomEvent("share-chat", { detail: { id: about.id, title: titleOf(about) } }));
-    } else if (kind === "export") {
+    else if (kind === "share") share({ id: about.id, title: titleOf(about) });
+    else if (kind === "export") {
       document.dispatchEvent(new CustomEvent("export-chat", { detail: { id: about.id, form: chosen.value } }));
     }
     else remove(about);

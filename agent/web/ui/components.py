@@ -12,7 +12,7 @@ from agent.i18n import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
-from agent.models.families import LONGEST_NAME
+from agent.models.families import LONGEST_NAME, billions
 from agent.providers import Effort, Status, is_off, nearest
 from agent.web.chat.attachment_plans import AttachmentPlan
 from agent.web.chat.attachments import media_kinds
@@ -34,12 +34,16 @@ Given = dict[Any, Any]
 Updates = dict[gr.Component, Any]
 """The return value of a handler: new values or properties by widget. All other widgets stay as they are."""
 
+SMALL = 2
+"""The billions of parameters below which a model is called small."""
 TOOL_SUPPORT = {
     "native": _("Calculator, clock, unit conversion, questions to you."),
-    "emulated": _("This small model is guided to call tools by a schema; it errs more often."),
+    "emulated": _("This model is guided to call tools by a schema; it can err more often."),
     "none": _("This model is too small to call tools."),
 }
 """The remark about the tools of a model, by `ModelSpec.tools`."""
+SMALL_GUIDED = _("This small model is guided to call tools by a schema; it errs more often.")
+"""The same for a model that is guided and whose name says that it is small."""
 EFFORTS: dict[Effort, LocalizedText] = {
     "minimal": _("Minimal"),
     "low": _("Low"),
@@ -169,7 +173,7 @@ def widgets_for_model(
         ),
         widgets.composer.effort: (chosen.effort and nearest(chosen.effort, efforts)) or chosen.effort or "",
         settings.tools: gr.Checkbox(
-            value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
+            value=can_call and chosen.tools, interactive=can_call, info=translator(tool_support(spec))
         ),
         settings.extract_text: gr.Checkbox(
             value=chosen.extract_text, info=extraction_info(spec, transcriber, translator)
@@ -190,6 +194,12 @@ def widgets_for_model(
         ),
     }
     return set_up | composer_for_model(widgets, spec, translator, busy, transcriber=transcriber) | empty
+
+
+def tool_support(spec: ModelSpec) -> LocalizedText:
+    """Return the remark about the tools of this model."""
+    is_small = (billions(spec.name) or SMALL) < SMALL
+    return SMALL_GUIDED if spec.tools == "emulated" and is_small else TOOL_SUPPORT[spec.tools]
 
 
 def usual_temperature(spec: ModelSpec) -> float:

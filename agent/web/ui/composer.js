@@ -70,6 +70,7 @@
     // message that was taken back before.
     undone: (value) => {
       hint(said.undone, () => box()?.value.trim());
+      box()?.focus(); // the button goes, as the one that takes a queued message back
       const isTyped = draft && (draft.text.trim() || draft.files.length) && !(undone && isSame(draft, undone));
       const mine = isTyped ? draft : undefined;
       [draft, undone] = [undefined, value];

@@ -6,7 +6,7 @@ import gradio as gr
 
 from agent.web.gradio_compat.login import take_load_event
 from agent.web.ui.api import ChatApi
-from agent.web.ui.chat_handlers import NEW
+from agent.web.ui.chat_handlers import NEW, VIEWED
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 
@@ -26,8 +26,12 @@ EDITED_MESSAGE = f"(_, __, ...settings) => ({ASKED}, [...window.addressed.edited
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
 WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
-LOADED_CHAT = f"() => [({CHAT_IN_ADDRESS}) || (history.state?.isNew ? '{NEW}' : '')]"
-"""The same for a page that was loaded. One that showed a new chat shows it again."""
+LOADED_CHAT = (
+    f"() => {{ let viewed = ''; try {{ viewed = localStorage.getItem('viewed') ?? ''; }} catch {{}}"
+    f" return [({CHAT_IN_ADDRESS}) || (history.state?.isNew ? '{NEW}' : '{VIEWED}' + viewed)]; }}"
+)
+"""The same for a page that was loaded. One that showed a new chat shows it again. Otherwise the browser names the
+conversation that it showed last, unless it gives no storage to a page in a frame."""
 SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
 """Tells the server for which chat the message is."""
 SENT_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"

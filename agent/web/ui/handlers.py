@@ -80,7 +80,7 @@ class Handlers:
     async def page_loaded(self, wanted: str | None, request: gr.Request) -> Updates:
         """Return the settings and the models for a loaded page. `wanted` is the conversation in its address.
 
-        Without it, the visitor's last conversation is selected.
+        Without it, the visitor's current conversation is selected, see `ConversationList.current`.
         """
         await self._conversations.storage.check()
         session = await self.chats.select(self._sessions.get(request), wanted, request)
@@ -137,7 +137,10 @@ class Handlers:
         settings, specs = self._conversations.settings, self._conversations.models.specs_with(chosen.model)
         if spec is not None:
             if chosen.system_message is not None:
-                chosen = replace(chosen, system_message=adapt_prompt(chosen.system_message, settings, spec, specs))
+                chosen = replace(
+                    chosen,
+                    system_message=adapt_prompt(chosen.system_message, settings, spec, specs, session.translator),
+                )
             self._conversations.remembered.put(session.visitor, replace(chosen, model=spec.id, picked=True))
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
@@ -145,7 +148,7 @@ class Handlers:
         shown = self._model.menu(session, spec, chosen=new) | await self._model.for_model(session, spec)
         own, box = own_prompt(prompt or "", settings, specs), self.widgets.settings.system
         if own is not None:
-            shown[box] = adapt_prompt(own, settings, spec, specs)
+            shown[box] = adapt_prompt(own, settings, spec, specs, session.translator)
             if shown[box] == own:
                 del shown[box]
         return shown
@@ -324,8 +327,9 @@ class Handlers:
         settings, specs = self._conversations.settings, self._conversations.models.specs_with(choices.model)
         own = own_prompt(choices.system_message or "", settings, specs)
         if own is not None:  # a page can still show the prompt for the previous model
-            own = adapt_prompt(own, settings, spec, specs)
-        choices = replace(choices, picked=remembered.picked, system_message=own)
+            own = adapt_prompt(own, settings, spec, specs, session.translator)
+        language = session.translator.language
+        choices = replace(choices, picked=remembered.picked, system_message=own, language=language)
         if self._conversations.remembered.get(session.owner) is None:
             remembered = _set_by_visitor(choices, spec)
         self._conversations.remembered.put(session.visitor, replace(remembered, model=choices.model))

@@ -207,6 +207,7 @@ def _bar(title: str) -> gr.Button:
         gr.HTML(toggle, elem_id="chats-toggle", padding=False)
         new = gr.Button(static("new_chat"), elem_id="new", size="sm")
         gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
+        gr.HTML('<button type="button" aria-label="Share"></button>', elem_id="share-chat", padding=False)  # chats.js
         gr.HTML('<button type="button" aria-label="Keyboard shortcuts">?</button>', elem_id="help", padding=False)
     return new
 

@@ -61,9 +61,11 @@ class ModelWidgets:
         chosen = self._conversations.choices(session.owner)
         settings, models = self._conversations.settings, self._conversations.models
         prompt = (
-            default_prompt(settings, spec)
+            default_prompt(settings, spec, session.translator)
             if chosen.system_message is None
-            else adapt_prompt(chosen.system_message, settings, spec, models.specs_with(chosen.model))
+            else adapt_prompt(
+                chosen.system_message, settings, spec, models.specs_with(chosen.model), session.translator
+            )
         )
         transcriber = self._conversations.transcriber if chosen.extract_text else None
         accepted = await self._efforts(spec)
@@ -79,7 +81,7 @@ class ModelWidgets:
         entry = next((one for one in entries if spec is not None and one.id == spec.id), None)
         if spec is None:
             return {self._widgets.composer.model_name: ""}
-        prompt = default_prompt(self._conversations.settings, spec)
+        prompt = default_prompt(self._conversations.settings, spec, session.translator)
         has_others = any(one.id != spec.id and not one.missing for one in entries)
         if entry is None:  # a record of the owner that is not in the list
             return {self._widgets.composer.model_name: shown_model(spec.id, spec.label, prompt, has_others=has_others)}

@@ -1,7 +1,7 @@
 // The numbers of the settings. What cannot be used is put back when the visitor leaves the field, and the page says so. A
 // temperature becomes the nearest one of the slider. Its decimal mark is the browser's choice: Firefox goes by the `lang`
 // of the page, Chromium by its own language. A field of plain text would lose the arrow keys and the keyboard for numbers.
-({ said, when, make, write }) => {
+({ said, language, when, make, write }) => {
   let before = ""; // the last value that can be used, of the field that has the focus
   let isEmptied = false; // by the visitor. Gradio writes 0 into an empty temperature, without an event.
   let wanted; // the limit that was typed last, until the server has lowered it or another one is typed
@@ -46,7 +46,7 @@
         if (limit === null || !(limit < wanted)) return;
         wanted = undefined;
         if (field === document.activeElement) before = String(limit);
-        refused.textContent = said.limit_lowered.replace("{count}", limit);
+        refused.textContent = said.limit_lowered.replace("{count}", limit.toLocaleString(language));
       },
     };
   });

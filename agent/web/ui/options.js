@@ -2,6 +2,7 @@
 // of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
 // used. In the settings, a button puts back the default system prompt of the model.
 ({ said, $, box, when, hint, frame, make, write, load }) => {
+  const LATE_MS = 600;
   const input = (name) => $(`#${name} input[type=checkbox]`);
   const name = make("span", { dir: "auto" });
   const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
@@ -17,7 +18,7 @@
   const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, model);
   let asked = ""; // the effort, "" for the model's own
   let named; // the id of the model whose name is shown
-  let waits = false; // whether that is the visitor's choice, and the server has not answered yet
+  let waits; // the timer of the visitor's choice, while the server has not answered yet
 
   // The words of the switches make room for the name of the model.
   const fit = () => {
@@ -53,11 +54,29 @@
     show();
   };
   const known = () => $("#model-name [data-id]");
+  // The name, the switches and the panel for a key change in one step, when the server has answered. If that takes long,
+  // the name changes, and what belongs to the model before is hidden.
+  const busy = (is, label) => {
+    const late = () => {
+      entitle(label);
+      document.documentElement.toggleAttribute("data-choosing", true);
+    };
+    clearTimeout(waits);
+    waits = is ? setTimeout(late, LATE_MS) : undefined;
+    model.setAttribute("aria-busy", is);
+    if (!is) document.documentElement.removeAttribute("data-choosing");
+  };
+  // The captions do not repeat the name of the model that is shown here. Paper does not show it.
+  const repeated = make("style");
+  document.head.append(repeated);
   const settled = () => {
+    const id = encodeURIComponent(known()?.dataset.id ?? "").replaceAll("'", "%27");
+    repeated.textContent = `@media screen { #chat .caption .model[class~="${id}"] { display: none; } }`;
+    if (waits && known()?.dataset.id !== named) return;
+    busy(false);
     offer();
     compare();
     offerOthers();
-    if (waits) return show();
     named = known()?.dataset.id;
     entitle(known()?.textContent ?? "");
   };
@@ -109,16 +128,18 @@
     for (const one of [model, other]) one.addEventListener(kind, () => load("models").catch(() => undefined), { once: true });
   }
   window.models = {
-    // Chooses a model. Its name is shown at once, and the server's when it has answered, which can refuse a name.
+    // Chooses a model. The server can refuse a name.
     pick: (id, label) => {
       window.models.picked = named = id;
-      waits = true;
-      entitle(label);
-      $("#pick")?.click();
+      busy(true, label);
+      const choose = () => $("#pick")?.click();
+      const attaching = window.recording?.attach();
+      if (attaching) attaching.then(choose);
+      else choose();
     },
     settled: async () => {
       await frame();
-      waits = false;
+      named = known()?.dataset.id;
       settled();
     },
     switched: () => frame().then(show),

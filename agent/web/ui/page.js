@@ -43,7 +43,9 @@
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
-  const rows = [["send", "enter"], ["newline", "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
+  const soft = matchMedia("(pointer: coarse)"); // a keyboard on the screen has no Shift + Enter: Enter begins a new line
+  const breaks = ({ ctrlKey, metaKey }) => soft.matches && !ctrlKey && !metaKey;
+  const rows = [["send", soft.matches ? "ctrl_enter" : "enter"], ["newline", soft.matches ? "enter" : "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
     ["new", "new"], ["help", "question", "help"]];
   shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([does, ...keys]) =>
     `<dt>${keys.map((key) => `<kbd>${said["key_" + key]}</kbd>`).join(" ")}</dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
@@ -65,7 +67,7 @@
   };
   const editing = (event, area) => {
     const buttons = area.closest(".message-row").nextElementSibling?.querySelectorAll("button:not(.version)") ?? [];
-    const sends = event.key === "Enter" && !event.shiftKey;
+    const sends = event.key === "Enter" && !event.shiftKey && !breaks(event);
     if (buttons.length < 2 || !(sends || event.key === "Escape")) return;
     event.preventDefault();
     event.stopPropagation();
@@ -75,10 +77,11 @@
   // Does not send an empty message. A message waits in queue.js while an answer is being written.
   const holdBack = (event) => {
     const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
-    if (!empty && !stop() && !window.queue?.waits()) return;
+    const attaches = window.recording?.sends();
+    if (!attaches && !empty && !stop() && !window.queue?.waits()) return;
     event.preventDefault();
     event.stopPropagation();
-    if (!empty && !box().readOnly) window.queue?.add();
+    if (!attaches && !empty && !box().readOnly) window.queue?.add();
     box().focus();
   };
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
@@ -91,6 +94,9 @@
     const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat .version");
     if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
   };
+  window.addEventListener("keypress", (event) => {
+    if (event.key === "Enter" && event.target === box() && breaks(event)) event.stopPropagation(); // Gradio would send it
+  }, true);
   window.addEventListener("keydown", (event) => {
     toBox(event);
     if (composes(event)) return;
@@ -110,7 +116,12 @@
       }
     } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
       if (edit(last("#chat .user-row"))) event.preventDefault();
-    } else if (event.key === "Enter" && !event.shiftKey && event.target === box()) holdBack(event);
+    } else if (event.key === "Enter" && !event.shiftKey && event.target === box() && !breaks(event)) {
+      holdBack(event);
+      if (event.defaultPrevented || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault(); // not every browser has a keypress for it, on which Gradio sends
+      $("#composer .submit-button")?.click();
+    }
     else if (event.key === " " && event.target.matches?.('#chat [role="button"]')) {
       event.preventDefault(); // Gradio's folds react only to Enter
       event.target.click();

@@ -33,6 +33,7 @@ SCRIPTS = (
     "address",
     "hidden",
     "attach",
+    "recording",
     "text_files",
     "seek",
     "toasts",

@@ -17,7 +17,16 @@
     make("div", {}, title, text, files), back);
   const spoken = make("p", { class: "sr-only", role: "status" });
   when("#dock", (dock) => dock.before(panel, spoken));
+  // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
+  const soft = matchMedia("(pointer: coarse)");
+  const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: "" });
+  const offerLater = () => (later.hidden = !(soft.matches && stop() && !queued && (box()?.value.trim() || $(thumbnails))));
+  later.addEventListener("click", () => {
+    add();
+    box().focus();
+  });
   const draw = () => {
+    offerLater();
     if (panel.hidden !== !queued) {
       spoken.textContent = queued ? said.queued : "";
       panel.hidden = !queued;
@@ -48,6 +57,8 @@
   // Says once how a message can wait, because the button stops the answer meanwhile.
   let isExplained = false;
   document.addEventListener("input", ({ target, isTrusted }) => {
+    if (target === box()) offerLater();
+    if (soft.matches) return;
     const canWait = () => Boolean(stop() && !queued && box()?.value.trim());
     if (isExplained || !isTrusted || target !== box() || !canWait()) return;
     isExplained = true;
@@ -72,6 +83,7 @@
   };
   back.addEventListener("click", () => {
     takeBack();
+    hint(said.queue_returned, () => box()?.value.trim());
     box().focus();
   });
   const send = () => {
@@ -94,7 +106,10 @@
     [running, complete] = [Boolean(detail.live), detail.complete];
     setTimeout(settle); // the composer gets its buttons at the same time
   });
-  when("#composer .input-row", (row) => new MutationObserver(settle).observe(row, { childList: true }));
+  when("#composer .input-row", (row) => {
+    row.append(later);
+    new MutationObserver(settle).observe(row, { childList: true });
+  });
   when("#sending", (panel) => new MutationObserver(settle).observe(panel, { childList: true, subtree: true }));
   when("#chat", (chat) => new MutationObserver(settle).observe(chat, { attributeFilter: ["data-running"] }));
   document.addEventListener("chat-shown", ({ detail }) => {

@@ -199,12 +199,16 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
             }
         )
     elif turn.note is not None:
-        caption = caption_of(turn.note, translator, turn.model_name)
+        caption = caption_of(turn.note, translator, turn.model_name, turn.model)
         # An answer that was imported or copied has no figures, and can be branched like any other one.
         if caption or turn.versions.answer or (turn.user is not None and _has_answer(turn)):
             branches = _branches(turn, translator, alone=not caption)
             before, space, word = caption.rpartition(" ")
-            last = f'<span class="last">{word}{branches}</span>' if branches and 0 < len(word) < 16 else word + branches
+            last = (
+                f'<span class="last">{word}{branches}</span>'
+                if branches and 0 < len(word) < 16 and ">" not in word
+                else word + branches
+            )
             out.append(_assistant(f'<div class="caption">{before}{space}{last}</div>', None))
     elif turn.note is None and (waiting or turn.is_waiting):
         out.append(_assistant(_waiting(turn, waiting, translator), None))
