@@ -1,7 +1,7 @@
 // Says plainly that the browser is offline, or for how long the server has not answered. Without a network it holds back
 // what could not be sent, so that it stays in the composer; without the server, queue.js keeps it. A Stop and everything
 // else that asks the server wait until it can be reached again. It comes before all scripts that send the message.
-({ said, $, box, when, make, reaches }) => {
+({ said, $, box, when, make, sends, reaches }) => {
   const RETRY_MS = 1000, STOP = "#composer .input-row > .stop-button";
   const note = make("p", { id: "offline", role: "status" }), counted = make("span", { "aria-hidden": "true" });
   let away = false, next;
@@ -84,7 +84,7 @@
     box()?.focus();
   };
   addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && event.target === box()) holdBack(event);
+    if (sends(event) && event.target === box()) holdBack(event);
   }, true);
   document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
   // Escape clicks the button, too.

@@ -1,7 +1,7 @@
 // Browser behaviour that Gradio lacks: copying only the answer, keyboard shortcuts, following an answer down the page,
 // screen reader output, the seconds that a tool takes, and labels in the visitor's language. Nothing
 // here scans the whole page on each token.
-({ said, $, box, when, composes, frame, sources, division, unescaped }) => {
+({ said, $, box, when, composes, soft, sends, frame, sources, division, unescaped }) => {
   const UNFOLD_FRAMES = 40; // Gradio slides a fold open
   const EMPTY = 20; // px below the last answer, and above a row that moves up
   const AROUND_BUTTON = 52; // px that the button to the end needs above the composer
@@ -43,8 +43,6 @@
   const shortcuts = document.createElement("dialog");
   shortcuts.id = "shortcuts";
   shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
-  const soft = matchMedia("(pointer: coarse)"); // a keyboard on the screen has no Shift + Enter: Enter begins a new line
-  const breaks = ({ ctrlKey, metaKey }) => soft.matches && !ctrlKey && !metaKey;
   const rows = [["send", soft.matches ? "ctrl_enter" : "enter"], ["newline", soft.matches ? "enter" : "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
     ["new", "new"], ["help", "question", "help"]];
   shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([does, ...keys]) =>
@@ -67,11 +65,11 @@
   };
   const editing = (event, area) => {
     const buttons = area.closest(".message-row").nextElementSibling?.querySelectorAll("button:not(.version)") ?? [];
-    const sends = event.key === "Enter" && !event.shiftKey && !breaks(event);
-    if (buttons.length < 2 || !(sends || event.key === "Escape")) return;
+    const isSent = sends(event);
+    if (buttons.length < 2 || !(isSent || event.key === "Escape")) return;
     event.preventDefault();
     event.stopPropagation();
-    buttons[sends ? 0 : 1].click();
+    buttons[isSent ? 0 : 1].click();
     box()?.focus();
   };
   // Does not send an empty message. A message waits in queue.js while an answer is being written.
@@ -95,7 +93,7 @@
     if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
   };
   window.addEventListener("keypress", (event) => {
-    if (event.key === "Enter" && event.target === box() && breaks(event)) event.stopPropagation(); // Gradio would send it
+    if (event.key === "Enter" && event.target === box() && !sends(event)) event.stopPropagation(); // Gradio would send it
   }, true);
   window.addEventListener("keydown", (event) => {
     toBox(event);
@@ -116,7 +114,7 @@
       }
     } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
       if (edit(last("#chat .user-row"))) event.preventDefault();
-    } else if (event.key === "Enter" && !event.shiftKey && event.target === box() && !breaks(event)) {
+    } else if (sends(event) && event.target === box()) {
       holdBack(event);
       if (event.defaultPrevented || !(event.ctrlKey || event.metaKey)) return;
       event.preventDefault(); // not every browser has a keypress for it, on which Gradio sends

@@ -1,6 +1,6 @@
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
-({ said, $, box, when, hint, write, make, kept, joined, nameOf }) => {
+({ said, $, box, when, soft, hint, write, make, kept, joined, nameOf }) => {
   const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
   const stop = () => $("#composer .input-row > .stop-button");
   let queued; // { text, files, chat }; its files are undefined until the composer has given them
@@ -18,7 +18,6 @@
   const spoken = make("p", { class: "sr-only", role: "status" });
   when("#dock", (dock) => dock.before(panel, spoken));
   // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
-  const soft = matchMedia("(pointer: coarse)");
   const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: "" });
   const offerLater = () => (later.hidden = !(soft.matches && stop() && !queued && (box()?.value.trim() || $(thumbnails))));
   later.addEventListener("click", () => {

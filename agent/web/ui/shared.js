@@ -19,6 +19,9 @@
       if (event.key === "Enter" && kind === "keypress") event.preventDefault();
     }, true);
   }
+  // A keyboard on the screen has no Shift + Enter, so its Enter begins a new line.
+  const soft = matchMedia("(pointer: coarse)");
+  const sends = (event) => event.key === "Enter" && !event.shiftKey && (!soft.matches || event.ctrlKey || event.metaKey);
   // A hint above the composer that disappears by itself, or as soon as `isSo` no longer returns true. It is asked again and
   // again, because what a hint says can end in many ways: by a key, a button, another script or the server.
   const note = document.createElement("p");
@@ -129,6 +132,6 @@
   });
   // The name of an attached file.
   const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
-  const shared = { said, language, $, box, when, composes, hint, frame, make, button, write, kept, root, reaches, load, conversation, ask, unescaped, joined, nameOf };
+  const shared = { said, language, $, box, when, composes, soft, sends, hint, frame, make, button, write, kept, root, reaches, load, conversation, ask, unescaped, joined, nameOf };
   return shared;
 }
