@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent.documents.archive import Package, all_of, attribute, child, local, text_of
+from agent.documents.number_formats import number_text
 
 
 def paragraphs(body: Any) -> str:
@@ -81,10 +82,13 @@ def diagram_text(package: Package, part: str) -> str:
 def _points(values: Any) -> dict[int, str]:
     """Return the stored values of a series or of its categories by their numbers. Those of more levels are joined."""
     out: dict[int, str] = {}
+    code = text_of(values, "formatCode")
     for level in reversed(list(all_of(values, "lvl")) or [values]):
         for point in all_of(level, "pt"):
             if (at := attribute(point, "idx")).isdecimal():
-                out[int(at)] = f"{out[int(at)]} {text_of(point, 'v')}" if int(at) in out else text_of(point, "v")
+                text = text_of(point, "v")
+                text = number_text(text, attribute(point, "formatCode") or code) if code else text
+                out[int(at)] = f"{out[int(at)]} {text}" if int(at) in out else text
     return out
 
 

@@ -9,12 +9,12 @@ Runs inside the sandbox. Reads each sheet once, whatever size it claims.
 
 import re
 from collections.abc import Collection, Iterator
-from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
 
 from agent.documents.archive import Package, all_of, child, local, text_of
 from agent.documents.drawings import shape_texts
+from agent.documents.number_formats import EPOCH, EPOCH_1904, number_text
 from agent.documents.refusals import MAX_CHARACTERS, checked_pages
 from agent.media.sentences import refused
 
@@ -26,8 +26,6 @@ _DATE_FORMATS = {
     **{22: "yyyy-mm-dd hh:mm", 46: "[h]:mm:ss", 9: "0%", 10: "0.00%"},
 }
 """The built-in formats of dates, times and percents, by number."""
-_LITERALS = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?![hms]+\])[^\]]*\]', re.IGNORECASE)
-_CURRENCY = re.compile(r"\[\$([^\]-]+)[^\]]*\]|([$€£¥₩₹])")
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 
 
@@ -47,7 +45,7 @@ class _Workbook:
         self._root = package.xml(self._main)
         properties = child(self._root, "workbookPr")
         is_1904 = properties is not None and properties.get("date1904") in ("1", "true")
-        self._epoch = datetime(1904, 1, 1) if is_1904 else datetime(1899, 12, 30)
+        self._epoch = EPOCH_1904 if is_1904 else EPOCH
         shared = [package.xml(part) for part in package.related(self._main, "sharedStrings")]
         self._strings = [_string(one) for root in shared for one in root if local(one) == "si"]
         self._formats = self._read_formats()
@@ -141,47 +139,6 @@ class _Workbook:
         for comment in threads or notes:
             text = text_of(comment, "text") if threads else _string(comment)
             yield f"Comment on {comment.get('ref', '')}: {' '.join(text.split())}"
-
-
-def number_text(value: str, code: str, epoch: datetime) -> str:
-    """Return a number as Excel shows it with this format, if it is a date, a time, a percent or a currency.
-
-    Dates are written in the order of ISO 8601, which no reader mistakes. Other numbers keep all digits.
-    """
-    try:
-        number = float(value)
-    except ValueError:
-        return value
-    shown = value if re.fullmatch(r"-?\d{1,20}", value) else f"{number:.15g}"  # a long number can be a name
-    first = code.split(";")[0]
-    plain = _LITERALS.sub("", first).lower()
-    if plain and plain != "general" and re.search(r"[dmyhs]", plain):
-        return _moment(number, plain, epoch)
-    if "%" in plain:
-        return f"{number * 100:.15g}%"
-    if re.fullmatch("00+", plain) and number == int(number):  # such as a postcode
-        return shown.zfill(len(plain))
-    if found := _CURRENCY.search(first):
-        sign = found[1] or found[2]
-        return f"{sign}{shown}" if re.search("[0#]", first[found.end() :]) else f"{shown} {sign}"
-    return shown
-
-
-def _moment(number: float, code: str, epoch: datetime) -> str:
-    seconds = round(number * 86_400)
-    if "[" in code:  # a duration
-        sign, seconds = "-" * (seconds < 0), abs(seconds)
-        return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}" + (f":{seconds % 60:02}" if seconds % 60 else "")
-    try:
-        moment = epoch + timedelta(days=0 if not epoch.year < 1900 or number >= 60 else 1, seconds=seconds)
-    except OverflowError:
-        return f"{number:.15g}"
-    time = f"{moment:%H:%M}" + (f":{moment.second:02}" if moment.second else "")
-    has_day, has_time = (
-        re.search("[dy]", code) or ("m" in code and not re.search("[hs]", code)),
-        re.search("[hs]", code),
-    )
-    return " ".join([moment.date().isoformat()] * bool(has_day) + [time] * bool(has_time))
 
 
 def _string(element: Any) -> str:

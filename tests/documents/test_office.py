@@ -17,6 +17,7 @@ from pptx.util import Inches
 
 from agent.documents.excel import read_xlsx
 from agent.documents.kinds import DOCX, PPTX, XLSX, document_type
+from agent.documents.number_formats import number_text
 from agent.documents.powerpoint import read_pptx
 from agent.documents.word import counted, read_docx
 from tests.support.documents import archive_text, edited, repacked, slides, strict, word, workbook
@@ -263,6 +264,12 @@ def test_cells_are_read_as_excel_shows_them(is_strict: bool) -> None:
     assert page.split("\n") == ["A", *(text for _value, _format, text in CELLS)]
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "1e400", "x", "-5", "99999999999"])
+@pytest.mark.parametrize("code", ["General", "00000", "d.m.yyyy", "[h]:mm", "0%", "$0"])
+def test_any_number_has_a_text_in_any_format(value: str, code: str) -> None:
+    assert number_text(value, code)
+
+
 def test_stored_results_count_before_formulas() -> None:
     data = cells(("=1+1", "General"), ('=IF(A1,"","")', "General"), ("=A1*2", "General"))
     sheet = "xl/worksheets/sheet1.xml"
@@ -337,6 +344,17 @@ def test_slides_are_read_with_tables_charts_and_notes(is_strict: bool) -> None:
         "a b\tc\n\nIn a group\n\nNotes:\nSay hello"
     )
     assert set(left_out) == {"pictures"}
+
+
+def test_values_of_a_chart_are_read_as_it_shows_them() -> None:
+    deck: Any = pptx.Presentation()
+    data = CategoryChartData(number_format="0%")
+    data.categories = [date(2026, 5, 1), date(2026, 6, 1)]
+    data.add_series("Share", (0.5, 0.25))
+    box = (Inches(1), Inches(1), Inches(4), Inches(3))
+    chart = deck.slides.add_slide(deck.slide_layouts[6]).shapes.add_chart(XL_CHART_TYPE.LINE, *box, data).chart
+    chart.chart_title.text_frame.text = "Rents"
+    assert read_pptx(saved(deck))[1] == ["Rents\n\tShare\n2026-05-01\t50%\n2026-06-01\t25%"]
 
 
 def test_strict_samples_are_strict() -> None:
