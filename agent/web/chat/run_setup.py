@@ -92,8 +92,7 @@ async def set_up_run(
     most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
     examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
     history_tokens = spec.context_tokens - _answer_tokens(spec, most) - examples - 256
-    translator = Translator(choices.language)
-    system = default_prompt(settings, spec, translator) if choices.system_message is None else choices.system_message
+    system = _system_message(settings, spec, choices)
     new = estimate_tokens([system, *new_parts])
     if new > history_tokens:
         raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": history_tokens}))
@@ -144,6 +143,12 @@ def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = Fal
     if spec.provider == "llama.cpp":
         return spec.max_output_tokens
     return min(max(spec.usual_output_tokens, PUBLIC_ANSWER_TOKENS), spec.max_output_tokens) if public else None
+
+
+def _system_message(settings: Settings, spec: ModelSpec, choices: Choices) -> str:
+    if choices.system_message is not None:
+        return choices.system_message
+    return default_prompt(settings, spec, Translator(choices.language))
 
 
 def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
