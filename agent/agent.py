@@ -6,7 +6,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Never, Unpack
 
 from agent.arguments import (
     check_addresses,
@@ -23,6 +23,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.events import Observer, Observers
 from agent.fetch import GUARD, Guard
+from agent.keyword_arguments import explains_arguments
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
@@ -59,6 +60,7 @@ class Agent:
     `async with` closes the connections of its event loop, and `with` ends the model servers that the agent started.
     """
 
+    @explains_arguments
     def __init__(
         self,
         model: str | Connection,
@@ -92,6 +94,7 @@ class Agent:
                 f"a limit in dollars cannot be kept: the price of {self.connection.spec.label} is not known"
             )
 
+    @explains_arguments
     def run(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> Run:
         """Create a run: iterate over it, await it, or cancel it. Raises `InputError` before any network access.
 
@@ -104,6 +107,7 @@ class Agent:
             check_addresses(messages, self.guard)
         return Run(plan, messages, read_context(context), journal, observers=self._observers(record))
 
+    @explains_arguments
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Run to the end. Failures of a model or a tool are never raised: see `finish_reason`.
 
@@ -112,6 +116,7 @@ class Agent:
         """
         return await self.run(prompt, context=context, **options)
 
+    @explains_arguments
     def continue_answer(self, context: Context, **options: Unpack[RunOptions]) -> Run:
         """Continue the unfinished text that the conversation ends with. The new run has only the rest of the answer.
 
@@ -127,6 +132,7 @@ class Agent:
         plan, journal, record = self._read_options(options)
         return Run(plan, [], context, journal, observers=self._observers(record))
 
+    @explains_arguments
     def answer(self, context: Context, **options: Unpack[RunOptions]) -> Run:
         """Take the next step of a conversation that ends with a prompt, or with the results of tool calls.
 
@@ -140,6 +146,7 @@ class Agent:
         plan, journal, record = self._read_options(options)
         return Run(plan, [], context, journal, observers=self._observers(record))
 
+    @explains_arguments
     def resume(
         self,
         suspended: str | Suspension | RunResult,
@@ -213,6 +220,17 @@ class Agent:
             prepare=partial(fetch_urls, guard=self.guard),
             documents=self.documents,
             vectors=self.vectors,
+        )
+
+    def __copy__(self) -> "Agent":
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> Never:
+        raise InputError(
+            "an agent cannot be pickled or copied deeply, because it holds connections: make it in the other process "
+            "with Agent(...), and pass on result.context.to_json() or the id of a stored Chat"
         )
 
     async def aclose(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, Unpack, cast
+from typing import Any, Never, Self, Unpack, cast
 
 from pydantic_ai.embeddings import EmbeddingModel
 
@@ -23,6 +23,7 @@ from agent.chat_files import ChatFile, ChatIndex, SearchResult, files_in, search
 from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
 from agent.errors import AgentError, Busy, InputError, SingleRun
+from agent.keyword_arguments import explains_arguments
 from agent.messages.openai import to_openai
 from agent.messages.prompt import Prompt
 from agent.responses import Response
@@ -64,6 +65,7 @@ class Chat:
     thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.
     """
 
+    @explains_arguments
     def __init__(
         self,
         agent: Agent | str,
@@ -152,6 +154,7 @@ class Chat:
 
     # Runs
 
+    @explains_arguments
     def query(self, prompt: Prompt, **options: Unpack[RunOptions]) -> Iterator[Response]:
         """Ask and yield the answer piece by piece. The run begins when the first piece is requested.
 
@@ -160,10 +163,12 @@ class Chat:
         """
         return self._follow(self._new_run(prompt, options)).responses()
 
+    @explains_arguments
     def stream(self, prompt: Prompt, **options: Unpack[RunOptions]) -> AsyncIterator[Response]:
         """Do the same as `query`, for `async for` in any event loop."""
         return self._follow(self._new_run(prompt, options)).responses_async()
 
+    @explains_arguments
     def say(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
         """Ask, wait, and return the whole answer, as in `chat.say("Hello").text`. `ask` is the same for `await`.
 
@@ -171,10 +176,12 @@ class Chat:
         """
         return self._follow(self._new_run(prompt, options)).result()
 
+    @explains_arguments
     async def ask(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
         """Do the same as `say`, for `await` in any event loop."""
         return await self._follow(self._new_run(prompt, options)).result_async()
 
+    @explains_arguments
     def resume(self, reply: Reply, *, changed_ok: bool = False) -> Iterator[Response]:
         """Answer the `pending` questions of the last run and yield the rest of its answer piece by piece.
 
@@ -184,6 +191,7 @@ class Chat:
         """
         return self._follow(self._resumed_run(reply, changed_ok), same_run=True).responses()
 
+    @explains_arguments
     def stream_resume(self, reply: Reply, *, changed_ok: bool = False) -> AsyncIterator[Response]:
         """Do the same as `resume`, for `async for` in any event loop."""
         return self._follow(self._resumed_run(reply, changed_ok), same_run=True).responses_async()
@@ -208,6 +216,12 @@ class Chat:
             with suppress(LoopEnded):
                 await loop_thread.submit(self._cancel_and_wait())
             await asyncio.to_thread(loop_thread.close)
+
+    def __reduce__(self) -> Never:
+        raise InputError(
+            "a chat cannot be pickled, because it holds connections and a thread: pass on chat.context.to_json(), or "
+            "make Chat(agent, store=..., id=chat.id) in the other process"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -78,13 +78,13 @@ class RunFollower:
         try:
             yield loop_thread, run, completion
         finally:
-            run.cancel("client_disconnect")
+            run.cancel("reader_left")
             with suppress(LoopEnded):
                 await loop_thread.submit(_wait_for(completion))
 
 
 def _end(loop_thread: LoopThread, run: Run, completion: "asyncio.Task[None]") -> None:
-    run.cancel("client_disconnect")
+    run.cancel("reader_left")
     with suppress(LoopEnded):
         loop_thread.wait(_wait_for(completion))
 

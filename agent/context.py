@@ -12,12 +12,16 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.errors import InputError
 from agent.i18n import _
+from agent.keyword_arguments import explains_fields
 from agent.messages.unknown_fields import dropped_fields
+
+_ASK = "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
 
 VERSION = 1
 """The version of the JSON format. A new field, such as files, increases it."""
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The session's id and its messages, without the system message: all that a run needs to continue.
@@ -43,8 +47,12 @@ class Context:
 
         The error names each field that this version would drop, with its path.
         """
+        if not isinstance(cast(object, text), str | bytes | bytearray):
+            raise InputError(f"from_json takes the text of to_json, not a {type(text).__name__}; {_ASK}")
         try:
             plain = pydantic_core.from_json(text)
+            if not isinstance(cast(object, plain), dict):
+                raise InputError(f"not a context, but a JSON {type(plain).__name__}; {_ASK}")
             _check_version(plain)
             context = _adapter().validate_json(text)
             kept = _adapter().dump_python(context, mode="json", warnings=False)

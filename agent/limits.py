@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeGuard
 
 from agent.errors import InputError
 from agent.i18n import N_, LocalizedText, _, joined
+from agent.keyword_arguments import explains_fields
 
 MAX_REFUSAL_LENGTH = 300
 """The most characters of a provider's own message that are shown."""
@@ -41,6 +42,7 @@ _CHECKS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
 """The possible values of each limit, in words and as a test."""
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits of one run. None means no limit.

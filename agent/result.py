@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args, runtime_checkable
 
@@ -24,6 +23,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import AgentError, InputError
 from agent.history import Note
 from agent.i18n import _, joined
+from agent.keyword_arguments import explains_fields, meant_by
 from agent.limits import Limits
 from agent.messages.openai import to_openai
 from agent.models.catalog import ModelSpec
@@ -56,6 +56,7 @@ class Journal(Protocol):
         ...
 
 
+@explains_fields
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The settings of one run. None means the model's default.
@@ -98,7 +99,7 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
     known = [field.name for field in fields(Options)]
     if unknown := next((name for name in given if name not in known), None):
         listed = _("There is no option {name}. Known options: {known}.", name=repr(unknown), known=", ".join(known))
-        raise InputError(joined([*_meant(unknown, known), listed]))
+        raise InputError(joined([*meant_by(unknown, known, ("context", "options", "journal", "record")), listed]))
     options = replace(base, **given)
     most = max_temperature(spec) if spec is not None else 2
     values: dict[str, tuple[bool, str]] = {
@@ -123,29 +124,6 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
                 _("{name} cannot be {value}. Known values: {known}.", name=name, value=value, known=accepted)
             )
     return options
-
-
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("model", "provider", "base_url", "api_key"), "Agent(model, provider=..., base_url=..., api_key=...)"
-    ),
-    **dict.fromkeys(("system", "system_prompt", "system_message", "instructions"), "Agent(model, system_message=...)"),
-    **dict.fromkeys(("tools", "limits"), "Agent(model, tools=[...], limits=Limits(...))"),
-    **dict.fromkeys(
-        ("max_steps", "max_turns", "steps", "timeout"), "Agent(model, limits=Limits(steps=..., seconds=...))"
-    ),
-    **dict.fromkeys(("messages", "history"), "ask([*messages, prompt]) or ask(prompt, context=result.context)"),
-    **dict.fromkeys(("ctx", "session_id"), "ask(prompt, context=result.context)"),
-}
-"""Options that people try on a run, and the place where each belongs."""
-
-
-def _meant(name: str, known: Sequence[str]) -> list[str]:
-    """Return the sentence that says what an unknown option may mean, if anything."""
-    if place := _ELSEWHERE.get(name):
-        return [f"{name} is given in another way: {place}."]
-    close = get_close_matches(name, [*known, "context", "options", "journal", "record"], 1)
-    return [_("Perhaps it is {names}.", names=close[0])] if close else []
 
 
 def max_temperature(spec: ModelSpec) -> int:

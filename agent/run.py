@@ -75,7 +75,8 @@ class Run:
     def cancel(self, reason: str = "user_request") -> None:
         """Cancel the run from any thread, even during a model request or a tool call. Does nothing after the end.
 
-        `reason` is free text and is shown; "user_request", "client_disconnect" and "shutdown" have sentences.
+        `reason` is free text and is shown; "user_request", "reader_left", "client_disconnect" and "shutdown" have
+        sentences.
         """
         if self._is_ending or self.cancel_reason is not None:
             return
@@ -193,7 +194,7 @@ class Run:
                 yield event
             await self._wait_until_released()
         finally:
-            self.cancel("client_disconnect")
+            self.cancel("reader_left")
 
     async def __aiter__(self) -> AsyncIterator[Response]:
         self.start()
@@ -208,7 +209,7 @@ class Run:
                     yield response
             await self._wait_until_released()
         finally:
-            self.cancel("client_disconnect")
+            self.cancel("reader_left")
 
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self._result().__await__()
@@ -219,7 +220,7 @@ class Run:
             while not self.done:
                 await self._stream.wait_for_update(sys.maxsize)
         except asyncio.CancelledError:
-            self.cancel("client_disconnect")
+            self.cancel("reader_left")
             raise
         await self._wait_until_released()
         if self.refused is not None:

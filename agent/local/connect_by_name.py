@@ -6,6 +6,7 @@ The model answers at its provider, at a given address, on a server that this mac
 import os
 from dataclasses import replace
 
+from agent.errors import UnknownModel
 from agent.models.catalog import AUTO, load_catalog
 from agent.providers import Connection, Endpoint, base_url_variable, check_base_url, connect, default_endpoint
 from agent.settings import load_settings
@@ -28,7 +29,15 @@ def connect_by_name(model: str, provider: str | None, base_url: str | None, api_
         return Replay.from_name(model)
     if model.strip() == AUTO and provider is None:
         return _connect_later(base_url, api_key)
-    spec = load_catalog().find(model, provider)
+    try:
+        spec = load_catalog().find(model, provider)
+    except UnknownModel as error:
+        if not base_url or provider is not None:
+            raise
+        raise UnknownModel(
+            f'a model at an address of your own needs the kind of its server: Agent({model!r}, provider="vllm", '
+            f"base_url=...). {error}"
+        ) from None
     if base_url:
         return connect(spec, Endpoint(base_url, api_key, is_own_key=bool(api_key)))
     if spec.provider in _OWN_SERVERS and not os.environ.get(base_url_variable(spec.provider)):

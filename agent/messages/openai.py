@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, Literal, TypeGuard, cast, get_args
 
 from pydantic_ai.messages import (
@@ -36,6 +37,10 @@ from agent.messages.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_
 from agent.responses import fix_surrogates
 
 _Outcome = Literal["failed", "denied", "interrupted"]
+_ROLES = {"user": ("human", "customer"), "assistant": ("ai", "model", "bot", "agent"), "tool": ("function",)}
+"""The roles of other libraries."""
+_CONTENTS = ("parts", "text", "message", "value")
+"""The keys of other libraries for the content of a message."""
 _REASONING = ("reasoning", "reasoning_content")
 _FORMATS = {kind: name for name, kind in AUDIO_FORMATS.items()}
 
@@ -88,6 +93,7 @@ def from_openai(items: Sequence[Mapping[str, Any]]) -> list[ModelMessage]:
 
 def _request_part(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelRequestPart:
     """Parse a system, user or tool message. Raises `InputError`."""
+    _check_keys(item)
     role, content = item.get("role"), item.get("content")
     match role:
         case "system" | "developer":
@@ -97,7 +103,17 @@ def _request_part(item: Mapping[str, Any], names: Mapping[str, str]) -> ModelReq
         case "tool":
             return _result(item, names)
         case _:
-            raise InputError(f"a message's role must be system, user, assistant or tool, not {role!r}")
+            meant = next((name for name, others in _ROLES.items() if role in others), None)
+            hint = f": write {meant!r}" if meant else ""
+            raise InputError(f"a message's role must be system, user, assistant or tool, not {role!r}{hint}")
+
+
+def _check_keys(item: Mapping[str, Any]) -> None:
+    """Raise `InputError` for a message whose content has another key, such as `contents`."""
+    if item.get("content") is None and not item.get("tool_calls"):
+        close = [*get_close_matches("content", [*map(str, item)], 1), *(key for key in _CONTENTS if key in item)]
+        if found := next((key for key in close if key != "content"), None):
+            raise InputError(f"a message has its text or parts in 'content', not in {found!r}")
 
 
 def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
@@ -113,6 +129,8 @@ def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
             return Audio.from_bytes(from_base64(data), format=format_)
         case {"type": "file", "file": {"file_data": str(data)}} if data.startswith("data:"):
             return from_data_url(data)
+        case {"content": _}:
+            raise InputError("a message in OpenAI's format needs a role: {'role': 'user', 'content': ...}")
         case _:
             raise InputError(f"a message may hold text, pictures and sound, not {json.dumps(part, default=str)[:80]}")
 
@@ -192,6 +210,7 @@ def _picture(url: str, more: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelResponsePart]:
     """Return the parts of an assistant message, and add the names of its calls to `names` by id."""
+    _check_keys(item)
     out: list[ModelResponsePart] = []
     for field in _REASONING:
         if reasoning := item.get(field):

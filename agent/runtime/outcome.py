@@ -71,6 +71,7 @@ NOT_SEALED = Outcome("error", _("What this run waits for cannot be kept, so it h
 KNOWN_REASONS = {
     "user_request": _("Stopped."),
     "client_disconnect": _("Stopped after you left the page."),
+    "reader_left": _("Stopped: the reader went away."),
     "shutdown": _("Stopped because the server was shut down."),
     "taken_over": _("Another server process goes on with this answer."),
 }

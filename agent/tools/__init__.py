@@ -22,6 +22,7 @@ from pydantic_ai.tools import ToolDefinition
 from typing_extensions import ParamSpec, TypeVar
 
 from agent.errors import AgentError, InputError, ToolError
+from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.responses import fix_surrogates
 from agent.tools.returned import content_of, cut_content
 
@@ -41,6 +42,7 @@ P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any)
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Tool(Generic[P, R]):
     """A function that a model can call. The schema comes from its signature and docstring.
@@ -124,6 +126,7 @@ def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 def tool(
     *, name: str | None = None, timeout: float | None = None, needs_approval: bool = False, poller: bool = False
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+@explains_arguments
 def tool(
     function: Function | None = None,
     /,
@@ -133,7 +136,10 @@ def tool(
     needs_approval: bool = False,
     poller: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
-    """Turn a function into a tool: `@tool`, or `@tool(timeout=5, needs_approval=True)`."""
+    """Turn a function into a tool: `@tool`, or `@tool(timeout=5, needs_approval=True)`. Raises `InputError`."""
+    if function is not None and not callable(cast(object, function)):
+        meant = f"name={function!r}" if isinstance(cast(object, function), str) else "name=..., timeout=..."
+        raise InputError(f"@tool takes a function, not {function!r}: write @tool({meant})")
 
     def wrap(function: Function) -> Tool:
         named = name or getattr(function, "__name__", "tool")

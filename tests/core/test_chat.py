@@ -210,7 +210,7 @@ def test_leaving_early_cancels_and_keeps_text(chat: Chat, server: Running) -> No
     answer.close()  # type: ignore[attr-defined]
     server.wait_for(lambda lines: lines[seen:] and lines[seen]["closed"], 2.0)
     assert chat.result is not None
-    assert chat.result.finish_reason == "cancelled"
+    assert (chat.result.finish_reason, chat.result.note.detail) == ("cancelled", "Stopped: the reader went away.")
     assert said(chat)[-1].startswith("## word0"), "the partial answer stays"
     assert text(chat.query("!text Yes.")) == "Yes."
 

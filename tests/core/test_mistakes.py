@@ -1,7 +1,9 @@
 """Mistakes that people make with the package: each gets one message that names what was meant, before any request."""
 
 import asyncio
+import pickle
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +12,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
-from agent import Agent, Chat, ConfigError, Context, Image, InputError, Limits, ask_user, tool
+from agent import Agent, Chat, ConfigError, Context, Image, InputError, Limits, Options, ask_user, tool
 from agent.fetch import Guard
 from tests.support import media_files
 from tests.support.fakes import Call, FakeConnection, Step
@@ -69,6 +71,82 @@ def tools(value: Any) -> Act:
 
 
 MISTAKES: dict[str, tuple[Act, str]] = {
+    **{
+        f"Agent({name}=)": (
+            lambda hands, name=name: hands.agent(**{name: "x"}),
+            rf"^Perhaps it is {meant}\. Agent has no argument {name!r}; it takes model, provider",
+        )
+        for name, meant in [
+            ("instructions", "system_message"),
+            ("system_prompt", "system_message"),
+            ("system", "system_message"),
+            ("sytem_message", "system_message"),
+            ("functions", "tools"),
+            ("toolsets", "tools"),
+            ("usage_limits", "limits"),
+            ("api_base", "base_url"),
+            ("host", "base_url"),
+        ]
+    },
+    "Agent(max_turns=)": (lambda hands: hands.agent(max_turns=3), r"Agent\(model, limits=Limits\(steps="),
+    "Agent(temperature=)": (lambda hands: hands.agent(temperature=0), r"ask\(prompt, temperature="),
+    "Agent(session_id=)": (lambda hands: hands.agent(session_id="a"), r"Chat\(agent, store=|context=result\.context"),
+    "Agent(x=)": (lambda hands: hands.agent(zzz=1), r"^Agent has no argument 'zzz'; it takes model, provider"),
+    "Chat(session_id=)": (
+        lambda hands: Chat(hands.agent(), **cast(Any, {"session_id": "a"})),
+        r"^Perhaps it is id\. Chat has no argument 'session_id'",
+    ),
+    "Chat(thread_id=)": (lambda hands: Chat(hands.agent(), **cast(Any, {"thread_id": "a"})), r"^Perhaps it is id\."),
+    "Chat(message_history=)": (
+        lambda hands: Chat(hands.agent(), **cast(Any, {"message_history": []})),
+        r"^Perhaps it is context\.",
+    ),
+    "Chat(instructions=)": (
+        lambda hands: Chat(hands.agent(), **cast(Any, {"instructions": "a"})),
+        r"^instructions is given in another way: Agent\(model, system_message=",
+    ),
+    "Limits(max_turns=)": (lambda _: Limits(**cast(Any, {"max_turns": 3})), r"^Perhaps it is steps\. Limits has no"),
+    "Limits(timeout=)": (lambda _: Limits(**cast(Any, {"timeout": 3})), r"^Perhaps it is seconds\."),
+    "Limits(max_tokens=)": (lambda _: Limits(**cast(Any, {"max_tokens": 3})), r"^Perhaps it is tokens\."),
+    "Limits(step=)": (lambda _: Limits(**cast(Any, {"step": 3})), r"^Perhaps it is steps\."),
+    "Options(num_predict=)": (lambda _: Options(**cast(Any, {"num_predict": 3})), r"^Perhaps it is max_tokens\."),
+    "Context(history=)": (lambda _: Context(**cast(Any, {"mesages": ()})), r"^Perhaps it is messages\."),
+    "ask(num_predict=)": (ask(num_predict=3), r"^Perhaps it is max_tokens\. There is no option 'num_predict'"),
+    "ask(think=)": (ask(think=True), r"^Perhaps it is reasoning\."),
+    "ask(message_history=)": (ask(message_history=[]), r"^message_history is given in another way: ask\(prompt, cont"),
+    "ask(input=)": (
+        lambda hands: asyncio.run(hands.agent().ask(**cast(Any, {"input": "Hello"}))),
+        r"^Perhaps it is prompt\. Agent\.ask has no argument 'input'",
+    ),
+    "ask(max_turns=)": (ask(max_turns=3), r"^max_turns is given in another way: Agent\(model, limits=Limits\(steps="),
+    "query(think=)": (query(think=True), r"^Perhaps it is reasoning\."),
+    "resume(reply=)": (
+        lambda hands: hands.agent().resume("x", "y", **cast(Any, {"recrd": "z"})),
+        r"^Perhaps it is record\. Agent\.resume has",
+    ),
+    '@tool("name")': (lambda _: tool(cast(Any, "weather")), r"write @tool\(name='weather'\)$"),
+    "@tool(requires_approval=)": (lambda _: tool(**cast(Any, {"requires_approval": True})), r"^Perhaps it is needs_ap"),
+    "@tool(description=)": (lambda _: tool(**cast(Any, {"description": "a"})), r"the tool's docstring and type hints"),
+    "Agent(base_url=) of an unknown model": (
+        lambda _: Agent("my-model", base_url="http://127.0.0.1:9/v1"),
+        r"Agent\('my-model', provider=\"vllm\", base_url=\.\.\.\)",
+    ),
+    "contents": (ask([{"role": "user", "contents": "a"}]), r"its text or parts in 'content', not in 'contents'$"),
+    "parts": (ask([{"role": "user", "parts": [{"text": "a"}]}]), r"in 'content', not in 'parts'$"),
+    "contents of an answer": (
+        ask([OPENAI_MESSAGE, {"role": "assistant", "contents": "a"}, OPENAI_MESSAGE]),
+        r"in 'content', not in 'contents'$",
+    ),
+    "message without role": (ask([{"content": "a"}]), r"needs a role: \{'role': 'user'"),
+    "role of another library": (ask([{"role": "human", "content": "a"}]), r"not 'human': write 'user'$"),
+    "from_json(list)": (
+        lambda _: Context.from_json(cast(Any, [OPENAI_MESSAGE])),
+        r"not a list; .*\[\*messages, prompt\]",
+    ),
+    "from_json(JSON of a list)": (lambda _: Context.from_json("[]"), r"a JSON list; .*\[\*messages, prompt\]"),
+    "pickle": (lambda hands: pickle.dumps(hands.agent()), r"holds connections.* result\.context\.to_json\(\)"),
+    "deepcopy": (lambda hands: deepcopy(hands.agent()), r"holds connections"),
+    "pickle of a chat": (lambda hands: pickle.dumps(Chat(hands.agent())), r"Chat\(agent, store=\.\.\., id=chat\.id\)"),
     "ctx=": (ask(ctx=Context()), r"^ctx is given in another way: ask\(prompt, context=result\.context\)"),
     "ctx= of a chat": (query(ctx=Context()), r"context=result\.context"),
     "temprature=": (ask(temprature=1), r"^Perhaps it is temperature\. There is no option 'temprature'"),

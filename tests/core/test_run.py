@@ -200,7 +200,7 @@ async def test_leaving_the_loop_stops_run(agent: Agent, server: Running) -> None
     line = await closed_line(server, seen)
     assert line["ended"] == "client_closed"
     assert (await run).finish_reason == "cancelled"
-    assert run.cancel_reason == "client_disconnect"
+    assert (run.cancel_reason, run.ending) == ("reader_left", "Stopped: the reader went away.")
     await assert_continues(agent, server, run)
 
 

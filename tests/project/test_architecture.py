@@ -91,6 +91,7 @@ LAYERS = (
     ("agent.documents.kinds", "agent.documents.refusals"),
     ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files", "agent.media.memory_place"),
     ("agent.media.places",),
+    ("agent.keyword_arguments",),
     ("agent.errors",),
     (
         "agent.fetch.addresses",
