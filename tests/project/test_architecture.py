@@ -159,7 +159,12 @@ HOMES = {
     "psycopg_pool": ("agent.history.postgres_database",),
     "fsspec": (),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_stdio"),
-    "openai": ("agent.providers.openai_client", "agent.providers.chat_completions", "agent.providers.openai_responses"),
+    "openai": (
+        "agent.providers.openai_client",
+        "agent.providers.event_reading",
+        "agent.providers.chat_completions",
+        "agent.providers.openai_responses",
+    ),
     "pydantic_ai.models.openai": ("agent.providers.chat_completions", "agent.providers.openai_responses"),
     "pydantic_ai.embeddings.openai": ("agent.providers.embeddings",),
     "anthropic": ("agent.providers.anthropic_messages",),
