@@ -7,6 +7,7 @@ from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, Never, Unpack
+from weakref import WeakSet
 
 from agent.arguments import (
     check_addresses,
@@ -41,6 +42,14 @@ from agent.tools import Function, Tool, Toolset
 from agent.tracing.opentelemetry import Telemetry
 from agent.tracing.recorder import Recorder
 
+
+class _User:
+    """Stands for an agent and its copies, as a user of a connection."""
+
+
+_USERS: dict[int, WeakSet[_User]] = {}
+"""The agents that have used a connection and are not closed, by the id of the connection, which they keep alive."""
+
 _CLOSING: set[asyncio.Task[None]] = set()
 """Tasks that close agents. A loop itself would not keep them alive."""
 
@@ -57,7 +66,8 @@ class Agent:
     `UnknownModel`, and `ConfigError` for a tool that has an unknown name. Raises `InputError` for a wrong argument, for
     two tools of one name, and for a limit in dollars if the model's price is unknown.
 
-    `async with` closes the connections of its event loop, and `with` ends the model servers that the agent started.
+    `async with` closes the connections of its event loop, and `with` ends the model servers that the agent started,
+    unless another agent with the same connection has used it and is not closed.
     """
 
     @explains_arguments
@@ -77,7 +87,7 @@ class Agent:
     ) -> None:
         check_model(model)
         connection = connect_by_name(model, provider, base_url, api_key) if isinstance(model, str) else model
-        self.connection = connection
+        self.connection, self._user = connection, _User()
         self.system_message = system_message
         found, self.toolsets = read_tools(tools)
         self.tools = tools_by_name(found)
@@ -209,6 +219,7 @@ class Agent:
 
     def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> RunPlan:
         self.connection.check()
+        _USERS.setdefault(id(self.connection), WeakSet()).add(self._user)
         return RunPlan(
             connection=self.connection,
             system_message=self.system_message,
@@ -234,8 +245,17 @@ class Agent:
         )
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        await self.connection.aclose()
+        """Close the connections, unless another agent that is not closed has used them, too."""
+        if self._is_last_user():
+            await self.connection.aclose()
+
+    def _is_last_user(self) -> bool:
+        """Return True if no other agent uses the connection. This agent then does not use it any more."""
+        users = _USERS.get(id(self.connection), WeakSet())
+        users.discard(self._user)
+        if not users:
+            _USERS.pop(id(self.connection), None)
+        return not users
 
     def __enter__(self) -> "Agent":
         return self
@@ -245,8 +265,10 @@ class Agent:
 
         In a running event loop, such as a notebook's, a task of that loop closes the rest.
         """
+        if not self._is_last_user():
+            return
         with suppress(RuntimeError):  # no loop runs here
-            closing = asyncio.get_running_loop().create_task(self.aclose())
+            closing = asyncio.get_running_loop().create_task(self.connection.aclose())
             _CLOSING.add(closing)
             closing.add_done_callback(_CLOSING.discard)
         if isinstance(self.connection, OwnsServers):

@@ -7,6 +7,7 @@ only once. The agent's coroutine functions run in that loop, too.
 
 import asyncio
 import logging
+import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -61,6 +62,8 @@ class Chat:
     "http://127.0.0.1:8080/v1#model", or an `EmbeddingModel` of pydantic-ai. That server gets the text of the files. By
     default it is EMBEDDINGS in the environment, and "" is none. The vectors are kept and deleted with the chat.
 
+    A forked process begins with the conversation so far, and with a thread, connections and toolsets of its own.
+
     Toolsets are opened once, at the first run. `close` closes them, the agent's clients and child processes, and the
     thread. `with` and `async with` call it. A chat that is never closed does not keep the program alive.
     """
@@ -89,12 +92,7 @@ class Chat:
         self._context = Context(session_id=self._history.id) if self._history else read_context(context)
         self._single_run, self._queue = single_run, queue
         self._has_run = self._closed = False
-        self._starting = threading.Lock()
-        self._loop_thread: LoopThread | None = None
-        self._run_lock = asyncio.Lock()
-        self._open_toolsets = AsyncExitStack()
-        self._agent_with_open_tools: Agent | None = None
-        self._run: Run | None = None
+        self._open_nothing()
 
     # The conversation
 
@@ -115,6 +113,7 @@ class Chat:
 
         A new prompt gives them up: the model reads that their calls were not answered.
         """
+        self._notice_fork()
         self._ensure_loaded()
         if self.result is not None:
             return self.result.pending
@@ -143,6 +142,7 @@ class Chat:
 
     def clear(self) -> None:
         """Remove all messages except the system message, also from the store. Raises `Busy` during a run."""
+        self._notice_fork()
         if self._run_lock.locked():
             raise Busy("This chat cannot be cleared while a run is going on: cancel it, or wait for its end.")
         if self._history is not None:
@@ -338,7 +338,24 @@ class Chat:
 
     # The thread
 
+    def _open_nothing(self) -> None:
+        self._pid = os.getpid()
+        self._starting = threading.Lock()
+        self._loop_thread: LoopThread | None = None
+        self._run_lock = asyncio.Lock()
+        self._open_toolsets = AsyncExitStack()
+        self._agent_with_open_tools: Agent | None = None
+        self._run: Run | None = None
+
+    def _notice_fork(self) -> None:
+        """Begin afresh in a forked process, which has no threads and must not use the connections of its parent."""
+        if self._pid != os.getpid():
+            self._open_nothing()
+            if self._history is not None:
+                self._history = self._history.reopened()
+
     def _ensure_thread(self) -> LoopThread:
+        self._notice_fork()
         with self._starting:
             self._check(same_run=True)
             if self._loop_thread is None:
@@ -347,6 +364,7 @@ class Chat:
             return self._loop_thread
 
     def _detach_thread(self) -> LoopThread | None:
+        self._notice_fork()
         with self._starting:
             self._closed = True
             loop_thread, self._loop_thread = self._loop_thread, None

@@ -303,7 +303,8 @@ class Run:
                 await loop.messages.append(last, result.note)
                 self._end_stored = True
             except BaseException as failure:  # also a cancelled write, because readers must learn of it
-                log.exception("run %s: its end could not be saved", self.id)
+                told = None if isinstance(failure, AgentError) else failure  # a sentence needs no traceback
+                log.error("run %s: its end could not be saved: %s", self.id, failure, exc_info=told)
                 result = loop.results.mark_unsaved(result, Outcome.from_store_failure(failure))
         self._stream.publish(result, self.cancel_reason)
 

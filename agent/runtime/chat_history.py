@@ -38,6 +38,10 @@ class ChatHistory:
         self._waiting: tuple[Context, Note] | None = None
         self._claimed: tuple[str, ...] = ()
 
+    def reopened(self) -> "ChatHistory":
+        """Return the same conversation, not loaded yet, for a forked process, which has no connections."""
+        return ChatHistory(self._address, self.id)
+
     @property
     def suspension(self) -> Suspension | None:
         """The suspended run that the stored conversation waits with, if any.

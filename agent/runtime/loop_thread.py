@@ -1,6 +1,7 @@
 """An event loop in its own thread, for code that can be called from any thread and from any other event loop."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
@@ -21,6 +22,8 @@ class LoopThread:
     """An event loop in its own thread. At its end it stops its tasks after a short grace period and calls `closing`."""
 
     def __init__(self, closing: Callable[[], Awaitable[None]] | None = None, *, name: str = "chat") -> None:
+        self.pid = os.getpid()
+        """The process with the thread. A forked one has only a copy of the loop, which never runs."""
         self._loop = asyncio.new_event_loop()
         self._waiting: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
         self._thread = threading.Thread(target=self._run, args=(closing,), name=name, daemon=True)
@@ -52,7 +55,9 @@ class LoopThread:
         return await asyncio.wrap_future(self._submit(work))
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread. A second call does nothing."""
+        """Stop the loop and wait for its thread. Does nothing the second time, and in a forked process."""
+        if self.pid != os.getpid():
+            return
         with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:

@@ -7,11 +7,13 @@ chats in memory see each other's conversations.
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from agent.errors import StoreUnavailable
 from agent.history import HistoryStore, open_store
 from agent.runtime.loop_thread import LoopThread
 
@@ -52,12 +54,14 @@ class SharedStores:
         self._stores: dict[StoreAddress, _Shared] = {}
 
     async def acquire(self, address: StoreAddress) -> None:
-        """Open the store, or count another user of it. Raises `ConfigError`."""
-        await self._thread().submit(self._acquire(address))
+        """Open the store, or count another user of it. Raises `ConfigError` and `HistoryError`."""
+        with _without_driver():
+            await self._thread().submit(self._acquire(address))
 
     async def call(self, address: StoreAddress, work: Callable[[HistoryStore], Awaitable[_T]]) -> _T:
         """Return what `work` makes of an acquired store. Raises what it raises."""
-        return await self._thread().submit(self._call(address, work))
+        with _without_driver():
+            return await self._thread().submit(self._call(address, work))
 
     async def release(self, address: StoreAddress) -> None:
         """Close the store, unless it has other users."""
@@ -92,6 +96,20 @@ class SharedStores:
             if shared.users == 0 and shared.store is not None and not address.is_memory:
                 store, shared.store = shared.store, None
                 await store.aclose()
+
+
+@contextmanager
+def _without_driver() -> Generator[None]:
+    """Raise that a server is away with the cause in the sentence, and without the traceback of its driver."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        text = str(error).replace("SWITCHBOARD_STORE", "the argument store")
+        cause: BaseException | None = error
+        while cause is not None and not (isinstance(cause, OSError) and cause.errno):
+            cause = cause.__cause__ or cause.__context__
+        why = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else ""
+        raise StoreUnavailable(f"{text} ({why})" if why and why not in text else text) from None
 
 
 STORES = SharedStores()

@@ -3,14 +3,17 @@
 import asyncio
 import gc
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,6 +233,34 @@ async def test_leaving_async_stream_early_cancels(agent: Agent) -> None:
         assert chat.result is not None
         assert chat.result.finish_reason == "cancelled"
         assert (await chat.ask("!text Yes.")).text == "Yes."
+
+
+@pytest.mark.parametrize("store", [None, "sqlite:///chats.db"], ids=["unstored", "stored"])
+@pytest.mark.parametrize("is_running", [False, True], ids=["between runs", "during a run"])
+def test_forked_chat_begins_afresh(
+    agent: Agent, store: str | None, is_running: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Chat(agent, store=store) as chat:
+        chat.say("!text One.")
+        answer = chat.query("!tokens 9000 @200")
+        if is_running:
+            next(answer)
+        child = os.fork()
+        if child == 0:  # nothing may leave this block, because it would go on with the tests
+            with suppress(BaseException):
+                signal.alarm(20)
+                result = chat.say("!text Two.")
+                chat.close()
+                os._exit(0 if result.text == "Two." and "One." in str(result.context) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        if is_running:
+            next(answer)
+            chat.cancel()
+            list(answer)
+        else:
+            assert chat.say("!text Three.").text == "Three."
 
 
 def test_cancel_works_from_any_thread(chat: Chat) -> None:

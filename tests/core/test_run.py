@@ -204,6 +204,26 @@ async def test_leaving_the_loop_stops_run(agent: Agent, server: Running) -> None
     await assert_continues(agent, server, run)
 
 
+@pytest.mark.parametrize("how", ["aclose", "with", "async with"])
+async def test_closed_agent_leaves_connection_to_its_other_user(server: Running, how: str) -> None:
+    connection = connect(QWEN3, Endpoint(server.base_url))
+    one, other = Agent(connection), Agent(connection)
+    async for _ in (run := other.run("!tokens 40 @100")):
+        if len(run.responses) == 3:
+            assert (await one.ask("!text Yes.")).text == "Yes."
+            match how:
+                case "aclose":
+                    await one.aclose()
+                case "with":
+                    with one:
+                        pass
+                case _:
+                    async with one:
+                        pass
+    assert run.finish_reason == "stop"
+    await other.aclose()
+
+
 async def test_cancelled_waiter_stops_run(agent: Agent, server: Running) -> None:
     seen = len(server.journal())
     run = agent.run("!stall-after 5")

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import Agent, Approve, Chat, Endpoint, InputError, Tool, connect, tool
-from agent.errors import Conflict, HistoryError
+from agent.errors import Conflict, HistoryError, StoreUnavailable
 from agent.history import PROGRAM, HistoryStore, Record, open_store
 from tests.conftest import becomes
 from tests.support import stored_chats
@@ -303,3 +304,19 @@ def test_store_is_closed_with_its_last_chat(open_chat: Callable[..., Chat]) -> N
     chats[2].close()
     becomes(set(), connections)  # a thread ends a moment after its connection
     assert said(open_chat("a")) == ["!text Yes.", "Yes."], "the store is opened again"
+
+
+@pytest.mark.parametrize("do", [lambda chat: chat.say("Hello"), lambda chat: chat.messages], ids=["say", "messages"])
+def test_absent_server_is_named_without_traceback_of_its_driver(server: Running, do: Callable[[Chat], Any]) -> None:
+    seen = len(server.journal())
+    with (
+        Chat(Agent(connect(QWEN3, Endpoint(server.base_url))), store="redis://:hush@127.0.0.1:1/0", id=ID) as chat,
+        pytest.raises(StoreUnavailable) as caught,
+    ):
+        do(chat)
+    said = "".join(traceback.format_exception(caught.value))
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "Connection refused" in str(caught.value)
+    assert "redis/" not in said
+    assert "hush" not in said
+    assert len(server.journal()) == seen
