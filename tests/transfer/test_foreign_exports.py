@@ -428,10 +428,12 @@ def test_open_webui_sources_are_cited(tmp_path: Path) -> None:
         {"source": {"name": "search"}, "document": ["Iron rusts."], "metadata": [{"source": "https://iron.example/"}]},
         {"source": {"id": "f", "name": "rent.pdf"}, "document": ["900"], "metadata": [{"source": "rent.pdf"}]},
     ]
-    message = wrote("2", "1", "assistant", "It rusts [1]. Pay [2]. No [9] or [1](x).", sources=sources)
+    message = wrote(
+        "2", "1", "assistant", "It rusts [1]. Pay [2]. No [9] or [1](x). `a[1]`\n```\nb[2]\n```", sources=sources
+    )
     conversation, _ = one(open_webui(wrote("1", None, "user", "Q"), message), tmp_path)
     [part] = parts_of(shown(conversation), TextPart)
-    assert part.content == "It rusts. Pay. No [9] or [1](x)."
+    assert part.content == "It rusts. Pay. No [9] or [1](x). `a[1]`\n```\nb[2]\n```"
     page, document = [citation.sources[0] for citation in part.citations]
     assert (page.url, page.excerpts, document.title) == ("https://iron.example/", ["Iron rusts."], "rent.pdf")
 

@@ -65,8 +65,8 @@ _ATTRIBUTE = re.compile(r'([a-z_]{1,20})="([^"]*+)"')
 _DETAILS, _DETAILS_END, _SUMMARY_END = '<details type="', "</details>", "</summary>"
 _THINK = re.compile(r"\s*+<(think|thinking|thought|reason|reasoning)>")
 _THINK_END = re.compile(r"</(?:think|thinking|thought|reason|reasoning)>")
-_SOURCE = re.compile(r"\[(\d{1,3}(?:, ?\d{1,3}){0,20})\](?!\()")
-"""The numbers of sources in an answer."""
+_SOURCE = re.compile(r"```(?:[^`]|`(?!``))*+(?:```)?|`[^`\n]++`|\[(\d{1,3}(?:, ?\d{1,3}){0,20})\](?!\()")
+"""Code, or the numbers of sources in an answer."""
 
 
 def is_open_webui(element: Mapping[str, Any]) -> bool:
@@ -165,7 +165,7 @@ def _with_sources(parts: Iterable[Part], given: Any) -> list[Part]:
     numbered = [*sources.values()]
 
     def read(mark: re.Match[str]) -> tuple[str, list[CitationSource | None]]:
-        numbers = [int(number) - 1 for number in mark[1].split(",")]
+        numbers = [int(number) - 1 for number in mark[1].split(",")] if mark[1] else []
         found = [numbered[number] for number in numbers if 0 <= number < len(numbered)]
         return ("" if found else mark[0]), found
 
