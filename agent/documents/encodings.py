@@ -29,7 +29,7 @@ _USUAL = set("€£§°·•…–—‘’‚“”„«»‹›¡¿²³½×±�
 """Characters beside letters that are common in texts."""
 _EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "KATAKANA-HIRAGANA": "CJK", "FULLWIDTH": "CJK"}
 """The scripts of a Japanese text, which count as one."""
-_FOREIGN_LINE = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
+_FOREIGN_LINE = re.compile(rb"^[^\n\x80-\xff]*+[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _ODD_PLACES = re.compile(r"(?<=[^\W\d_])[€£§°²³½×±©®™«»](?=[^\W\d_])|[\uff61-\uff9f]")
 """A sign in the middle of a word, and Katakana of half width."""
 _ALPHABETS = tuple(

@@ -6,8 +6,8 @@ from math import isfinite
 
 EPOCH, EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
 """The days that are 0, in most documents and in old ones of the Mac."""
-_LITERALS = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?![hms]+\])[^\]]*\]', re.IGNORECASE)
-_CURRENCY = re.compile(r"\[\$([^\]-]+)[^\]]*\]|([$€£¥₩₹])")
+_LITERALS = re.compile(r'"[^"]{0,255}"|\\.|_.|\*.|\[(?![hms]{1,9}\])[^\]]{0,255}\]', re.IGNORECASE)
+_CURRENCY = re.compile(r"\[\$([^\]-]{1,30})(?:-[^\]]{0,99})?\]|([$€£¥₩₹])")
 
 
 def number_text(value: str, code: str, epoch: datetime = EPOCH) -> str:

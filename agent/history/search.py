@@ -37,7 +37,7 @@ _SIGNS = [  # the groups of a match are the signs, or else the whole match is
         r"^[ \t>]*[-*+][ \t]+(?:\[[ xX]\](?=\s))?",  # an item of a list, or a task
         r"^[ \t>]*\d+[.)][ \t]+(\[[ xX]\](?=\s))",
         r"^[ \t>]*(?:(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|(?:-[ \t]*){2,}|=+[ \t]*)$",  # a rule, or below a heading
-        r"^[ \t>]*\|?(?:[ \t]*:?-+:?[ \t]*\|)+[ \t:-]*$",  # below the head of a table
+        r"^[ \t>]*(?:\|[ \t]*+)?(?::?-+:?[ \t]*+\|[ \t]*+)+[ \t:-]*+$",  # below the head of a table
         r"(!?\[)[^\[\]]+(\]\([^\s()]*(?:\([^\s()]*\)[^\s()]*)*(?:[ \t]+[\"'][^\n]*?[\"'])?\))",  # a link
         r"(!?\[)[^\[\]]+(\]\[[^\[\]\n]*\])",
         r"^[ \t>]*\[\^?[^\[\]\n]+\]:|\[\^[^\[\]\s]+\]",  # the address of a link, or a footnote

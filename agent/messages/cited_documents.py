@@ -33,8 +33,8 @@ from agent.messages.parts import extracted_text_of, is_file_name
 _BRACKETS = re.compile(r"[(\[（【]([^()\[\]（）【】\n]{1,120})[)\]）】](?![(\[])")
 _PAGES = re.compile(
     r"\b(?P<word>pp?\.?|pages?|pág(?:ina)?s?\.?|S\.|Seiten?|slides?|Folien?|diapos?(?:itives?)?|sheets?|feuilles?|Blatt|"
-    r"sections?|Abschnitte?)\s*(?P<numbers>\d{1,5}(?:\s*(?:[-,&\u2013]|and|und|et|bis|to)\s*\d{1,5})*)"
-    r"|第?\s*(?P<other>\d{1,5})\s*(?:页|頁|ページ|쪽|페이지)",
+    r"sections?|Abschnitte?)\s{0,3}(?P<numbers>\d{1,5}(?:\s{0,3}(?:[-,&\u2013]|and|und|et|bis|to)\s{0,3}\d{1,5}){0,50})"
+    r"|第?\s{0,3}(?P<other>\d{1,5})\s{0,3}(?:页|頁|ページ|쪽|페이지)",
     re.IGNORECASE,
 )
 _NUMBERS = re.compile(r"\d{1,2}(?:\s*,\s*\d{1,2})*")

@@ -24,7 +24,7 @@ from pydantic_ai.messages import PartStartEvent, TextPart, ThinkingPart
 from agent.display import _CONTROL
 from agent.errors import AgentError
 from agent.fetch import Guard
-from agent.i18n.translator import ENGLISH, negotiate
+from agent.i18n.translator import ENGLISH, LANGUAGES, Translator, negotiate
 from agent.media.audio import _without_tags
 from agent.media.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
 from agent.media.mime import detect_mime
@@ -328,12 +328,17 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.providers.errors", "*"): constants(
         "agent.providers.errors:_LIMIT", "agent.providers.errors:_PROMPT", "agent.providers.errors:_TOTAL"
     ),
+    ("agent.models.families", "*"): constants("agent.models.families:_OTHER_NAME"),
+    ("agent.history.search", "pattern"): lambda: import_module("agent.history.search")._SIGNS,
     ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
+    ("agent.runtime.model_request", "*"): lambda: [re.compile(r"\bcalculate\b")],
     ("agent.transfer.json_elements", "pattern"): constants(
         *(f"agent.transfer.json_elements:{name}" for name in ("_SKIPPED", "_IN_STRING", "_SPACES"))
     ),
     ("agent.tools.presets", "*"): lambda: [r"""(^|[\s.{,\["'])base["']?\s*([=\].]|$)"""],
-    ("agent.web.chat.system_prompt", "*"): constants("agent.web.chat.system_prompt:DATE"),
+    ("agent.web.chat.system_prompt", "*"): lambda: [
+        import_module("agent.web.chat.system_prompt")._dates(Translator(language)) for language in LANGUAGES
+    ],
     ("agent.web.middleware.isolation", "*"): lambda: [import_module("agent.web.middleware.isolation").CHANGES["POST"]],
     ("agent.system.toml_file", "holds"): lambda: list(_kinds()),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],

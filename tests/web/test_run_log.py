@@ -71,7 +71,7 @@ def folded(events: Sequence[RunEvent]) -> list[tuple[str, Any]]:
 
 def shown(responses: Sequence[Response]) -> list[tuple[str, Any]]:
     bubbles: list[Bubble] = []
-    fold_responses(bubbles, responses)
+    fold_responses(bubbles, responses, since=len(responses))  # results in the order of their ends, not of their calls
     return [(bubble.first.type, bubble.content) for bubble in bubbles]
 
 
