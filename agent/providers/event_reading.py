@@ -21,6 +21,8 @@ _JSON: Final = json.JSONDecoder(strict=False)
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = (b"data", b"event", b"id", b"retry")
+_MANY = 8_000
+"""Bytes of lines without a field, up to which each line can be the last one of their JSON."""
 _TERMINAL = ("response.completed", "response.failed", "response.incomplete")
 
 
@@ -52,6 +54,7 @@ class EventReader(SSEDecoder):
         self._lines: list[bytes] = []
         self._raw: list[bytes] = []
         """Lines without a field: JSON or a page in place of events."""
+        self._raw_size = self._next_try = 0
         self._words = ""
         """What the server sent as text in place of a chunk."""
         self._has_read = self._has_other = self._has_deltas = self._is_done = False
@@ -116,11 +119,8 @@ class EventReader(SSEDecoder):
         elif name in _FIELDS and (colon or name == b"data"):
             value = value.removeprefix(b" ")
             if name == b"data":
-                if (
-                    self._lines
-                    and value.startswith((b"{", b"[DONE]"))
-                    and _parsed(b"\n".join(self._lines)) is not _NO_JSON
-                ):
+                begins = len(self._lines) == 1 and value.startswith((b"{", b"[DONE]"))
+                if begins and _parsed(self._lines[0]) is not _NO_JSON:
                     yield from self._dispatch()  # no empty line was between two events
                 self._lines.append(value)
             elif name == b"event":
@@ -129,6 +129,7 @@ class EventReader(SSEDecoder):
             yield from self._fail(_parsed(value), value)
         elif name or not colon:  # no comment
             self._raw.append(line)
+            self._raw_size += len(line)
             yield from self._read_raw()
 
     def _dispatch(self) -> Iterator[ServerSentEvent]:
@@ -151,10 +152,15 @@ class EventReader(SSEDecoder):
 
     def _read_raw(self, *, is_end: bool = False) -> Iterator[ServerSentEvent]:
         """Yield what the lines without a field say, if they are whole."""
-        if not self._raw or (not is_end and not self._raw[-1].rstrip().endswith((b"}", b"]"))):
+        if not self._raw:
             return
+        if not is_end and (self._raw_size < self._next_try or not self._raw[-1].rstrip().endswith((b"}", b"]"))):
+            return
+        if self._raw_size > _MANY:
+            self._next_try = 2 * self._raw_size  # all tries together take linear time
         if (value := _parsed(b"\n".join(self._raw))) is not _NO_JSON:
             self._raw.clear()
+            self._raw_size = self._next_try = 0
             yield from self._read(value, is_whole=True)
 
     def _read(self, value: object, *, is_whole: bool = False) -> Iterator[ServerSentEvent]:

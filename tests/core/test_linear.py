@@ -33,6 +33,7 @@ from agent.messages.openai import from_openai
 from agent.messages.parts import fence, from_base64, from_data_url
 from agent.models.catalog import load_catalog
 from agent.providers.errors import explain
+from agent.providers.event_reading import EventReader
 from agent.providers.redact import cut, redact
 from agent.providers.tool_choice_json import ToolChoiceDecoder
 from agent.responses import StreamDecoder, fix_surrogates
@@ -256,6 +257,7 @@ BYTES: dict[str, Callable[[bytes], object]] = {
     "WebP": lambda data: _clean_webp(b"RIFF\0\0\0\0WEBP" + data),
     "GIF": _clean_gif,
     "kind": detect_mime,
+    "events of a model server": lambda data: list(EventReader(end_seconds=3.0)._feed(b"{\n" + data)),
 }
 BYTE_SEEDS = {
     "tags": TAG,
@@ -274,6 +276,8 @@ BYTE_SEEDS = {
     "kept RIFF chunks": b"VP8L\0\0\0\0",
     "VP8X": b"VP8X\x0a\0\0\0" + bytes(10),
     "ftyp": b"\0\xff\xff\xffftypheic",
+    "lines of data": b"data: {\n",
+    "lines of JSON": b"]\n",
 }
 
 
