@@ -278,7 +278,7 @@ async def test_full_disk_is_reported_before_download(tmp_path: Path, monkeypatch
     with serving(files={HUB_PATH: DATA}) as server:
         use_hub(monkeypatch, server)
         huge = dataclasses.replace(from_hub(DATA), size=10**17)
-        with pytest.raises(LocalModelError, match=r"The disk is full: toy\.gguf needs 100000000000 MB"):
+        with pytest.raises(LocalModelError, match=r"The disk is full: toy\.gguf needs 100,000,000,000 MB"):
             await fetch(huge, tmp_path, report=quiet)
         assert server.asked == []
 

@@ -30,8 +30,11 @@ READ_BY_IMPORTS = ("GRADIO_", "HF_", "HUGGINGFACE_", "LOG_", "PYTHON", "SPACE_",
 READ_LATER = ("LOG_LEVEL", "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_TEMP_DIR", "PYTHONPATH")
 """Variables of these that only the app reads, once it starts, or programs that it starts."""
 
-IMPORTED_LATER = ("agent.providers.openai_client", "pydantic_ai.models.openai")
-"""The modules that an app imports for its first answer from the scripted model server."""
+IMPORTED_LATER = (
+    *("agent.providers.chat_completions", "agent.providers.openai_responses", "pydantic_ai.models.openai"),
+    *("agent.providers.anthropic_messages", "agent.providers.google_generate_content"),
+)
+"""The modules that an app imports some seconds after its start, for the first answer of each model."""
 
 
 @dataclass

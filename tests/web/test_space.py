@@ -418,7 +418,7 @@ def everything_works(visitor: Framed, server: Running) -> None:
     visitor.idle()
     visitor.ask("!tokens 20 @20")
     before = len(server.journal())
-    visitor.chat.get_by_role("button", name="Retry").click()
+    visitor.chat.get_by_role("button", name="Retry", exact=True).click()
     expect(visitor.stop).to_be_visible()  # until then the page accepts a message
     server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])
     visitor.idle()
@@ -547,7 +547,7 @@ def test_login_gives_access_to_hub_models(
     assert [line["authorization"] for line in router.journal()[before:]] == [f"Bearer {token}"]
     log_in(bob, "bob")
     bob.ask("!text Bob's.")
-    ann.chat.get_by_role("button", name="Retry").click()
+    ann.chat.get_by_role("button", name="Retry", exact=True).click()
     wanted = [f"Bearer {token}", f"Bearer {Provider.token('bob')}", f"Bearer {token}"]
     router.wait_for(lambda journal: len(journal) == before + 3 and journal[-1]["ended"])
     assert [line["authorization"] for line in router.journal()[before:]] == wanted
