@@ -1,6 +1,7 @@
 """The tiers of the tests: their tests, order and processes, and the skips and weights that they allow."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,32 @@ def test_other_failures_stay_failures(tmp_path: Path, names: list[str], in_proce
     said = run(tmp_path, "-n", "2", "--rerun-alone")
     assert said.endswith("status 1")
     assert "flaky: " not in said
+
+
+DEPENDENCIES = {
+    "test-vllm": ["agent/run.py", "agent/providers/errors.py", "requirements.txt", "tests/local/test_vllm.py"],
+    "test-container": ["Dockerfile", "agent/web/server.py", "agent/local/weights.py", "requirements-gpu.txt"],
+}
+
+
+@pytest.mark.parametrize("target", DEPENDENCIES)
+def test_target_runs_again_after_a_change(tmp_path: Path, target: str) -> None:
+    def is_unchanged(*options: str) -> bool:
+        command = [tmp_path / ".ci" / "unchanged", *options, target]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for name in (".ci/unchanged", "README.md", "agent/web/ui/page.js", *DEPENDENCIES[target]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    assert not is_unchanged()
+    assert is_unchanged("--passed")
+    for name in (*DEPENDENCIES[target], "README.md", "agent/web/ui/page.js"):
+        before = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(before + b"\n")
+        assert is_unchanged() == (name not in DEPENDENCIES[target]), name
+        (tmp_path / name).write_bytes(before)
+    assert is_unchanged()
 
 
 def test_readme_lists_each_promise_with_its_test() -> None:
