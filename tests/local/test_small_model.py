@@ -60,10 +60,9 @@ async def test_only_the_model_sees_examples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_starters_are_measured_questions(language: str) -> None:
-    translated = Translator(language)
-    starters = [one["text"] for one in examples(SMOLLM2.spec, translated)]
+    starters = [one["text"] for one in examples(SMOLLM2.spec, Translator(language))]
     assert len(starters) == 4
-    assert set(starters) <= {translated.template(question) for question in QUESTIONS}
+    assert set(starters) <= QUESTIONS.keys()
 
 
 @pytest.fixture

@@ -32,8 +32,11 @@ _NAME_ENDS = r"(?!(?<=\w)(?:[\w-]|\.\w))"
 def default_prompt(settings: Settings, spec: ModelSpec | None, translator: Translator = ENGLISH) -> str:
     """Return the owner's system prompt with `{model}` and `{date}` filled in, or the app's prompt if none is set.
 
-    The app's prompt is in the visitor's language, and the owner's as it is written.
+    The app's prompt is in the visitor's language, and the owner's as it is written. A model that needs example
+    exchanges, such as SmolLM2, gets it in English, because it reads nothing else.
     """
+    if spec is not None and spec.examples:
+        translator = ENGLISH
     dates = translator if settings.system_prompt is None else ENGLISH
     return _fill_prompt(settings, spec, translator, dates.weekday_and_date(date.today()))
 

@@ -43,10 +43,11 @@ TEXTS = {
     "code": _("Write a Python function that reverses a string."),
     "table": _("Make a table of three planets and how many moons each has."),
     "letter": _("Say this more politely: Your package is late, wait."),
-    "tiny_capital": _("What is the capital of Japan?"),
-    "tiny_list": _("Name three fruits."),
-    "tiny_code": _("Write a Python function that adds two numbers."),
-    "tiny_term": _("What is photosynthesis?"),
+    # Not translated: the tiny model answered 14 of 16 translations wrongly.
+    "tiny_capital": "What is the capital of Japan?",
+    "tiny_list": "Name three fruits.",
+    "tiny_code": "Write a Python function that adds two numbers.",
+    "tiny_term": "What is photosynthesis?",
     "picture": _("Which month had the most rain, and how much?"),
     "sound": _("What do you hear? Do the notes rise or fall?"),
 }
