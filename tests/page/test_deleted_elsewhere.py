@@ -105,5 +105,5 @@ def test_message_into_a_deleted_chat_begins_a_new_one(app: App, visit: Visit) ->
 
 def test_retry_in_a_deleted_chat_says_so(app: App, visit: Visit) -> None:
     second = with_deleted_chat(app, visit)
-    second.chat.get_by_role("button", name="Retry").click()
+    second.chat.get_by_role("button", name="Retry", exact=True).click()
     assert_gone(second, app.url)

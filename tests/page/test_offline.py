@@ -89,7 +89,7 @@ def test_other_actions_while_offline_wait_for_the_network(app: App, visit: Visit
     page.locator("#new").click()
     expect(visitor.mine).to_have_count(0)
     visitor.ask("!text Second.")
-    retry = visitor.chat.get_by_role("button", name="Retry")
+    retry = visitor.chat.get_by_role("button", name="Retry", exact=True)
     other = page.locator("#chats li a").last
     for act, is_done in (
         (retry.click, lambda: expect(visitor.caption.locator(".version")).not_to_have_count(0)),

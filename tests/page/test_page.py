@@ -440,7 +440,7 @@ def test_retry_answers_on_a_branch(app: App, visit: Visit, model_server: Running
     visitor.ask("first")
     visitor.ask("second")
     before = len(model_server.journal())
-    visitor.chat.get_by_role("button", name="Retry").click()
+    visitor.chat.get_by_role("button", name="Retry", exact=True).click()
     line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
     visitor.idle()
     asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]

@@ -165,7 +165,7 @@ def test_hint_on_a_full_queue_goes_with_it(app: App, visit: Visit, with_file: bo
     hint = visitor.page.locator("#hint")
     expect(hint).to_contain_text("One message is queued already")
     queued(visitor).get_by_role("button", name="Take it back").click()
-    expect(hint).to_be_empty(timeout=SOON)
+    expect(hint).to_have_text("Your message is in the box again.", timeout=SOON)
     expect(visitor.box).to_have_value("B" if with_file else "A\n\nB")
     visitor.stop.click()
     visitor.idle()

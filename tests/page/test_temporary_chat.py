@@ -64,7 +64,7 @@ def test_temporary_chat_leaves_nothing(app: App, visit: Visit) -> None:
     visitor.stop.click()
     expect(visitor.chat.locator(".caption").last).to_contain_text("stopped", ignore_case=True)
     visitor.idle()
-    visitor.chat.get_by_role("button", name="Retry").last.click()
+    visitor.chat.get_by_role("button", name="Retry", exact=True).last.click()
     expect(visitor.bubbles.last).to_contain_text("word5")
     visitor.stop.click()
     visitor.idle()

@@ -52,7 +52,7 @@ def test_message_of_another_tab_leaves_the_reader(tabs: tuple[Visitor, Visitor])
     expect(second.page.locator("#to-end")).to_be_visible()
     second.shot("other-tab-reader")
     becomes(True, lambda: first.chat.evaluate(BELOW) < 3)
-    second.chat.get_by_role("button", name="Retry").last.click()  # one's own answer is followed
+    second.chat.get_by_role("button", name="Retry", exact=True).last.click()  # one's own answer is followed
     becomes(True, lambda: second.chat.evaluate(BELOW) < 40)
     expect(second.page.locator("#to-end")).to_be_hidden()
 

@@ -104,7 +104,7 @@ def test_arrow_of_an_answer_keeps_the_focus(app: App, visit: Visit) -> None:
     visitor.ask("!text One.")
     answer = visitor.chat.locator(".caption .branches")
     for number in (2, 3):
-        visitor.chat.get_by_role("button", name="Retry").click()
+        visitor.chat.get_by_role("button", name="Retry", exact=True).click()
         expect(answer).to_have_text(f"{number}/{number}")
         visitor.idle()
     older = answer.get_by_role("button", name="Previous version of the answer")
@@ -131,7 +131,7 @@ def test_versions_of_question_and_answer_are_apart(app: App, visit: Visit) -> No
         visitor.idle()
 
     visitor.ask("!text One.")
-    visitor.chat.get_by_role("button", name="Retry").click()
+    visitor.chat.get_by_role("button", name="Retry", exact=True).click()
     expect(answer).to_have_text("2/2")
     visitor.idle()
     expect(question).to_have_count(0)
