@@ -43,7 +43,7 @@ TEXTS = {
     "code": _("Write a Python function that reverses a string."),
     "table": _("Make a table of three planets and how many moons each has."),
     "letter": _("Say this more politely: Your package is late, wait."),
-    # Not translated: the tiny model answered 14 of 16 translations wrongly.
+    # Not translated: the tiny model answered 13 of 16 translations wrongly.
     "tiny_capital": "What is the capital of Japan?",
     "tiny_list": "Name three fruits.",
     "tiny_code": "Write a Python function that adds two numbers.",
