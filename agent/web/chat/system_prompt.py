@@ -1,9 +1,9 @@
 """The default system prompt, which names the model and today's date."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 
 from agent.i18n import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
@@ -38,7 +38,7 @@ def default_prompt(settings: Settings, spec: ModelSpec | None, translator: Trans
     if spec is not None and spec.examples:
         translator = ENGLISH
     dates = translator if settings.system_prompt is None else ENGLISH
-    return _fill_prompt(settings, spec, translator, dates.weekday_and_date(date.today()))
+    return _fill_prompt(settings.system_prompt, settings.title, spec, translator, dates.weekday_and_date(date.today()))
 
 
 def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str | None:
@@ -75,7 +75,7 @@ def _default_in(text: str, settings: Settings, spec: ModelSpec | None) -> int | 
     """Return the length of the default prompt for this model with which the text begins, on any date. None without."""
     lengths = list[int]()
     for translator in map(Translator, LANGUAGES if settings.system_prompt is None else (ENGLISH.language,)):
-        first, *others = _fill_prompt(settings, spec, translator, "\0").strip().split("\0")
+        first, *others = _around_dates(settings.system_prompt, settings.title, spec, translator)
         if text.startswith(first):  # most are not, and making a pattern takes long
             pattern = _dates(translator).join(map(re.escape, (first, *others)))
             lengths += [len(one[0]) for one in [re.match(pattern + _NAME_ENDS, text)] if one]
@@ -89,14 +89,20 @@ def _dates(translator: Translator) -> str:
     return re.sub(r"(\d+)|[^\W\d]+", lambda part: r"\d{1,4}" if part[1] else r"\w{1,20}", written)
 
 
-def _fill_prompt(settings: Settings, spec: ModelSpec | None, translator: Translator, day: str) -> str:
+@lru_cache(4096)
+def _around_dates(prompt: str | None, title: str, spec: ModelSpec | None, translator: Translator) -> Sequence[str]:
+    """Return the parts of a default prompt between its dates. Kept, because each message asks for all of them."""
+    return _fill_prompt(prompt, title, spec, translator, "\0").strip().split("\0")
+
+
+def _fill_prompt(prompt: str | None, title: str, spec: ModelSpec | None, translator: Translator, day: str) -> str:
     model = spec.label if spec is not None else ""
-    if settings.system_prompt is None:
-        page = _("You answer on the page {title}. Today is {day}.", title=settings.title, day=day)
+    if prompt is None:
+        page = _("You answer on the page {title}. Today is {day}.", title=title, day=day)
         return translator(joined([_named(spec), page] if spec is not None else [page]))
     values = {"{model}": model, "{date}": day}
     # In one pass and without `format`, because other braces belong to the owner's text.
-    return re.sub(r"\{(?:model|date)\}", lambda found: values[found[0]], settings.system_prompt)
+    return re.sub(r"\{(?:model|date)\}", lambda found: values[found[0]], prompt)
 
 
 def _named(spec: ModelSpec) -> LocalizedText:
