@@ -343,7 +343,7 @@ class Handlers:
         conversations, prompt = self._conversations, choices.system_message
         spec, specs = conversations.models.find(model), conversations.models.specs_with(choices.model)
         if prompt is not None:
-            prompt = adapt_prompt(prompt, conversations.settings, spec, specs)
+            prompt = adapt_prompt(prompt, conversations.settings, spec, specs, session.translator)
         wanted = replace(conversations.choices(session.owner), model=model, system_message=prompt)
         if wanted.temperature is None and spec is not None:
             wanted = replace(wanted, temperature=usual_temperature(spec))
