@@ -44,7 +44,7 @@ LEFT_OUT = {
     "deleted": N_("text deleted in tracked changes"),
     "hidden": N_("hidden text"),
 }
-"""What a reader leaves out of a document, by name."""
+"""The names of what a reader leaves out of a document."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ _SYMBOLS = {
 """Characters of the symbol fonts that stand for ticks, bullets and arrows."""
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _CALLS = {"f": "({})/({})", "sSup": "{}^{}", "sSub": "{}_{}", "sSubSup": "{}_{}^{}", "func": "{} {}", "limLow": "{}_{}"}
-"""How the parts of an equation are written in a line."""
+"""The signs with which the parts of an equation are written in a line."""
 
 
 def read_docx(data: bytes) -> tuple[str, list[str], Collection[str]]:

@@ -117,7 +117,7 @@ class _Reader:
         self._model, self._left_out = text(element.get("default_model_slug")), left_out
         self.attachments = Attachments(find, left_out)
         self._results = dict[str, CitationSource]()
-        """What the names of search results in marks mean, such as "turn0search3"."""
+        """The meanings of search results in marks, by their names, such as "turn0search3"."""
         for node in self.tree.values():
             metadata = mapping(mapping(mapping(node).get("message")).get("metadata"))
             for group in objects(metadata.get("search_result_groups")):

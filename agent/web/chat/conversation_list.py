@@ -41,7 +41,7 @@ PAGE = 50
 MOST = 200
 """The most conversations of a page, and of the pinned ones."""
 CURRENT = timedelta(hours=1)
-"""How long a visitor goes on with a conversation after its last message."""
+"""The time after its last message in which a visitor goes on with a conversation."""
 TITLE_CHARACTERS = 120
 ATTEMPTS = 5
 """Attempts to delete a conversation that is being saved at the same time."""
