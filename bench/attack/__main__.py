@@ -1,7 +1,8 @@
 """Runs the attacks against its own app in public mode: `python -m bench.attack [words of an attack's name]`.
 
 For each attack it prints the replies to the attacker, the time, the app's memory, and the answers to another visitor.
-It uses only loopback and ends only processes that it started. It takes a few minutes.
+It fails if an attack misses the goal. It uses only loopback and ends only processes that it started. It takes a few
+minutes.
 """
 
 import sys
@@ -20,11 +21,13 @@ CONFIG = "[public]\non = true\nmessages = 200\nmessages_in_all = 1000\n"
 """A higher rate limit than the default, because the attacks test other limits."""
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 READY_S = 60.0
+WAIT_S, GROWTH_MB = 1.0, 100.0
+"""The goal of each attack: the longest wait of another visitor, and the growth of the app's memory."""
 
 
 def main() -> None:
     """Run the attacks with names that contain the given words."""
-    words = " ".join(sys.argv[1:])
+    words, missed = " ".join(sys.argv[1:]), 0
     for name, attack in ATTACKS.items():
         if words not in name:
             continue
@@ -44,12 +47,14 @@ def main() -> None:
             app = stack.enter_context(started([sys.executable, "app.py"], log, env))
             wait_until_up(app, url + "/healthz", log, READY_S)
             began = time.monotonic()
-            with bystander(url) as other, memory(app.pid) as held:
+            with memory(app.pid) as held, bystander(url, pause=0.2) as other:
                 told = attack(url)
                 took = time.monotonic() - began
-                asked = len(server.journal()) - len(other.seconds)
-            print(f"{name}\n  told: {told!s:.600}\n  took {took:.1f} s; {asked} requests reached the model server")
+            is_held = not other.failures and other.slowest <= WAIT_S and held.grown <= GROWTH_MB
+            missed += not is_held
+            print(f"{name}: {'ok' if is_held else 'MISSED'}\n  told: {told!s:.600}\n  took {took:.1f} s")
             print(f"  memory: {held}\n  another visitor: {other}", flush=True)
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Tools for attacks: a visitor over raw HTTP, a bystander that sends messages, and a meter of the server's memory."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +13,8 @@ from uuid import uuid4
 
 import httpx
 import psutil
+
+from bench.process import ROOT
 
 API = "/gradio_api/"
 MB = 1024 * 1024
@@ -109,44 +113,37 @@ def message(text: str, *paths: str) -> dict[str, Any]:
 
 @dataclass
 class Bystander:
-    """Another visitor that sends small messages all the time: seconds per answer, and failures."""
+    """Another visitor: the seconds of its answers and of its looks at the page and the list, and its failures."""
 
     seconds: list[float] = field(default_factory=list[float])
+    looks: list[float] = field(default_factory=list[float])
     failures: list[str] = field(default_factory=list[str])
 
     @property
     def slowest(self) -> float:
-        """The longest time of an answer."""
-        return max(self.seconds, default=0.0)
+        """The longest time of a request."""
+        return max([*self.seconds, *self.looks], default=0.0)
 
     def __str__(self) -> str:
         failed = f", refused {len(self.failures)} times: {self.failures[0]}" if self.failures else ""
-        return f"{len(self.seconds)} answers, the slowest after {self.slowest:.1f} s{failed}"
+        return f"{len(self.seconds)} answers, the longest wait {self.slowest:.2f} s{failed}"
 
 
 @contextmanager
 def bystander(url: str, *, pause: float = 1.0) -> Iterator[Bystander]:
-    """Run a bystander on the page during the block."""
-    seen, over = Bystander(), threading.Event()
-
-    def work() -> None:
-        with Client(url) as client:
-            while not over.is_set():
-                began = time.monotonic()
-                reply = client.chat("!text Hello.", new=True)
-                if reply.success and reply.value["text"] == "Hello.":
-                    seen.seconds.append(time.monotonic() - began)
-                else:
-                    seen.failures.append(reply.error or str(reply.value))
-                over.wait(pause)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        thread.join()
+    """Run a bystander during the block, in a process of its own, which the attack cannot slow. Fill it at the end."""
+    command = [sys.executable, "-m", "bench.attack.neighbour", url, str(pause)]
+    seen = Bystander()
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdin
+        try:
+            process.stdout.readline()  # the page is open
+            yield seen
+        finally:
+            process.stdin.close()
+            for name, value in json.loads(process.stdout.read() or "{}").items():
+                setattr(seen, name, value)
 
 
 @dataclass

@@ -1,0 +1,37 @@
+"""The bystander of `client.bystander`: `python -m bench.attack.neighbour URL PAUSE`.
+
+It says that the page is open, and at the end of its input prints what it has seen as JSON.
+"""
+
+import json
+import select
+import sys
+import time
+from dataclasses import asdict
+
+from bench.attack.client import Bystander, Client
+
+
+def main(url: str, pause: float) -> None:
+    """Load the page and the list, and send a message, again and again."""
+    seen = Bystander()
+    with Client(url) as client:
+        print("open", flush=True)
+        while not select.select([sys.stdin], [], [], pause)[0]:
+            for path in ("/", "/conversations"):
+                began = time.monotonic()
+                status = client.http.get(path).status_code
+                seen.looks.append(time.monotonic() - began)
+                if status != 200:
+                    seen.failures.append(f"status {status} of {path}")
+            began = time.monotonic()
+            reply = client.chat("!text Hello.", new=True)
+            if reply.success and reply.value["text"] == "Hello.":
+                seen.seconds.append(time.monotonic() - began)
+            else:
+                seen.failures.append(reply.error or str(reply.value))
+    print(json.dumps(asdict(seen)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))
