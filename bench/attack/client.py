@@ -44,7 +44,7 @@ class Client:
     def __init__(
         self, url: str, *, guest: bool = False, like: "Client | None" = None, source: str | None = None, **headers: str
     ) -> None:
-        transport = httpx.HTTPTransport(local_address=source)
+        transport = httpx.HTTPTransport(local_address=source, verify=False)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         self.http = httpx.Client(base_url=url, timeout=120, trust_env=False, transport=transport, headers=sent)
         self.session = uuid4().hex[:11]

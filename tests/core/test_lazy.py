@@ -157,6 +157,7 @@ async def test_idle_queue_sleeps_and_events_are_not_summarised(tmp_path: Path) -
         assert queue.compute_analytics_summary([event]) == {"functions": {}}
 
 
+@pytest.mark.full
 def test_all_vendors_together_stay_small(
     start_app: Callable[..., conftest.App], hosted: Playing, model_server: Running
 ) -> None:

@@ -12,6 +12,7 @@ from tests.support.broken_links import FAULTS_OF_LINKS
 from tests.support.broken_replicas import FAULTS_OF_REPLICAS
 from tests.support.broken_stores import FAULTS, FAULTS_OF_LEDGERS
 
+pytestmark = pytest.mark.full
 BY_NAME = {law.name: law for law in LAWS}
 
 

@@ -11,6 +11,7 @@ from tests.support.broken_replicas import FAULTS_OF_REPLICAS
 from tests.support.broken_stores import FAULTS, FAULTS_OF_LEDGERS
 from tests.support.careless_stores import CARELESS, FAULTS_OF_OTHERS, SUBJECTS
 
+pytestmark = pytest.mark.full
 BY_NAME = {law.name: law for law in LAWS}
 LONG = {"ten_megabytes_come_back", "history_loads_in_linear_time", "cancelled_save_stores_all_or_nothing"}
 """Laws that take tenths of a second. They are only checked on a store that breaks them."""

@@ -81,6 +81,7 @@ async def small() -> AsyncIterator[Agent]:
         await child.aclose()
 
 
+@pytest.mark.full
 @pytest.mark.weights
 async def test_each_starter_is_answered_right_five_times(small: Agent) -> None:
     for one in examples(SMOLLM2.spec, Translator("en")):

@@ -69,7 +69,7 @@ SCENES = [
     "!cut 5",
     "!length 9",
     "!tool make !text Here they are.",
-    "!tokens 10000 @5000",
+    "!tokens 3000 @5000",
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
 WITHOUT_BUTTONS = ":is(table, .code_wrap:has(code)):not(:has(> .tools), .thought-group *)"

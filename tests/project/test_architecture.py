@@ -17,7 +17,7 @@ import pytest
 
 from agent.settings import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]  # `make check` runs it
 
 LAYERS = (
     ("agent.cli.main",),

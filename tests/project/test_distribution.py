@@ -43,6 +43,7 @@ def test_wheel_has_data_of_each_kind(built: Distribution) -> None:
     assert suffixes >= {".js", ".css", ".po", ".toml", ".png", ".wav", ".svg", ".typed"}
 
 
+@pytest.mark.full
 def test_sdist_makes_the_same_wheel(built: Distribution, tmp_path: Path) -> None:
     assert [name for name in built.names_in_sdist() if name.startswith(("tests/", "bench/", "."))] == [".gitignore"]
     with tarfile.open(built.sdist) as archive:
@@ -85,11 +86,13 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.full
 def test_run_needs_no_extra(core: Environment, server: Running, tmp_path: Path) -> None:
     said = core.says(ASK.format(package="agent"), cwd=tmp_path, VLLM_BASE_URL=server.base_url)
     assert said == "It is done. ['42']"
 
 
+@pytest.mark.full
 def test_data_are_kept_in_the_users_folder(core: Environment, tmp_path: Path) -> None:
     source = "from agent.settings import load_settings\nprint(load_settings().data_dir, load_settings().title)"
     assert core.says(source, cwd=tmp_path) == f"{tmp_path}/.local/share/switchboard/data Switchboard"
@@ -110,6 +113,7 @@ MISSING = {
 """Programs that need an extra, by its name."""
 
 
+@pytest.mark.full
 def test_missing_extra_is_named(core: Environment, tmp_path: Path) -> None:
     source = f"""
 from agent import AgentError
@@ -124,6 +128,7 @@ for extra, program in {MISSING!r}.items():
     assert core.says(source, cwd=tmp_path).splitlines() == list(MISSING)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "command", [[], ["doctor"], ["deploy", "--dry-run"]], ids=lambda words: " ".join(words) or "page"
 )
@@ -134,6 +139,7 @@ def test_command_names_extra_of_the_page(core: Environment, tmp_path: Path, comm
     assert done.stderr == f'{name} needs more packages: pip install "switchboard-chat[page]"\n'
 
 
+@pytest.mark.full
 def test_chat_command_needs_no_extra(core: Environment, server: Running, tmp_path: Path) -> None:
     done = core.run("switchboard", "chat", "--help", cwd=tmp_path, VLLM_BASE_URL=server.base_url)
     assert (done.returncode, done.stderr) == (0, "")

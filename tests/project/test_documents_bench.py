@@ -34,6 +34,7 @@ def test_right_page_is_the_nearest_mark_before_the_fact() -> None:
     assert not is_under_its_page("[Page 7]\nThe rent is 813.", fact)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_bench_finds_every_fact_in_small_documents(capsys: pytest.CaptureFixture[str]) -> None:
     given = [f"--{name.replace('_', '-')}={getattr(SMALL, name)}" for name in Sizes.__dataclass_fields__]

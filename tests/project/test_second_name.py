@@ -51,6 +51,7 @@ print(
     )
 
 
+@pytest.mark.full
 def test_each_stub_is_the_same_module(core: Environment, built: Distribution, tmp_path: Path) -> None:
     stubs = [Path(name).with_suffix("") for name in built.names_in_wheel() if name.startswith("switchboard/")]
     modules = sorted({".".join(one.parts[1:]).removesuffix("__init__").rstrip(".") for one in stubs} - {"", "py"})
@@ -129,6 +130,7 @@ def test_checkers_know_modules_of_second_name(core: Environment, tmp_path: Path,
     assert says in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("other", [None, *OTHERS])
 def test_second_name_runs_as_a_program(core: Environment, server: Running, tmp_path: Path, other: str | None) -> None:
     if other is not None:
@@ -144,6 +146,7 @@ def test_second_name_runs_as_a_program(core: Environment, server: Running, tmp_p
     assert (chat.returncode, "Here I am." in chat.stdout) == (0, True), chat.stdout + chat.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", ["agent", "switchboard"])
 def test_either_name_can_come_first(core: Environment, tmp_path: Path, first: str) -> None:
     second = {"agent": "switchboard", "switchboard": "agent"}[first]
@@ -151,6 +154,7 @@ def test_either_name_can_come_first(core: Environment, tmp_path: Path, first: st
     assert core.says(source, cwd=tmp_path) == "True"
 
 
+@pytest.mark.full
 def test_unknown_module_is_reported(core: Environment, tmp_path: Path) -> None:
     source = """
 try:
@@ -161,6 +165,7 @@ except ModuleNotFoundError as error:
     assert core.says(source, cwd=tmp_path) == "No module named 'switchboard.nothing'"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", ["agent", "switchboard"])
 @pytest.mark.parametrize("other", OTHERS)
 def test_other_code_keeps_the_name_agent(core: Environment, tmp_path: Path, other: str, first: str) -> None:
@@ -180,6 +185,7 @@ print(agent.MINE, sorted(name for name in sys.modules if name.partition(".")[0] 
     assert said == {"module": "mine ['agent']", "package": "mine ['agent', 'agent.errors']"}[other]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("other", OTHERS)
 def test_run_works_beside_other_code(core: Environment, server: Running, tmp_path: Path, other: str) -> None:
     OTHERS[other](tmp_path)
@@ -211,17 +217,20 @@ with Chat(Agent("Qwen/Qwen3-VL-8B-Instruct")) as chat:
     assert said == "It is done. ['42']\nAnd this."
 
 
+@pytest.mark.full
 def test_program_can_be_called_agent(core: Environment, tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("from switchboard import Agent\nprint(Agent.__module__)\n")
     done = core.run("python", "agent.py", cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("switchboard.agent\n", "")
 
 
+@pytest.mark.full
 def test_other_code_can_use_the_package(core: Environment, tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("from switchboard import Agent, Limits\nLIMITS = Limits(steps=3)\n")
     assert core.says("import agent\nprint(agent.LIMITS.steps)", cwd=tmp_path) == "3"
 
 
+@pytest.mark.full
 def test_command_works_beside_other_code(core: Environment, tmp_path: Path) -> None:
     OTHERS["module"](tmp_path)
     done = core.run("switchboard", "chat", "--help", cwd=tmp_path)

@@ -88,6 +88,7 @@ def run(folder: Path, *arguments: str) -> str:
     return f"{done.stdout}{done.stderr}\nstatus {done.returncode}"
 
 
+@pytest.mark.full
 def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"test_{name}.py").write_text(FILE)
@@ -108,12 +109,14 @@ def test_file_runs_in_one_process_browser_tests_last(tmp_path: Path) -> None:
     assert len(held) == 1, "more tests waited behind the slow one than the next, while the other process had none"
 
 
+@pytest.mark.full
 def test_gate_runs_browser_tests_with_a_promise(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(OTHERS)
     assert set(re.findall(r"::(\w+) PASSED", run(tmp_path, "-m", "not full"))) == {"test_promise"}
     assert set(re.findall(r"::(\w+) PASSED", run(tmp_path))) == {"test_promise", "test_other"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_unlisted_skip_is_a_failure(tmp_path: Path, processes: str) -> None:
     (tmp_path / "test_it.py").write_text(OTHERS)
@@ -123,6 +126,7 @@ def test_unlisted_skip_is_a_failure(tmp_path: Path, processes: str) -> None:
     assert said.endswith("status 1")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_failed_test_with_processes_runs_once_more(tmp_path: Path, processes: str) -> None:
     (tmp_path / "test_it.py").write_text(f"NAMES, IN_PROCESS = ['a/b c', 'd'], False\n{ONCE}")
@@ -135,6 +139,7 @@ def test_failed_test_with_processes_runs_once_more(tmp_path: Path, processes: st
     assert "ValueError: the first time" in said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("names", "in_process"), [(["d"], True), (list("abcd"), False), (["absent/a"], False)], ids=["law", "four", "twice"]
 )

@@ -55,8 +55,8 @@ print(any(looks[:5]), *(name in sys.modules for name in ("openai", "anthropic", 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("models", "loaded"),
-    [(MODELS, "True True True"), (MODELS[:1], "True False False"), ((), "True False False")],
-    ids=["all", "one", "none"],
+    [(MODELS, "True True True"), pytest.param((), "True False False", marks=pytest.mark.full)],
+    ids=["all", "none"],
 )
 def test_idle_server_loads_what_can_be_chosen(models: tuple[str, ...], loaded: str) -> None:
     said = subprocess.run(

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ URLS: dict[str, Callable[[Path], str]] = {
 }
 
 
-def stores(*names: str) -> Any:
-    marks = {name: pytest.mark.slow if name in SERVERS else () for name in names}
+def stores(*names: str, full: Sequence[str] = ()) -> Any:
+    marks = {name: pytest.mark.full if name in full else pytest.mark.slow if name in SERVERS else () for name in names}
     return pytest.mark.parametrize("url", [pytest.param(name, marks=marks[name]) for name in names], indirect=True)
 
 
-ALL, SHARED = stores(*URLS), stores("sqlite", "json", "postgres", "redis")
+ALL, SHARED = stores(*URLS), stores("sqlite", "json", "postgres", "redis", full=("json", "redis"))
 
 
 @pytest.fixture

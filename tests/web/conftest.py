@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.history_stores import SERVERS
 from tests.support.replica_houses import Build, replicas_on
 from tests.support.scripted_server import Running
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=["postgres", pytest.param("redis", marks=pytest.mark.full)])
 def name(request: pytest.FixtureRequest) -> str:
-    """Return the name of a store."""
+    """Return the name of a store. The laws of the stores show that both do the same."""
     return request.param
 
 
