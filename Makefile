@@ -60,7 +60,7 @@ gpu:
 
 test: .venv/.dev $(PEERS)
 	@.ci/chromium
-	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --rerun-alone --skip-unchanged-weights -m 'not full and not vllm and not container and not s3' $(TESTS)
+	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --rerun-alone -m 'not full and not vllm and not container and not s3' $(TESTS)
 
 test-fast: .venv/.dev
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) \

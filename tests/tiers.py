@@ -2,18 +2,13 @@
 
 - `make test-fast` runs tests that need no app, browser, real weights or many seconds.
 - `make test`, the gate, adds the rest except tests marked `full`. A browser test is in the gate if it is marked
-  `gate("promise")`, with the promise to visitors that it checks (see tests/README.md). A test with real weights runs
-  again only if something that it depends on has changed since it passed.
+  `gate("promise")`, with the promise to visitors that it checks (see tests/README.md).
 - `make test-all` runs everything, and property tests with random examples.
 
 `tests/reruns.py` runs failed tests again.
 """
 
-import hashlib
-import json
-import os
 from collections.abc import Iterator
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,10 +19,6 @@ from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissing
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED_SKIPS = ROOT / ".ci" / "skips"
-PASSED = ROOT / ".cache" / "passed-weights.json"
-"""For each test with real weights that passed, the hash of everything that it depends on."""
-WITHOUT_WEIGHTS = ("web", "cli", "doctor", "deploy", "i18n")
-"""Parts of `agent` that tests with real weights do not depend on, so the gate ignores their changes."""
 
 # Files that take longest come first. Otherwise one process would run a long file alone at the end.
 LONGEST = (
@@ -75,7 +66,6 @@ def examples(count: int) -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `.ci/run`, `make test` and `make pictures`."""
     parser.addoption("--only-listed-skips", action="store_true", help="fail if a test is skipped that .ci/skips omits")
-    parser.addoption("--skip-unchanged-weights", action="store_true", help="omit tests with weights that passed as is")
     parser.addoption("--pictures", action="store_true", help="save the screenshots that tests take in tests/shots")
 
 
@@ -85,7 +75,7 @@ def _in_browser(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark tests by what they use, before `-m` selects. Omit tests with weights that passed with the same files.
+    """Mark tests by what they use, before `-m` selects.
 
     Browser tests come last, because Playwright's event loop stays in the main thread, where no other loop can run after
     that. Long files come first. Both only after pytest has put tests with equal parameters beside each other.
@@ -97,11 +87,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("full")
         if {"app", "start_app"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
-    if config.getoption("skip_unchanged_weights"):
-        passed = _passed(config)
-        unchanged = [item for item in items if item.nodeid in passed and passed[item.nodeid] == _inputs(item.path)]
-        config.hook.pytest_deselected(items=unchanged)
-        items[:] = [item for item in items if item not in unchanged]
     yield
     order = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (_in_browser(item), order.get(item.path.stem, len(order))))
@@ -174,64 +159,9 @@ class Skips:
             terminalreporter.write_line(f"SKIPPED but not in .ci/skips: {line}", red=True)
 
 
-def _dependencies() -> Iterator[Path]:
-    yield from ROOT.glob("requirements*.txt")
-    for path in (ROOT / "agent").rglob("*.py"):
-        if path.relative_to(ROOT / "agent").parts[0] not in WITHOUT_WEIGHTS:
-            yield path
-    yield from (path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_"))
-
-
-@cache
-def _inputs(path: Path) -> str:
-    """Hash what the tests with real weights in this file depend on."""
-    hashed = hashlib.sha256()
-    for one in (path, *sorted(_dependencies())):
-        hashed.update(f"{one.relative_to(ROOT)}\0".encode() + one.read_bytes())
-    return hashed.hexdigest()
-
-
-def _passed(config: pytest.Config) -> dict[str, str]:
-    """Return the hashes of `PASSED`. All processes of a run use those that the first process has read."""
-    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if worker is not None:
-        return worker["passed_weights"]
-    return json.loads(PASSED.read_text()) if PASSED.exists() else {}
-
-
-class Weights:
-    """Keeps in `PASSED` which tests with real weights passed with which files."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._before = _passed(config)
-        self._new: dict[str, str] = {}
-
-    def pytest_configure_node(self, node: Any) -> None:
-        """Pass the hashes to a process of the run."""
-        node.workerinput["passed_weights"] = self._before
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test."""
-        if "weights" in report.keywords:
-            passed = report.passed and self._new.get(report.nodeid) != ""
-            if not passed or report.when == "teardown":
-                self._new[report.nodeid] = _inputs(ROOT / report.nodeid.partition("::")[0]) if passed else ""
-
-    def pytest_sessionfinish(self) -> None:
-        """Write the file again from its current state, because another run can have changed it."""
-        if self._new and PASSED.parent.is_dir():
-            now = json.loads(PASSED.read_text()) if PASSED.exists() else {}
-            part = PASSED.with_suffix(f".{os.getpid()}")
-            part.write_text(
-                json.dumps({name: hashed for name, hashed in (now | self._new).items() if hashed}, indent=0)
-            )
-            part.replace(PASSED)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugins that see all tests, in the first process."""
     if hasattr(config, "workerinput"):
         return
-    config.pluginmanager.register(Weights(config))
     if config.getoption("only_listed_skips"):
         config.pluginmanager.register(Skips())
