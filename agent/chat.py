@@ -23,7 +23,7 @@ from agent.arguments import read_context, read_embeddings, read_history
 from agent.chat_files import ChatFile, ChatIndex, SearchResult, files_in, search_files
 from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
-from agent.errors import AgentError, Busy, InputError, SingleRun
+from agent.errors import AgentError, Busy, Conflict, InputError, SingleRun
 from agent.keyword_arguments import explains_arguments
 from agent.messages.openai import to_openai
 from agent.messages.prompt import Prompt
@@ -271,7 +271,14 @@ class Chat:
         await self._run_lock.acquire()
         try:
             self._check(same_run=same_run)  # again: the chat can have been closed or used in the meantime
+            waited = same_run and (self.result is not None and self.result.suspension is not None)
+            waited = waited or (same_run and self._history is not None and self._history.suspension is not None)
             await self._load()
+            if waited and self.result is None and self._history is not None and self._history.suspension is None:
+                raise Conflict(
+                    f"The question that the chat {self.id!r} waited with was answered elsewhere meanwhile, or the chat "
+                    "went on there. The next message continues from what is stored now."
+                )
             run = make(await self._open_agent())
             if same_run and self._history is not None:
                 await self._history.claim()

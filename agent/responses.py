@@ -43,15 +43,15 @@ _FIRST_HALVES = re.compile("[\ud800-\udbff]+$")
 
 
 class BubbleMarker:
-    """Turns the pieces of one run into responses. Its only state is the type of the last piece."""
+    """Turns the pieces of one run into responses. Its only state is the type of the last piece, `open`."""
 
     def __init__(self) -> None:
-        self._open: ResponseType | None = None
+        self.open: ResponseType | None = None
 
     def __call__(self, piece: Piece) -> Response:
         kind, content = piece
-        joins = kind == self._open and kind in ("output_text", "reasoning")
-        self._open = kind
+        joins = kind == self.open and kind in ("output_text", "reasoning")
+        self.open = kind
         role: Role = "tool" if kind == "tool_call_result" else "assistant"
         return make_response(kind, content, is_type_switched=not joins, role=role)
 
@@ -178,13 +178,17 @@ class StreamDecoder:
         self._shown_index: int | None = None
         self._after_reasoning = False
         self._halves: dict[int, str] = {}
-        self._begun: set[int] = set()
+        self._begun: dict[int, ResponseType] = {}
+        self._relabelled: Piece | None = None
         self._blank: dict[int, list[str]] = {}
         """The white space that each part begins with. It is held back until more of the part comes, or for ever."""
 
     def feed(self, event: ModelResponseStreamEvent) -> Sequence[Piece]:
         """Return the pieces that `event` adds; none for events that add nothing visible."""
         if isinstance(event, PartStartEvent):
+            if event.index in self._begun:
+                self._note_replaced(event)
+                return ()
             self._note_start(event)
         match event:
             case PartStartEvent(part=TextPart() | ThinkingPart() as part):
@@ -195,6 +199,17 @@ class StreamDecoder:
                 return self._emit(event.index, "reasoning", text or "")
             case _:
                 return ()
+
+    def take_relabelled(self) -> Piece | None:
+        """Return the last bubble's new type and its whole text if the latest event has changed its type."""
+        taken, self._relabelled = self._relabelled, None
+        return taken
+
+    def _note_replaced(self, event: PartStartEvent) -> None:
+        if isinstance(event.part, TextPart | ThinkingPart) and self._begun[event.index] != (kind := _kind(event.part)):
+            self._begun[event.index] = self._shown = kind
+            self._after_reasoning = kind == "reasoning"
+            self._relabelled = kind, fix_surrogates(event.part.content)
 
     def _note_start(self, event: PartStartEvent) -> None:
         is_text = isinstance(event.part, TextPart)
@@ -225,7 +240,7 @@ class StreamDecoder:
                 self._blank.setdefault(index, []).append(text)
             return ""
         text = "".join([*self._blank.pop(index, ()), text])
-        self._begun.add(index)
+        self._begun[index] = kind
         if kind == "output_text":
             text = text.lstrip(_LINE_ENDS) if self._after_reasoning else text
             text = text if self._shown else _without_repeated(text, self._seam)

@@ -98,8 +98,17 @@ class Run:
 
     @property
     def responses(self) -> Sequence[Response]:
-        """All responses so far."""
+        """All responses so far.
+
+        Some servers leave out the tag before the model's thoughts. Only its closing tag then shows that the text so far
+        was reasoning, and the text's responses here become reasoning. An iteration has yielded them as text.
+        """
         return self._stream.responses
+
+    @property
+    def relabelled(self) -> Sequence[int]:
+        """The numbers of responses that begin bubbles whose type was corrected, in the order of the corrections."""
+        return self._stream.relabelled
 
     @property
     def emitted_at(self) -> Sequence[float]:

@@ -36,13 +36,15 @@ class Endpoint:
     """The address of a model server: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown.
 
     `slots` is the number of answers that the server writes at once. Set it for a server that queues further requests
-    silently. None means no limit. `is_own_key`: the user gave the key, not the owner of the program.
+    silently. None means no limit. `is_own_key`: the user gave the key, not the owner of the program. `is_secret`: the
+    address is for the owner and the log, and errors don't name it.
     """
 
     base_url: str
     api_key: str | None = field(default=None, repr=False)
     slots: int | None = None
     is_own_key: bool = False
+    is_secret: bool = False
 
     def __post_init__(self) -> None:
         # A key from a file ends in a line break, which no header can have.

@@ -22,6 +22,7 @@ from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
     ModelResponseStreamEvent,
+    PartStartEvent,
     TextPart,
     ThinkingPart,
 )
@@ -76,7 +77,9 @@ class ChatCompletionsConnection(ClientConnection):
         client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider, end_seconds=self.end_seconds)
         provider = _provider(self.spec.provider, client)
         kind = _ContinuingChat if self.spec.continues else _Chat
-        model: Model = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        chat = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        chat.always_reasons = self.spec.always_reasons and self.spec.provider in _TEMPLATED
+        model: Model = chat
         if self.spec.examples:
             model = ExampleModel(model, self.spec.examples)
         return ToolEmulationModel(model) if self.spec.tools == "emulated" else model
@@ -116,7 +119,26 @@ class _Chat(OpenAIChatModel):
     """The library's model, with a stream that keeps parallel calls apart.
 
     It maps messages of one text itself, as the library does, but sooner: most messages of a long conversation are one.
+    `always_reasons`: answers begin within reasoning until one of them shows that they don't.
     """
+
+    always_reasons = False
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Stream a response that knows whether answers of this server begin within reasoning; see pydantic-ai."""
+        async with super().request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
+            if isinstance(stream, _Stream) and not (messages and isinstance(messages[-1], ModelResponse)):
+                body = cast(Mapping[str, Any], (model_settings or {}).get("extra_body") or {})
+                key = self.base_url, self.model_name, str(body.get("chat_template_kwargs"))
+                stream.expect_reasoning(key, assumed=self.always_reasons)
+            yield stream
 
     async def _map_messages(
         self,
@@ -188,6 +210,16 @@ def _continuing(settings: ModelSettings | None) -> ModelSettings:
     return cast(ModelSettings, {**(settings or {}), "extra_body": body})
 
 
+_Server = tuple[str, str, str]
+"""The address of a server, its model, and the model's switch for reasoning."""
+_MOST_SERVERS = 1000
+_begins_inside: dict[_Server, bool] = {}
+"""Whether answers begin within reasoning, because the chat template has the opening tag in the prompt.
+
+The first answer that shows it decides, and so does a guess that was wrong, so that no answer is hidden twice.
+"""
+
+
 @dataclass
 class _Call:
     """A tool call of a stream: its number among all calls, and its known parts."""
@@ -215,8 +247,12 @@ class _Stream(OpenAIStreamedResponse):
     _calls: list[_Call] = field(default_factory=list[_Call], init=False)
     _latest: dict[int | None, _Call] = field(default_factory=dict[int | None, _Call], init=False)
     _tags: ThinkTags = field(default_factory=ThinkTags, init=False)
+    _server: _Server | None = field(default=None, init=False)
+    """The server to remember, None for an answer that says nothing about others."""
     _thoughts: int = field(default=0, init=False)
     """The number of the first parts that a lone closing tag has made reasoning."""
+    _is_all_text: bool = field(default=False, init=False)
+    """True if the answer was taken for reasoning and ended without a closing tag."""
     _blank: str = field(default="", init=False)
     """White space sent as reasoning within a text. Servers send it beside the text, and it must not split it."""
     _is_text_open: bool = field(default=False, init=False)
@@ -224,8 +260,21 @@ class _Stream(OpenAIStreamedResponse):
     def get(self) -> ModelResponse:
         """Return the response so far; see pydantic-ai."""
         response = super().get()
+        if self._is_all_text:
+            return replace(response, parts=[*map(_as_text, response.parts)])
         parts = [_as_thought(part) for part in response.parts[: self._thoughts]]
         return replace(response, parts=[*parts, *response.parts[self._thoughts :]])
+
+    def expect_reasoning(self, server: _Server, *, assumed: bool) -> None:
+        """Take text for reasoning from the beginning if earlier answers began so. `assumed` counts before the first."""
+        self._server = server
+        self._tags.begins_inside = _begins_inside.get(server, assumed)
+
+    def _remember(self, *, begins_inside: bool, is_certain: bool) -> None:
+        if self._server is not None and (is_certain or self._server not in _begins_inside):
+            while len(_begins_inside) >= _MOST_SERVERS:
+                del _begins_inside[next(iter(_begins_inside))]
+            _begins_inside[self._server] = begins_inside
 
     def _add_usage(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
         # Servers that send usage with each chunk count from the beginning of the answer.
@@ -244,6 +293,8 @@ class _Stream(OpenAIStreamedResponse):
             thought = self._blank + getattr(delta, name)
             is_held = self._is_text_open and thought.isspace()
             self._blank = thought if is_held else ""
+            if not thought.isspace():  # the server finds reasoning itself
+                self._tags.begins_inside, self._server = False, None
             setattr(delta, name, None if is_held else thought)
             self._is_text_open = is_held
         if delta.tool_calls or (name and not self._is_text_open):
@@ -252,6 +303,7 @@ class _Stream(OpenAIStreamedResponse):
         yield from super()._map_part_delta(choice)
         if choice.finish_reason:
             yield from self._map_texts(choice, [self._tags.end()])
+            yield from self._check_guess(choice.finish_reason)
 
     def _map_text_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         content = choice.delta.content
@@ -270,16 +322,33 @@ class _Stream(OpenAIStreamedResponse):
     ) -> Iterable[ModelResponseStreamEvent]:
         for text in texts:
             if text is None:
-                self._end_thoughts()
+                yield from self._end_thoughts()
             elif text:
                 yield from super()._map_text_delta(_with_content(choice, text, annotations=None))
 
-    def _end_thoughts(self) -> None:
-        """Make the text so far reasoning if there was none. The text after it is another part."""
+    def _end_thoughts(self) -> Iterable[ModelResponseStreamEvent]:
+        """Make the text so far reasoning if there was none. The text after it is another part.
+
+        The events replace parts, as pydantic-ai allows.
+        """
         parts = self._parts_manager.get_parts()
         if parts and all(isinstance(part, TextPart) for part in parts):
-            self._thoughts = len(parts)
+            before, self._thoughts = self._thoughts, len(parts)
             self._content_generation += 1
+            self._remember(begins_inside=True, is_certain=False)
+            for index in range(before, len(parts)):
+                yield PartStartEvent(index=index, part=_as_thought(parts[index]))
+
+    def _check_guess(self, finish_reason: str) -> Iterable[ModelResponseStreamEvent]:
+        """Make an answer text that was taken for reasoning and never ended it, unless it was cut off."""
+        if self._tags.is_guess and finish_reason != "length":
+            self._is_all_text = True
+            self._remember(begins_inside=False, is_certain=True)
+            for index, part in enumerate(self._parts_manager.get_parts()):
+                if isinstance(part, ThinkingPart):
+                    yield PartStartEvent(index=index, part=_as_text(part))
+        elif not self._tags.is_guess and finish_reason == "stop" and not self._thoughts:
+            self._remember(begins_inside=False, is_certain=False)
 
     def _map_tool_call_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         for delta in choice.delta.tool_calls or []:
@@ -311,6 +380,10 @@ def _as_thought(part: ModelResponsePart) -> ModelResponsePart:
     if not isinstance(part, TextPart):
         return part
     return ThinkingPart(part.content, id="content", provider_name=part.provider_name)
+
+
+def _as_text(part: ModelResponsePart) -> ModelResponsePart:
+    return TextPart(part.content, provider_name=part.provider_name) if isinstance(part, ThinkingPart) else part
 
 
 def _with_content(

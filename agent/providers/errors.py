@@ -100,12 +100,13 @@ def explain(
     is_own_key: bool = False,
     base_url: str = "",
     where: str = "",
+    is_secret: bool = False,
     label: str = "",
 ) -> ProviderError:
     """Return the failure of a request to model `name`, and log it. `key` is hidden wherever the provider quotes it.
 
     `is_own_key`: the user gave the key. `base_url` is the URL of a server that the user named, which can be wrong.
-    `where` is the URL of any server. `label` is what people call the model.
+    `where` is the URL of any server, which only the log names if it `is_secret`. `label` is what people call the model.
     """
     body, status = _body(error), getattr(error, "status_code", None)
     if isinstance(error, ModelAPIError) and (too_long := _too_long(error, label or short_name(name), _fields(body))):
@@ -127,13 +128,15 @@ def explain(
             key_of_text = "own_key_refused" if key_of_text == "key_refused" and not is_own_key else key_of_text
         if is_own_key and key_of_text == "key_refused":
             key_of_text = "given_key_refused"
-        if where and key_of_text in ("unreachable", "late"):
+        if where and not is_secret and key_of_text in ("unreachable", "late"):
             key_of_text = _cause(error, key_of_text)
+        if is_secret and key_of_text == "no_server":
+            key_of_text = "unreachable"
         sentences: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
         quoted = (*_QUOTED, "overloaded", "unavailable", "late") if getattr(error, "in_stream", False) else _QUOTED
         if key_of_text in quoted and (quote := _quoted_message(body, key)):
             sentences.append(_('"{text}".', text=quote.removesuffix(".")))
-    _log(error, name, provider, kind, key)
+    _log(error, name, provider, kind, key, without_login(where))
     retry_after = getattr(error, "retry_after", None)
     return ProviderError(joined(sentences), kind=kind, status=status, retry_after=retry_after)
 
@@ -383,7 +386,7 @@ def _quoted_message(body: object, key: str | None) -> str:
     return message[:MAX_QUOTED_CHARACTERS]
 
 
-def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: str | None) -> None:
+def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: str | None, where: str) -> None:
     """Log the redacted details: the exception and its cause, the status, the vendor's request id, and the body."""
     headers: Mapping[str, str] = getattr(error, "headers", None) or {}
     request = next((headers[one] for one in ("x-request-id", "request-id") if one in headers), "-")
@@ -393,6 +396,8 @@ def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: st
     text = body if isinstance(body, str) else str(error) if body is None else json.dumps(body, default=str)
     text = redact(cut(text, MAX_SEARCHED_CHARACTERS), key)[:MAX_LOGGED_CHARACTERS]
     what = f"{type(error).__name__}{cause}"
+    if where and kind in ("connection", "timeout", "unsupported"):
+        what += f" at {where}"
     if kind == "key" and provider.key_names:
         what += f", check {' or '.join(provider.key_names)}"
     # %-arguments, and no exc_info: a handler would print the exception with the unredacted body.

@@ -102,6 +102,7 @@ class ClientConnection(ABC):
             is_own_key=self.endpoint.is_own_key,
             base_url=url if url != self.provider.base_url else "",
             where=url,
+            is_secret=self.endpoint.is_secret,
             label=self.spec.label,
         )
 

@@ -20,10 +20,14 @@ class ThinkTags:
     """Cuts the text deltas of one answer so that each tag is a delta of its own, and nothing else is one.
 
     Holds back what can be the beginning of a tag. `end` returns it if it was none.
+
+    `begins_inside`: a text without an opening tag begins within reasoning. `is_guess` is True from then on until a
+    closing tag confirms it.
     """
 
     def __init__(self) -> None:
-        self._held = ""
+        self.begins_inside = self.is_guess = False
+        self._held: str = ""
         self._is_beginning, self._is_reasoning, self._skips_lines = True, False, False
         self._said: list[str] = []
 
@@ -39,7 +43,7 @@ class ThinkTags:
             if self._is_reasoning:
                 inside, tag, text = text.partition(CLOSE)
                 if tag:
-                    self._is_reasoning = False
+                    self._is_reasoning = self.is_guess = False
                 else:
                     inside, self._held = _without_begun(inside, CLOSE)
                 yield from filter(None, (inside, tag))
@@ -48,7 +52,7 @@ class ThinkTags:
                 space = text[: len(text) - len(rest)]
                 if rest.startswith((OPEN, CLOSE)):
                     self._is_reasoning = rest.startswith(OPEN)
-                    self._skips_lines = not self._is_reasoning
+                    self._skips_lines, self.begins_inside = not self._is_reasoning, False
                     tag = OPEN if self._is_reasoning else CLOSE
                     yield from filter(None, (space,))
                     yield tag if self._is_reasoning else None
@@ -56,6 +60,10 @@ class ThinkTags:
                 elif not rest or begins_tag(rest):
                     yield from filter(None, (space,))
                     text, self._held = "", rest
+                elif self.begins_inside:
+                    self.begins_inside, self._is_reasoning, self.is_guess = False, True, True
+                    yield from (*filter(None, (space,)), OPEN)
+                    text = rest
                 else:
                     self._is_beginning = False
             else:

@@ -54,7 +54,9 @@ class AgentLoop:
         self.results = ResultBuilder(run_id, plan, self.messages, self.meter)
         self._budget = Budget(plan.limits, used)
         self._clock = RunClock(stream, self._budget, self.meter)
-        self.requests = ModelRequests(run_id, plan, self.meter, stream.emit, self._clock.on_wait, stream.observers)
+        self.requests = ModelRequests(
+            run_id, plan, self.meter, stream.emit, stream.relabel, self._clock.on_wait, stream.observers
+        )
         self.calls = ToolCalls(plan, self._budget, resumed, stream.emit, stream.observers)
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None

@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 class ModelRequests:
     """The model requests of one run, one after the other. Owns the open stream.
 
-    `emit` gets each piece of text and reasoning. `on_wait` gets each pause before a retry and each place in the request
+    `emit` gets each piece of text and reasoning, `relabel` the new type and the text of a bubble whose type was wrong.
+    `on_wait` gets each pause before a retry and each place in the request
     queue, and None when the wait is over. The `observers` get all events. `unshown_usage` is what the server counted
     for an answer that was withheld or empty.
     """
@@ -52,13 +53,14 @@ class ModelRequests:
         plan: RunPlan,
         meter: UsageMeter,
         emit: Callable[[Piece], None],
+        relabel: Callable[[Piece], None],
         on_wait: Callable[[Wait | None], None],
         observers: Observers,
     ) -> None:
         self.freed_at = 0.0
         self.unshown_usage: RequestUsage | None = None
         self._run_id, self._plan, self._meter = run_id, plan, meter
-        self._emit, self._on_wait, self._observers = emit, on_wait, observers
+        self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = False
         self._seam = ""
@@ -139,6 +141,9 @@ class ModelRequests:
                         self._emitted = True
                         self._meter.count_delta(piece[0], deltas.take())
                         self._emit(piece)
+                    if (piece := decoder.take_relabelled()) is not None:
+                        self._meter.relabel(piece[0])
+                        self._relabel(piece)
         except (AgentError, asyncio.CancelledError):
             raise
         except Exception as failure:

@@ -6,6 +6,7 @@ from time import monotonic
 
 from agent.errors import InputError
 from agent.events import Observers, ResponseEmitted, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
+from agent.response_types import make_response
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response
 from agent.result import RunResult
 from agent.runtime.retry import Wait
@@ -15,12 +16,14 @@ class RunStream:
     """The stream of responses of one run. Any number of readers can follow it. Only the run writes to it.
 
     Owns all `responses` so far, `emitted_at` (their times on the monotonic clock) and the `observers`, which also get
-    each response. `Run` describes `waiting`, `refused` and `result`.
+    each response. `relabelled` are the numbers of the first responses of the bubbles
+    that have changed their type. `Run` describes `waiting`, `refused` and `result`.
     """
 
     def __init__(self, observers: Observers, *, ignore_reasoning: bool = False) -> None:
         self.responses: list[Response] = []
         self.emitted_at: list[float] = []
+        self.relabelled: list[int] = []
         self.observers = observers
         self.waiting: Wait | None = None
         self.refused: InputError | None = None
@@ -73,6 +76,29 @@ class RunStream:
         if has_hidden and kind == "output_text" and self.responses and self.responses[-1].type == kind:
             self._add((kind, PART_SEPARATOR))
         self._add(piece)
+
+    def relabel(self, piece: Piece) -> None:
+        """Give the responses of the last bubble another type. Who has read them keeps the old ones.
+
+        A run that ignores reasoning shows a text that was hidden, and cannot hide one that was shown.
+        """
+        kind = piece[0]
+        if self._ignore_reasoning:
+            self._has_hidden = kind == "reasoning"
+            if kind == "output_text":
+                self.emit(piece)
+            return
+        first = len(self.responses) - 1
+        while not self.responses[first].is_type_switched:
+            first -= 1
+        for number in range(first, len(self.responses)):
+            content, begins = self.responses[number].content, number == first
+            if begins and first and self.responses[first - 1].type == kind:
+                content, begins = f"{PART_SEPARATOR}{content}", False
+            self.responses[number] = make_response(kind, content, is_type_switched=begins)
+        self._mark.open = kind
+        self.relabelled.append(first)
+        self._updated.set()
 
     def _add(self, piece: Piece) -> None:
         self._append(piece)

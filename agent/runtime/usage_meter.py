@@ -61,6 +61,14 @@ class UsageMeter:
         self._deltas += count
         self._step_last, self._open = now, kind
 
+    def relabel(self, kind: ResponseType) -> None:
+        """Count the deltas of the open bubble as those of another type."""
+        if kind == "reasoning":
+            self._reasoning.append(self._step_last - self._step_began)
+        elif self._reasoning:
+            del self._reasoning[-1]
+        self._open = kind
+
     def count_step(self, usage: RequestUsage | None) -> None:
         """Count the end of a request, with the server's usage, or None if the request broke off."""
         output_tokens = usage.output_tokens if usage is not None else 0

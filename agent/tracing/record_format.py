@@ -19,7 +19,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -153,6 +153,8 @@ class _Reader:
                 record.steps.append(RecordedStep())
             case "retry":
                 record.steps[-1].chunks.clear()  # these chunks were never shown
+            case "chunk" if "becomes" in line:
+                self._relabel(record.steps[-1].chunks, int(line["part"]), line["becomes"])
             case "chunk":
                 record.steps[-1].chunks.append(_chunk(line, max(0.0, at - self._step_at)))
             case "stepped":
@@ -178,6 +180,10 @@ class _Reader:
         if (response := line["response"]) is not None:
             [found] = MESSAGES.validate_python([response])
             step.response = found if isinstance(found, ModelResponse) else None
+
+    def _relabel(self, chunks: list[Chunk], part: int, kind: Literal["text", "thinking"]) -> None:
+        """Give a part the type that it turned out to have."""
+        chunks[:] = [replace(one, kind=kind) if one.part == part else one for one in chunks]
 
     def _response(self, line: Mapping[str, Any]) -> None:
         """Join the deltas of one bubble into one response."""

@@ -59,6 +59,8 @@ class Recorder:
             raise InputError(f"No record can be written to {str(path)!r}: {error.strerror}.") from error
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
         self._bubble = -1
+        self._begun = set[int]()
+        """The parts of the step whose text has begun."""
         self._begin(Redactor())
 
     def on_event(self, event: Event) -> None:
@@ -68,6 +70,7 @@ class Recorder:
             case RunStarted():
                 self._write_header(event)
             case StepStarted():
+                self._begun.clear()
                 self._write_line("step", at)
             case ProviderEvent(event=PartStartEvent() | PartDeltaEvent() as chunk):
                 self._write_chunk(chunk, at)
@@ -75,6 +78,7 @@ class Recorder:
                 pass
             case AttemptFailed(failure=failure, pause=pause):
                 self._flush()
+                self._begun.clear()
                 self._write_line("retry", at, seconds=pause.seconds, why=self._redactor.complaint(str(failure)))
             case StepEnded():
                 self._flush()
@@ -123,6 +127,11 @@ class Recorder:
 
     def _write_chunk(self, event: PartStartEvent | PartDeltaEvent, at: float) -> None:
         match event:
+            case PartStartEvent(part=TextPart() | ThinkingPart() as part) if event.index in self._begun:
+                self._flush()
+                kind = "text" if isinstance(part, TextPart) else "thinking"
+                self._write_line("chunk", at, part=event.index, becomes=kind)
+                return
             case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
                 kind = "text"
             case PartStartEvent(part=ThinkingPart(content=text)):
@@ -136,6 +145,7 @@ class Recorder:
                 [other] = self._clean(MESSAGES, ModelResponse(parts=[part]))["parts"]
                 self._write_line("chunk", at, part=event.index, other=other)
                 return
+        self._begun.add(event.index)
         for piece in self._chunks.feed(RecordedPiece(at, event.index, kind, text)):
             self._write_line("chunk", piece.at, part=piece.part, **{piece.kind: piece.text})
 

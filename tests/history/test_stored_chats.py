@@ -220,6 +220,8 @@ def test_suspended_chat_is_resumed_elsewhere_once(open_chat: Callable[..., Chat]
     assert [chat.pending for chat in others] == [(pending,), (pending,)]
     assert [one.content for one in others[0].resume(Approve())][-1] == "Done."
     for late in (first, others[1]):
+        with pytest.raises(Conflict, match="was answered elsewhere"):
+            list(late.resume(Approve()))
         with pytest.raises(InputError, match="nothing in this chat waits"):
             list(late.resume(Approve()))
     assert DELETED == ["x"]
@@ -261,6 +263,47 @@ def test_two_resumes_at_once_make_the_call_once(open_chat: Callable[..., Chat]) 
     assert sorted(map(type, results), key=str) == [Conflict, str]
     assert "Done." in results
     assert DELETED == ["x"]
+
+
+@SHARED
+def test_second_process_that_resumes_gets_conflict(
+    open_chat: Callable[..., Chat], server: Running, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_chat().say('!tool delete {"name": "x"} !text Done.')
+    slow = open_chat()
+    assert slow.pending
+    define = """
+from agent import Approve
+@tool(needs_approval=True)
+def delete(name: str) -> str:
+    "Delete it."
+    return f"{name} is gone"
+"""
+    body = "print([one.content for one in chat.resume(Approve())][-1])"
+    options = "system_message='Be brief.', tools=[delete]"
+    assert start_program(server, url, body, before=define, options=options).communicate(timeout=60)[0] == "Done.\n"
+    kept = said(open_chat())
+    with pytest.raises(Conflict, match="was answered elsewhere"):
+        list(slow.resume(Approve()))
+    assert said(open_chat()) == said(slow) == kept
+    assert DELETED == []
+    assert not any(record.exc_info for record in caplog.records)
+    assert slow.say("!text Next.").text == "Next."
+
+
+@ALL
+def test_conflict_leaves_stored_chat_as_it_was(
+    open_chat: Callable[..., Chat], caplog: pytest.LogCaptureFixture
+) -> None:
+    slow, quick = open_chat(), open_chat()
+    slow.say("!text One.")
+    answer = slow.query("!tokens 3 !wait 1 !text Late.")
+    next(answer)
+    quick.say("!text Two.")
+    kept = said(open_chat())
+    assert [one.type for one in answer][-1] == "error"
+    assert said(open_chat()) == kept
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_failed_resume_is_not_repeated(open_chat: Callable[..., Chat]) -> None:

@@ -1,19 +1,25 @@
 """Reasoning in tags: the same for any chunks, found only where an answer begins, and no character is lost."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent import Agent, Endpoint, connect
+from agent import Agent, Endpoint, ModelSpec, Run, connect
 from agent.providers.think_tags import CLOSE, OPEN, ThinkTags
+from agent.responses import pieces_of
 from tests.support import dialects
 from tests.support.models import QWEN3
-from tests.support.scripted_server import Running
+from tests.support.scripted_server import Config, Running
 from tests.tiers import examples
 
+NEW_MODELS = ("first", "second", "third", "fourth", "fifth", "sixth")
+"""Models about which nothing is remembered yet."""
+SERVER = Config(models=(QWEN3.name, *NEW_MODELS), rate=0)
 TEXTS = st.lists(
     st.sampled_from(
         [OPEN, CLOSE, "<", "<th", "ink>", "</", "think>", "a", " b", "\n", "\r\n", "<b>", "é", "\U0001f600"]
@@ -112,3 +118,75 @@ async def test_held_text_comes_before_a_call(server: Running) -> None:
         run = agent.run("!json " + json.dumps([{"content": "<"}, {"tool_calls": [call]}, {"finish": "tool_calls"}]))
         await run
     assert [response.type for response in run.responses][:2] == ["output_text", "tool_call"]
+
+
+# --- an answer that begins within reasoning ---------------------------------------------------------------------------
+
+LONE = [{"content": "I count"}, {"wait": 0.2}, {"content": " to two.</th"}, {"content": "ink>\n\nTwo."}]
+THOUGHT: Found = [("reasoning", "I count to two."), ("output_text", "Two.")]
+PLAIN = [{"content": "Two"}, {"wait": 0.2}, {"content": ", plainly."}]
+
+
+async def streamed(agent: Agent, deltas: Sequence[Mapping[str, object]]) -> tuple[Found, Run]:
+    """Return the bubbles that an iteration yields, and the run after its end."""
+    run = agent.run("!json " + json.dumps(deltas))
+    return dialects.bubbles([response async for response in run]), run
+
+
+def spec(name: str, *, always_reasons: bool = False) -> ModelSpec:
+    return replace(QWEN3, name=name, id=f"vllm:{name}", always_reasons=always_reasons)
+
+
+async def test_lone_closing_tag_makes_text_reasoning_at_once(server: Running) -> None:
+    async with Agent(connect(spec("first"), Endpoint(server.base_url))) as agent:
+        seen, run = await streamed(agent, LONE)
+        assert seen == [("output_text", "I count to two."), ("output_text", "Two.")]
+        assert dialects.bubbles(run.responses) == THOUGHT
+        assert run.result is not None
+        assert [(kind, text) for message in run.result.context.messages for kind, text in pieces_of(message)] == THOUGHT
+        assert run.reasoning[0] > 0.1
+
+
+async def test_next_answers_of_such_a_server_begin_as_reasoning(server: Running) -> None:
+    async with Agent(connect(spec("second"), Endpoint(server.base_url))) as agent:
+        await streamed(agent, LONE)
+        for deltas in (LONE, [{"content": OPEN}, *LONE]):
+            assert (await streamed(agent, deltas))[0] == THOUGHT
+        parsed = [{"reasoning": "I count to two."}, {"content": "Two."}]
+        assert (await streamed(agent, parsed))[0] == THOUGHT, "the server finds reasoning itself"
+
+
+async def test_wrong_guess_is_made_once(server: Running) -> None:
+    text: Found = [("output_text", "Two, plainly.")]
+    async with Agent(connect(spec("third", always_reasons=True), Endpoint(server.base_url))) as agent:
+        seen, run = await streamed(agent, PLAIN)
+        assert seen == [("reasoning", "Two, plainly.")]
+        assert dialects.bubbles(run.responses) == text
+        assert run.result is not None
+        assert (run.result.text, run.reasoning) == ("Two, plainly.", ())
+        assert (await streamed(agent, PLAIN))[0] == text
+        await streamed(agent, LONE)
+        assert (await streamed(agent, PLAIN))[0] == text
+
+
+async def test_reasoning_that_was_cut_off_stays_reasoning(server: Running) -> None:
+    async with Agent(connect(spec("fourth", always_reasons=True), Endpoint(server.base_url))) as agent:
+        seen, run = await streamed(agent, [{"content": "I count"}, {"finish": "length"}])
+        assert seen[0] == ("reasoning", "I count")
+        assert run.result is not None
+        assert run.result.text == ""
+
+
+async def test_plain_answer_is_not_hidden_because_another_named_a_tag(server: Running) -> None:
+    async with Agent(connect(spec("fifth"), Endpoint(server.base_url))) as agent:
+        await streamed(agent, PLAIN)
+        await streamed(agent, LONE)
+        assert (await streamed(agent, PLAIN))[0] == [("output_text", "Two, plainly.")]
+
+
+async def test_record_of_such_an_answer_plays_as_reasoning(server: Running, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    async with Agent(connect(spec("sixth"), Endpoint(server.base_url))) as agent:
+        await agent.run("!json " + json.dumps(LONE)).record(path)
+    async with Agent(f"replay:{path}") as agent:
+        assert (await agent.ask("Hello")).text == "Two."

@@ -13,6 +13,7 @@ import pytest
 from starlette.requests import Request
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from agent import Agent, Limits
 from agent.errors import AgentError, ConfigError, InputError, Limited
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
@@ -445,6 +446,20 @@ def test_menu_marks_models_that_need_own_key(monkeypatch: pytest.MonkeyPatch) ->
     others = set(shown) - {"openai:gpt-6-luna", LARGE.id}
     assert others
     assert all(shown[id_].endswith(" · needs your own key") for id_ in others)
+
+
+@pytest.mark.parametrize("is_public", [True, False], ids=["public", "own"])
+async def test_public_page_does_not_name_address_of_model_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_public: bool
+) -> None:
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings() if is_public else None)
+    served = FakeLocalModels(served=(ServedModel(LARGE, Endpoint("http://127.0.0.1:1/v1")),))
+    connection, _ = await ModelMenu.of(settings, served).connect("ann", LARGE.id)
+    async with Agent(connection, limits=Limits(retries=0)) as agent:
+        result = await agent.ask("Hello")
+    assert result.why.startswith("The model server cannot be reached")
+    assert ("127.0.0.1" in result.why) != is_public
+    assert "http://127.0.0.1:1" in caplog.text
 
 
 def test_menu_without_keys_has_only_lent_models(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
+from pydantic_ai.messages import TextPart, ThinkingPart
 
-from agent import Agent, Limits
+from agent import Agent, Endpoint, Limits, connect
 from agent.errors import HistoryError
 from agent.history import Entry, HistoryStore, Record
 from agent.history.memory import MemoryRuns, MemoryStore
@@ -25,11 +27,14 @@ from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.recovery import end_interrupted_runs, partial_answer
+from agent.web.chat.remote_runs import RemoteRun
 from agent.web.chat.transcript import Bubble, fold_responses, to_turns
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
 from agent.web.ui.page_frames import PageFrames
 from tests.support.fakes import Act, FakeConnection, Step, Words
+from tests.support.models import QWEN3
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
+from tests.support.scripted_server import Running
 
 RECORD = Record(owner=OWNER)
 
@@ -93,6 +98,36 @@ def test_events_say_what_responses_say(script: list[Step], limits: Limits) -> No
         assert await store.runs.unfinished() == []
 
     asyncio.run(play())
+
+
+LONE = [{"content": "I count"}, {"wait": 0.4}, {"content": " to two.</th"}, {"content": "ink>\n\nTwo."}, {"wait": 0.4}]
+
+
+@pytest.mark.parametrize("answer", [LONE, [LONE[0], LONE[1]]], ids=["late", "guessed in vain"])
+async def test_text_that_turns_out_to_be_reasoning_is_corrected_in_all_views(server: Running, answer: Any) -> None:
+    store = MemoryStore()
+    spec = replace(QWEN3, always_reasons=answer is not LONE)
+    agent = Agent(connect(spec, Endpoint(server.base_url)))
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    live = LiveRuns(None).start(agent.run("!json " + json.dumps(answer), journal=journal), journal)
+    views = [[(bubble.first.type, bubble.text) for bubble in bubbles] async for bubbles in live.bubble_updates()]
+    right = (
+        [("reasoning", "I count to two."), ("output_text", "Two.")] if answer is LONE else [("output_text", "I count")]
+    )
+    wrong = "output_text" if answer is LONE else "reasoning"
+    assert views[-1] == right
+    assert [(wrong, "I count")] in views
+    events = live.log.events
+    assert [event.value["as"] for event in events if event.value["type"] == "relabelled"] == [right[0][0]]
+    replica = RemoteRun(store, AsyncMock(), live.run_id, OWNER, events)
+    assert [(bubble.first.type, bubble.text) for bubble in replica.bubbles] == right
+    kinds = {"reasoning": ThinkingPart, "output_text": TextPart}
+    assert [(type(part), part.content) for part in partial_answer(events)] == [
+        (kinds[kind], text) for kind, text in right
+    ]
+    record = await store.get(RECORD.id, owner=OWNER)
+    turns = to_turns(await store.history(record))
+    assert [(bubble.first.type, bubble.text) for bubble in turns[-1].bubbles] == right
 
 
 class FailingStore(MemoryStore):

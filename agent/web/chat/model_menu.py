@@ -1,7 +1,7 @@
 """The models that a visitor can choose: local ones, hosted ones with a key, and the owner's recorded runs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -65,9 +65,10 @@ class ModelMenu:
         may_log_in: bool = False,
         records: Path | None = None,
         lent: Iterable[str] | None = None,
+        hides_addresses: bool = False,
     ) -> None:
         self.local, self.catalog, self.accepts_keys, self._may_log_in = local, catalog, keys_taken, may_log_in
-        self._records = records
+        self._records, self._hides_addresses = records, hides_addresses
         self._lent = None if lent is None else frozenset(_id(catalog, name) for name in lent)
         self.keys = ApiKeys(key_seconds)
         self._connections: dict[ServedModel, Connection] = {}
@@ -84,6 +85,7 @@ class ModelMenu:
             may_log_in=space is not None and space.login,
             records=settings.records,
             lent=public.models if public else None,
+            hides_addresses=public is not None,
         )
 
     def entries(
@@ -298,7 +300,8 @@ class ModelMenu:
 
     def _get_shared_connection(self, served: ServedModel) -> Connection:
         if served not in self._connections:
-            self._connections[served] = connect(served.spec, served.endpoint)
+            endpoint = replace(served.endpoint, is_secret=self._hides_addresses)
+            self._connections[served] = connect(served.spec, endpoint)
         return self._connections[served]
 
 

@@ -160,6 +160,9 @@ def partial_answer(events: Sequence[RunEvent]) -> list[TextPart | ThinkingPart]:
                     parts[-1].content += text
                 else:
                     parts.append(TextPart(text) if kind == "output_text" else ThinkingPart(text))
+            case {"type": "relabelled", "as": kind} if parts:
+                last = parts[-1].content
+                parts[-1] = TextPart(last) if kind == "output_text" else ThinkingPart(last)
             case _:
                 pass
     return [part for part in parts if part.content]

@@ -15,7 +15,15 @@ from agent.response_types import make_response
 from agent.runtime.retry import Wait
 from agent.web.chat.run_request import request_of
 from agent.web.chat.running_answer import IDLE_SECONDS, Ending
-from agent.web.chat.transcript import NO_ENDING, Bubble, cited_texts, fold_responses, generated_files, is_prompt
+from agent.web.chat.transcript import (
+    NO_ENDING,
+    Bubble,
+    cited_texts,
+    fold_responses,
+    generated_files,
+    is_prompt,
+    relabel_last,
+)
 
 REMOTE_SECONDS = 0.25
 """Seconds between two looks at the events of an answer while a page watches it."""
@@ -190,6 +198,8 @@ class RemoteRun:
             match event.value:
                 case {"type": "waiting", "content": sentence, "seconds": seconds}:
                     self._waiting = _wait(sentence, seconds) if sentence else None
+                case {"type": "relabelled", "as": "output_text" | "reasoning" as kind}:
+                    relabel_last(self._bubbles, kind)
                 case {"type": "output_text" | "reasoning" | "tool_call" | "tool_call_result" | "error"} as value:
                     switched = bool(value["is_type_switched"]) or not self._bubbles
                     response = make_response(value["type"], value["content"], is_type_switched=switched)

@@ -20,7 +20,7 @@ from agent.response_types import ErrorResponse, Response
 from agent.run import Run
 from agent.runtime.retry import Wait
 from agent.web.chat.run_request import RunRequest
-from agent.web.chat.transcript import Bubble, fold_responses
+from agent.web.chat.transcript import Bubble, fold_responses, relabel_last
 
 EVENT_STORE_SECONDS = 2.0
 """Seconds between two writes of events to the store, which is the most text that a killed process loses."""
@@ -28,6 +28,8 @@ SHARED_STORE_SECONDS = 0.5
 """The same for a store that other replicas read."""
 RELEASED = "released"
 """The event after which a replica that ends in order leaves the rest of an answer to another one."""
+RELABELLED = "relabelled"
+"""The event after which the last bubble so far is of another type."""
 TAKEN = "taken"
 """The event of a replica that has taken a lost run. The entries contain what the events up to its `saved` say."""
 
@@ -56,7 +58,7 @@ class RunLog:
         self.is_ended = self.is_end_stored = False
         self._run: Run | None = None
         self._id = ""
-        self._seen = self._stored = 0
+        self._seen = self._stored = self._relabelled = 0
         self._waiting: Wait | None = None
         self._stored_at = monotonic()
         self._can_store = record.revision > 0
@@ -186,10 +188,16 @@ class RunLog:
         run = self._run
         if run is None or self.is_ended:
             return
+        relabelled = [first for first in run.relabelled[self._relabelled :] if first < self._seen]
+        self._relabelled = len(run.relabelled)
         responses, times = run.responses[self._seen :], run.emitted_at[self._seen :]
         self._seen += len(responses)
         new = [await self._shown(response) for response in responses]
         values = [*_joined(new)]
+        for first in relabelled:
+            kind = run.responses[first].type
+            relabel_last(self.bubbles, kind)
+            values.insert(0, {"type": RELABELLED, "as": kind})
         fold_responses(self.bubbles, new, times)
         if run.waiting is not self._waiting:
             self._waiting = run.waiting

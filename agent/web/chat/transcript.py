@@ -28,7 +28,8 @@ from agent.history import Entry, Note, Timings
 from agent.i18n import _
 from agent.limits import FAILURE_POLICIES
 from agent.media.store import display_name, id_of
-from agent.responses import BubbleMarker, Piece, Response, pieces_with_texts
+from agent.response_types import make_response
+from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, ResponseType, pieces_with_texts
 from agent.web.chat.questions import Call
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
@@ -156,6 +157,14 @@ def fold_responses(
             add_bubble(bubbles, Bubble(response, [text], at), since)
         else:
             bubbles[-1].texts.append(text)
+
+
+def relabel_last(bubbles: list[Bubble], kind: ResponseType) -> None:
+    """Give the last bubble another type. It joins the bubble before it if that has this type already."""
+    if len(bubbles) > 1 and bubbles[-2].first.type == kind:
+        bubbles[-2].texts += [PART_SEPARATOR, *bubbles.pop().texts]
+    elif bubbles:
+        bubbles[-1].first = make_response(kind, bubbles[-1].first.content, is_type_switched=True)
 
 
 def add_bubble(bubbles: list[Bubble], bubble: Bubble, since: int) -> None:
