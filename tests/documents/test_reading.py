@@ -163,7 +163,13 @@ SLOW = b"<div>" * 4_000_000 + b"x"
 async def test_all_slow_steps_of_a_document_have_the_time_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "READING", replace(READING, timeout_seconds=5))
     asked: list[str] = []
-    monkeypatch.setattr(SandboxJob, "start", lambda job, start=SandboxJob.start: (asked.append("one"), start(job))[1])
+    start = SandboxJob.start
+
+    def counted(job: SandboxJob) -> "subprocess.Popen[bytes]":
+        asked.append("one")
+        return start(job)
+
+    monkeypatch.setattr(SandboxJob, "start", counted)
     for _step in range(3):
         with pytest.raises(InputError, match="too much time"):
             await read_document(SLOW, HTML)
