@@ -15,12 +15,10 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from agent.doctor.check import Check, fault, ok, warning
-from agent.media.sandbox_limits import landlock
+from agent.media.sandbox_limits import landlock, seccomp
 from agent.system.project import FILES, IS_INSTALLED
 
 OLDEST = (3, 11)
-TCP = 4
-"""The first version of Landlock that can block TCP."""
 
 
 async def python() -> list[Check]:
@@ -71,12 +69,14 @@ def _mismatches(lock: str) -> Iterator[str]:
 
 async def sandbox() -> list[Check]:
     """Check that the system isolates the decoding process from this user's other files and from the network."""
-    found = landlock()
-    if found >= TCP:
-        return [ok("sandbox", "files are decoded in a process that reaches neither your files nor TCP")]
-    lacks = "the network" if found else "your files and the network"
-    message = f"the process that decodes files could reach {lacks}: this system has no newer Landlock"
-    return [warning("sandbox", message, "Use Linux 6.7 or newer, and let a container call Landlock.")]
+    missing = {"your files": "Landlock"} if not landlock() else {}
+    missing |= {"the network": "seccomp"} if not seccomp() else {}
+    if not missing:
+        return [ok("sandbox", "files are decoded in a process that reaches neither your files nor the network")]
+    reach, lacks = " and ".join(missing), " and no ".join(missing.values())
+    message = f"the process that decodes files could reach {reach}: this system has no {lacks}"
+    fix = "Use Linux 5.13 or newer on x86-64 or ARM64, and let a container call Landlock and seccomp."
+    return [warning("sandbox", message, fix)]
 
 
 async def port(host: str, number: int) -> list[Check]:

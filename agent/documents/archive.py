@@ -23,6 +23,8 @@ MAX_UNPACKED = 200_000_000
 MAX_XML = 50_000_000
 """Bytes that all parts, and all XML parts, of a document can have unpacked. An XML tree takes ten times its text."""
 MAX_PARTS = 20_000
+MAX_PARSED = 4 * MAX_XML
+"""Bytes of XML that are parsed. A part that others refer to often is parsed as often."""
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """The beginning of Office files before 2007, and of newer ones that have a password."""
@@ -40,11 +42,18 @@ class Package:
         self._kind = kind
         self._parts = _checked(data, kind)
         self._known: dict[str, dict[str, tuple[str, str]]] = {}
+        self._parsed = 0
         self.left_out = set[str]()
+        self.drawn: dict[str, str] = {}
+        """The texts of the charts and diagrams that were read, by their parts."""
 
     def bytes_of(self, part: str) -> bytes:
-        """Return the content of a part, "" if it is missing."""
-        return self._parts.get(part.lower(), b"")
+        """Return the content of a part to parse it, "" if it is missing. Raises `InputError` if it is too much."""
+        data = self._parts.get(part.lower(), b"")
+        self._parsed += len(data)
+        if self._parsed > MAX_PARSED:
+            raise refused("slow_document")
+        return data
 
     def xml(self, part: str) -> Any:
         """Return the root element of a part, an empty one if it is missing. Raises `InputError` if it is damaged."""
@@ -71,10 +80,8 @@ class Package:
         return clean(found[0] if found else "")
 
     def related(self, part: str, kind: str) -> Iterator[str]:
-        """Yield the parts that a part refers to with this kind of relationship."""
-        for found, target in self._relationships(part).values():
-            if found == kind:
-                yield target
+        """Yield the parts that a part refers to with this kind of relationship, each once."""
+        yield from dict.fromkeys(target for found, target in self._relationships(part).values() if found == kind)
 
     def target(self, part: str, element: Any) -> str:
         """Return the part that an element of a part refers to by its `r:id` or `r:embed`, or ""."""
@@ -119,7 +126,18 @@ def value_at(element: Any, *path: str) -> str:
 
 def all_of(element: Any, *tags: str) -> Iterator[Any]:
     """Yield the elements below this one that have one of these tags."""
-    return (one for one in element.iter() if local(one) in tags)
+    return element.iter(*(f"{{*}}{tag}" for tag in tags))
+
+
+def outermost(element: Any, *tags: str) -> Iterator[Any]:
+    """Yield the elements that `all_of` does, except for those within another one of them."""
+    waiting = [element]
+    while waiting:
+        one = waiting.pop()
+        if local(one) in tags:
+            yield one
+        else:
+            waiting.extend(reversed(one))
 
 
 def text_of(element: Any, *tags: str) -> str:

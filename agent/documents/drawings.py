@@ -6,13 +6,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from agent.documents.archive import Package, all_of, attribute, child, local, text_of
+from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of
 from agent.documents.number_formats import number_text
+from agent.documents.refusals import MAX_CHARACTERS
+from agent.media.sentences import refused
 
 
 def paragraphs(body: Any) -> str:
     """Return the paragraphs of DrawingML below this element, one on each line."""
-    return "\n".join(_runs(paragraph) for paragraph in all_of(body, "p"))
+    return "\n".join(_runs(paragraph) for paragraph in outermost(body, "p"))
 
 
 def shape_texts(package: Package, part: str, shapes: Any) -> Iterator[str]:
@@ -26,12 +28,10 @@ def shape_texts(package: Package, part: str, shapes: Any) -> Iterator[str]:
         elif tag == "tbl":
             yield "\n".join(
                 "\t".join(" ".join(paragraphs(cell).split()) for cell in row if local(cell) == "tc")
-                for row in all_of(shape, "tr")
+                for row in outermost(shape, "tr")
             )
-        elif tag == "chart":
-            yield chart_text(package, package.target(part, shape))
-        elif tag == "relIds":
-            yield diagram_text(package, package.target(part, shape))
+        elif tag in ("chart", "relIds"):
+            yield drawn_text(package, package.target(part, shape), tag)
         elif tag in ("pic", "oleObj", "control"):
             package.left_out.add("pictures" if tag == "pic" else "objects")
         elif not _is_page_number(shape):
@@ -42,12 +42,22 @@ def shown_content(alternatives: Any) -> Any:
     """Return the one of the alternatives that a program of today shows: the first with a text, or else the first."""
     found = [one for one in alternatives if local(one) in ("Choice", "Fallback")]
     with_text = [
-        one for one in found if text_of(one, "t").strip() or next(all_of(one, "chart", "relIds"), None) is not None
+        one
+        for one in found
+        if any(text.text and text.text.strip() for text in all_of(one, "t"))
+        or next(all_of(one, "chart", "relIds"), None) is not None
     ]
     return next(iter([*with_text, *found]), alternatives)
 
 
-def chart_text(package: Package, part: str) -> str:
+def drawn_text(package: Package, part: str, kind: str) -> str:
+    """Return the text of a chart, or of a diagram if the kind is "relIds". Each is read once."""
+    if part not in package.drawn:
+        package.drawn[part] = _chart_text(package, part) if kind == "chart" else _diagram_text(package, part)
+    return package.drawn[part]
+
+
+def _chart_text(package: Package, part: str) -> str:
     """Return a chart as its title and a table: a row for each category, and a column for each series."""
     root = package.xml(part)
     chart = next(all_of(root, "chart"), root)
@@ -55,7 +65,7 @@ def chart_text(package: Package, part: str) -> str:
     names: list[str] = []
     columns: list[dict[int, str]] = []
     categories: dict[int, str] = {}
-    for series in all_of(chart, "ser"):
+    for series in outermost(chart, "ser"):
         names.append(text_of(named, "v") if (named := child(series, "tx")) is not None else "")
         for tag in ("cat", "xVal"):
             if (found := child(series, tag)) is not None:
@@ -63,6 +73,8 @@ def chart_text(package: Package, part: str) -> str:
         values = [found for tag in ("val", "yVal", "bubbleSize") if (found := child(series, tag)) is not None]
         columns.append(_points(values[0]) if values else {})
     rows = sorted({*categories, *(at for column in columns for at in column)})
+    if len(rows) * len(columns) > MAX_CHARACTERS:
+        raise refused("long_document", most=MAX_CHARACTERS)
     lines = ["\t".join(("", *names))] if any(names) else []
     lines += ["\t".join((categories.get(at, ""), *(column.get(at, "") for column in columns))) for at in rows]
     lines += [one.text for one in all_of(root, "pt") if one.text and one.text.strip() and not rows]  # a newer kind
@@ -71,7 +83,7 @@ def chart_text(package: Package, part: str) -> str:
     return "\n".join([text for text in head if text] + lines)
 
 
-def diagram_text(package: Package, part: str) -> str:
+def _diagram_text(package: Package, part: str) -> str:
     """Return the texts of a diagram (SmartArt), one on each line."""
     texts = [paragraphs(point) for point in all_of(package.xml(part), "pt")]
     if not any(texts):
@@ -81,15 +93,15 @@ def diagram_text(package: Package, part: str) -> str:
 
 def _points(values: Any) -> dict[int, str]:
     """Return the stored values of a series or of its categories by their numbers. Those of more levels are joined."""
-    out: dict[int, str] = {}
+    out: dict[int, list[str]] = {}
     code = text_of(values, "formatCode")
-    for level in reversed(list(all_of(values, "lvl")) or [values]):
+    for level in reversed(list(outermost(values, "lvl")) or [values]):
         for point in all_of(level, "pt"):
-            if (at := attribute(point, "idx")).isdecimal():
+            if (at := attribute(point, "idx")).isdecimal() and len(at) < 10:
                 text = text_of(point, "v")
                 text = number_text(text, attribute(point, "formatCode") or code) if code else text
-                out[int(at)] = f"{out[int(at)]} {text}" if int(at) in out else text
-    return out
+                out.setdefault(int(at), []).append(text)
+    return {at: " ".join(texts) for at, texts in out.items()}
 
 
 def _runs(paragraph: Any) -> str:

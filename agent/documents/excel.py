@@ -8,18 +8,19 @@ Runs inside the sandbox. Reads each sheet once, whatever size it claims.
 # pyright: reportMissingTypeStubs=false
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
-from agent.documents.archive import Package, all_of, child, local, text_of
+from agent.documents.archive import Package, all_of, child, local, outermost, text_of
 from agent.documents.drawings import shape_texts
 from agent.documents.number_formats import EPOCH, EPOCH_1904, number_text
 from agent.documents.refusals import MAX_CHARACTERS, checked_pages
 from agent.media.sentences import refused
 
-MAX_COLUMNS = 16_384
-"""Columns of a sheet in Excel."""
+MAX_COLUMNS, MAX_ROWS = 16_384, 1_048_576
+"""Columns and rows of a sheet in Excel."""
 _DATE_FORMATS = {
     **dict.fromkeys((14, 15, 16, 17, *range(27, 37), *range(50, 59)), "yyyy-mm-dd"),
     **dict.fromkeys((18, 19, 20, 21, 45, 47), "hh:mm:ss"),
@@ -47,15 +48,19 @@ class _Workbook:
         is_1904 = properties is not None and properties.get("date1904") in ("1", "true")
         self._epoch = EPOCH_1904 if is_1904 else EPOCH
         shared = [package.xml(part) for part in package.related(self._main, "sharedStrings")]
-        self._strings = [_string(one) for root in shared for one in root if local(one) == "si"]
+        self._strings = [" ".join(_string(one).split()) for root in shared for one in root if local(one) == "si"]
         self._formats = self._read_formats()
         self._size = 0
 
     def sheets(self) -> Iterator[str]:
         """Yield the text of each sheet: its name, its rows, its drawings and its comments."""
         listed = child(self._root, "sheets")
+        seen = set[str]()
         for sheet in () if listed is None else listed:
             part = self._package.target(self._main, sheet)
+            if part in seen:
+                continue
+            seen.add(part)
             name = sheet.get("name", "") + (" (hidden)" if sheet.get("state", "visible") != "visible" else "")
             yield "\n".join([name, *self._rows(part), *self._drawn(part), *self._comments(part)])
 
@@ -67,7 +72,10 @@ class _Workbook:
         own = {one.get("numFmtId"): one.get("formatCode", "") for one in all_of(styles, "numFmt")}
         cells = child(styles, "cellXfs")
         numbers = [one.get("numFmtId", "0") for one in (() if cells is None else cells)]
-        return [own.get(one) or _DATE_FORMATS.get(int(one) if one.isdecimal() else 0, "") for one in numbers]
+        return [
+            own.get(one) or _DATE_FORMATS.get(int(one) if len(one) < 5 and one.isdecimal() else 0, "")
+            for one in numbers
+        ]
 
     def _rows(self, part: str) -> Iterator[str]:
         from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
@@ -77,7 +85,7 @@ class _Workbook:
             BytesIO(self._package.bytes_of(part)), tag="{*}row", resolve_entities=False, huge_tree=True
         )
         try:
-            for _event, row in rows:
+            for _event, row in islice(rows, MAX_ROWS):
                 if (line := self._row(row, shared).rstrip("\t")).strip():
                     self._size += len(line)
                     if self._size > MAX_CHARACTERS:
@@ -91,37 +99,37 @@ class _Workbook:
 
     def _row(self, row: Any, shared: dict[str, str]) -> str:
         texts: list[str] = []
+        left = MAX_CHARACTERS - self._size
         for cell in row:
             if local(cell) != "c":
                 continue
             column = _column(cell.get("r", "")) or len(texts) + 1
             text = self._cell(cell, shared)
             if text and len(texts) < column <= MAX_COLUMNS:
-                texts += [""] * (column - len(texts) - 1) + [" ".join(text.split())]
+                texts += [""] * (column - len(texts) - 1) + [text]
+                left -= len(text)
+                if left < 0:
+                    raise refused("long_document", most=MAX_CHARACTERS)
             elif not cell.get("r"):
                 texts.append("")
         return "\t".join(texts)
 
     def _cell(self, cell: Any, shared: dict[str, str]) -> str:
+        """Return the text of a cell, without line breaks and tabs."""
         kind, value, formula = cell.get("t", "n"), text_of(cell, "v"), child(cell, "f")
         if formula is not None and not value and kind != "str":
             group = formula.get("si", "")  # cells with the same formula: the first one has it
-            if formula.text and group:
-                shared[group] = f"{formula.text} (as in {cell.get('r', '')})"
-            return f"={formula.text or shared.get(group, '')}"
-        if kind == "inlineStr":
-            return _string(cell)
-        if not value:
-            return ""
+            text = " ".join((formula.text or "").split())
+            if text and group:
+                shared[group] = f"{text} (as in {cell.get('r', '')})"
+            return f"={text or shared.get(group, '')}"
         if kind == "s":
-            return self._strings[int(value)] if value.isdecimal() and int(value) < len(self._strings) else ""
-        if kind == "b":
+            return _at(self._strings, value)
+        if kind == "n" and value:
+            return number_text(value, _at(self._formats, cell.get("s", "0")), self._epoch)
+        if kind == "b" and value:
             return "TRUE" if value == "1" else "FALSE"
-        if kind == "n":
-            style = cell.get("s", "0")
-            code = self._formats[int(style)] if style.isdecimal() and int(style) < len(self._formats) else ""
-            return number_text(value, code, self._epoch)
-        return _unescaped(value)
+        return " ".join((_string(cell) if kind == "inlineStr" else _unescaped(value)).split())
 
     def _drawn(self, part: str) -> Iterator[str]:
         for drawing in self._package.related(part, "drawing"):
@@ -141,9 +149,14 @@ class _Workbook:
             yield f"Comment on {comment.get('ref', '')}: {' '.join(text.split())}"
 
 
+def _at(texts: Sequence[str], number: str) -> str:
+    """Return the text with this number, or "" if there is none."""
+    return texts[int(number)] if number.isdecimal() and len(number) < 10 and int(number) < len(texts) else ""
+
+
 def _string(element: Any) -> str:
     """Return the text of a string, without the readings of its characters."""
-    hidden = {text for reading in all_of(element, "rPh") for text in all_of(reading, "t")}
+    hidden = {text for reading in outermost(element, "rPh") for text in all_of(reading, "t")}
     return _unescaped("".join(one.text or "" for one in all_of(element, "t") if one not in hidden))
 
 

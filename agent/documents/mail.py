@@ -6,6 +6,7 @@ from email import message_from_bytes, policy
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
+from html import unescape
 from html.parser import HTMLParser
 from typing import cast
 
@@ -34,6 +35,8 @@ _BLOCKS = {
 }
 _MAY_HIDE = ("div", "span", "table", "td", "tr", "section", "ul")
 """Tags whose end is always written, so that hidden ones end for sure."""
+_LONG_NUMBER = re.compile(r"&#([0-9]{9})[0-9]*+")
+"""The number of a character that does not exist, which Python may refuse to read."""
 _NOT_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _NOT_READ = ("text/calendar", "text/rtf", "text/vcard", "text/x-vcard", "text/directory", "text/x-amp-html")
 """Texts that a mail program does not show as they are."""
@@ -61,9 +64,13 @@ def read_html(data: bytes) -> tuple[str, list[str], Collection[str]]:
 
 def html_text(source: str) -> tuple[str, str]:
     """Return the title and the visible text of an HTML page, with the addresses of links after their texts."""
+    source = _LONG_NUMBER.sub(r"&#\1", source)
+    end = source.rfind(">") + 1
     parser = _Visible()
-    parser.feed(source)
+    parser.feed(source[:end])
     parser.close()
+    parser.handle_data(unescape(source[end:]))  # in it the parser would look for the end of each tag
+    parser.end_link()
     lines = (line.rstrip() if _KEPT in line else " ".join(line.split()) for line in "".join(parser.texts).split("\n"))
     kept = (line.replace(_KEPT, "") for line in lines if line.strip(f"{_KEPT} \t"))
     return " ".join("".join(parser.title).split()), "\n".join(kept)
@@ -170,6 +177,7 @@ class _Visible(HTMLParser):
         self._in_pre = 0
         self._lists: list[int | None] = []
         self._link: tuple[str, int] | None = None
+        self._missing = set[str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -192,7 +200,7 @@ class _Visible(HTMLParser):
             self._in_pre += 1
             self.texts.append(_KEPT)
         elif tag == "a":
-            self._end_link()
+            self.end_link()
             if given.get("href", "").strip().lower().startswith(("http:", "https:", "mailto:", "tel:")):
                 self._link = given["href"].strip(), len(self.texts)
         elif tag == "img" and (alt := given.get("alt", "").strip()):
@@ -204,7 +212,7 @@ class _Visible(HTMLParser):
             if tag == self._hidden[-1]:
                 self._hidden.pop()
         elif tag == "a":
-            self._end_link()
+            self.end_link()
         elif tag in ("ol", "ul") and self._lists:
             self._lists.pop()
         elif tag == "pre":
@@ -224,9 +232,20 @@ class _Visible(HTMLParser):
         else:  # line breaks in the source are spaces
             self.texts.append(data.replace("\n", " "))
 
-    def close(self) -> None:
-        super().close()
-        self._end_link()
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        return self._after("-->", i + 2)
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        end = self._after("]]>", i) if self.rawdata.startswith("<![CDATA[", i) else -1
+        return end if end >= 0 else self.rawdata.find(">", i) + 1
+
+    def _after(self, end: str, start: int) -> int:
+        """Return the place after the next `end`, or -1. The whole text is there, so one that is missing stays so."""
+        at = -1 if end in self._missing else self.rawdata.find(end, start)
+        if at < 0:
+            self._missing.add(end)
+            return -1
+        return at + len(end)
 
     def _bullet(self) -> str:
         if not self._lists or (number := self._lists[-1]) is None:
@@ -234,7 +253,7 @@ class _Visible(HTMLParser):
         self._lists[-1] = number + 1
         return f"{number}. "
 
-    def _end_link(self) -> None:
+    def end_link(self) -> None:
         """Add the address of a link, unless its text is the address already."""
         if self._link is None:
             return

@@ -6,6 +6,8 @@ from math import isfinite
 
 EPOCH, EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
 """The days that are 0, in most documents and in old ones of the Mac."""
+MAX_CODE = 255
+"""The characters of a format in Excel."""
 _LITERALS = re.compile(r'"[^"]{0,255}"|\\.|_.|\*.|\[(?![hms]{1,9}\])[^\]]{0,255}\]', re.IGNORECASE)
 _CURRENCY = re.compile(r"\[\$([^\]-]{1,30})(?:-[^\]]{0,99})?\]|([$€£¥₩₹])")
 
@@ -22,7 +24,7 @@ def number_text(value: str, code: str, epoch: datetime = EPOCH) -> str:
     if not isfinite(number):
         return value
     shown = value if re.fullmatch(r"-?\d{1,20}", value) else f"{number:.15g}"  # a long number can be a name
-    first = code.split(";")[0]
+    first = code[:MAX_CODE].split(";")[0]
     plain = _LITERALS.sub("", first).lower()
     if plain and plain not in ("general", "standard") and re.search(r"[dmyhs]", plain):
         return _moment(number, plain, epoch)

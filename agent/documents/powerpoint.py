@@ -16,7 +16,7 @@ def read_pptx(data: bytes) -> tuple[str, list[str], Collection[str]]:
     main = package.main("presentation")
     listed = child(package.xml(main), "sldIdLst")
     slides = [package.target(main, slide) for slide in (() if listed is None else listed)]
-    pages = ["\n\n".join(text for text in _texts(package, slide) if text.strip()) for slide in slides]
+    pages = ("\n\n".join(text for text in _texts(package, slide) if text.strip()) for slide in dict.fromkeys(slides))
     return package.title(), checked_pages(pages), package.left_out
 
 

@@ -6,9 +6,11 @@ import signal
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from typing import Any, cast
+from time import monotonic
+from typing import Any, TypeVar, cast
 
 from agent.documents import worker
 from agent.documents.kinds import HTML, LABELS, LEFT_OUT, PDF, TEXT, Document
@@ -20,14 +22,21 @@ from agent.media.sandbox import SandboxJob, SandboxProgram, parse_sentence
 from agent.media.sentences import refused
 from agent.providers import RequestQueue
 
-READING = SandboxProgram(worker, memory=700 * 1024 * 1024, seconds=30, timeout_seconds=60, max_output=12_000_000)
+T = TypeVar("T")
+
+READING = SandboxProgram(worker, memory=700 * 1024 * 1024, seconds=15, timeout_seconds=25, max_output=12_000_000)
 """A tree of 50 MB of XML takes 500 MB. Two million characters take at most 8 MB."""
+QUICK_SECONDS = 3.0
+"""A page of a usual document is rendered in one second."""
+MAX_SLOW, FORGET_SECONDS = 200, 60.0
+"""Documents whose slow steps are remembered, and for how long after the last one."""
 MAX_READ, MAX_READ_PER_VISITOR = 2, 1
 """Documents read at the same time, in total and for one visitor."""
 MAX_CACHED_CHARACTERS = 8_000_000
 """Characters of documents kept in memory: a document is read when it is attached, and used when it is sent."""
 
 _read: OrderedDict[tuple[bytes, str], Document] = OrderedDict()
+_slow: dict[bytes, tuple[float, float]] = {}
 _queue = RequestQueue(MAX_READ, slots_per_visitor=MAX_READ_PER_VISITOR)
 
 
@@ -63,12 +72,15 @@ async def read_text_file(name: str, text: str) -> Document:
 
 
 async def _read_apart(data: bytes, media_type: str) -> Document:
+    return await _apart(lambda on_start: read_in_sandbox(data, media_type, on_start))
+
+
+async def _apart(work: Callable[[Callable[[SandboxJob], None]], T]) -> T:
+    """Return the result of work in another process, when a place is free. Cancelling it ends the process."""
     jobs: list[SandboxJob] = []
     async with _queue.slot():
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                _threads(), read_in_sandbox, data, media_type, jobs.append
-            )
+            return await asyncio.get_running_loop().run_in_executor(_threads(), work, jobs.append)
         except asyncio.CancelledError:
             for job in jobs:
                 job.kill()
@@ -81,18 +93,17 @@ def read_in_sandbox(data: bytes, media_type: str, on_start: Callable[[SandboxJob
 
 
 async def render_page(data: bytes, number: int) -> bytes:
-    """Return a picture of a page of a PDF, counted from 0, as PNG. Raises `InputError`."""
-    return _checked_picture(await _run_async(data, str(number)))
-
-
-async def marked_page(data: bytes, number: int, passage: str) -> tuple[bytes, bool]:
-    """Return a picture of a page as `render_page` does, and True if the passage is on the page and marked.
+    """Return a picture of a page of a PDF, counted from 0, as PNG. Raises `InputError`.
 
     Few are rendered at the same time, and one for each visitor.
     """
+    return _checked_picture(await _render(data, str(number)))
+
+
+async def marked_page(data: bytes, number: int, passage: str) -> tuple[bytes, bool]:
+    """Return a picture of a page as `render_page` does, and True if the passage is on the page and marked."""
     text = passage.encode("utf-8", "replace")
-    async with _queue.slot():
-        out = await _run_async(data + text, str(number), str(len(text)))
+    out = await _render(data, str(number), str(len(text)), appended=text)
     return _checked_picture(out[1:]), out[:1] == b"1"
 
 
@@ -102,26 +113,32 @@ def _checked_picture(picture: bytes) -> bytes:
     return picture
 
 
-async def _run_async(data: bytes, *arguments: str) -> bytes:
-    """Return the output of the worker for a PDF. Cancelling it ends the worker."""
-    jobs: list[SandboxJob] = []
-    try:
-        return await asyncio.to_thread(_run, data, PDF, *arguments, on_start=jobs.append)
-    except asyncio.CancelledError:
-        for job in jobs:
-            job.kill()
-        raise
+async def _render(data: bytes, *arguments: str, appended: bytes = b"") -> bytes:
+    """Return the output of the worker for a page of a PDF."""
+    return await _apart(lambda on_start: _run(data, PDF, *arguments, on_start=on_start, appended=appended))
 
 
-def _run(data: bytes, media_type: str, *more: str, on_start: Callable[[SandboxJob], None]) -> bytes:
-    """Return the output of the worker. Raises `InputError` if it refuses the document or fails."""
+def _run(
+    data: bytes, media_type: str, *more: str, on_start: Callable[[SandboxJob], None], appended: bytes = b""
+) -> bytes:
+    """Return the output of the worker. Raises `InputError` if it refuses the document or fails.
+
+    All slow steps of a document together have the time of one.
+    """
     kind = LABELS.get(media_type, media_type)
-    job = SandboxJob(READING, media_type, *more)
+    key = sha256(data).digest()
+    left = READING.timeout_seconds - _slow_seconds(key)
+    if left < 1:
+        raise refused("slow_document")
+    job = SandboxJob(replace(READING, timeout_seconds=int(left)), media_type, *more)
     on_start(job)
+    began = monotonic()
     try:
-        status, out = job.run(data)
+        status, out = job.run(data + appended)
     except (TimeoutError, ValueError) as error:
         raise refused("slow_document") from error
+    finally:
+        _remember(key, monotonic() - began)
     if status == worker.REFUSED:
         raise InputError(_sentence(out, kind))
     if status in (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(signal, "SIGKILL", 9)):
@@ -129,6 +146,21 @@ def _run(data: bytes, media_type: str, *more: str, on_start: Callable[[SandboxJo
     if status:
         raise refused("unread_by_us", kind=kind)
     return out
+
+
+def _slow_seconds(key: bytes) -> float:
+    """Return the time that the slow steps of a document took lately."""
+    seconds, at = _slow.get(key, (0.0, 0.0))
+    return seconds if monotonic() - at < FORGET_SECONDS else 0.0
+
+
+def _remember(key: bytes, seconds: float) -> None:
+    if seconds > QUICK_SECONDS:
+        seconds += _slow_seconds(key)
+        _slow.pop(key, None)
+        _slow[key] = seconds, monotonic()
+        while len(_slow) > MAX_SLOW:
+            _slow.pop(next(iter(_slow)), None)
 
 
 def _sentence(out: bytes, kind: str) -> Any:

@@ -7,15 +7,21 @@ notes, comments and the numbers of lists are where a reader sees them.
 # lxml's results are known only in part.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from agent.documents.archive import Package, all_of, attribute, child, local, text_of, value_at
-from agent.documents.drawings import chart_text, diagram_text, paragraphs, shown_content
+from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
+from agent.documents.drawings import drawn_text, paragraphs, shown_content
 from agent.documents.refusals import checked_pages
 
 SECTION_CHARACTERS = 8_000
 """A section of a Word document without headings ends after about this many characters."""
+
+MAX_LEVELS = 9
+"""Levels of a list in Word."""
+MAX_BASES = 64
+"""Styles that a style is based on, one on the other. Word allows few."""
 
 _HEADINGS = ("title", "heading 1", "heading 2")
 _DELETED = ("del", "moveFrom", "delText", "delInstrText")
@@ -64,8 +70,10 @@ class _Reader:
         self._lists = _Lists(package, self._main)
         self._notes = {kind: self._by_id(f"{kind}s", kind) for kind in ("footnote", "endnote", "comment")}
         self._numbers: dict[tuple[str, str], int] = {}
+        self._note_counts = Counter[str]()
         self._waiting: list[str] = []
         self._fields: list[bool] = []
+        self._instructions = 0
 
     def sections(self) -> Iterator[str]:
         """Yield the text of each section with its notes, and at last the headers and footers."""
@@ -101,25 +109,25 @@ class _Reader:
 
     def _joined(self, blocks: Iterable[Any]) -> Iterator[tuple[bool, str]]:
         """Yield whether a section begins at a block, and its text. A deleted end of a paragraph joins two of them."""
-        before, has_begun = "", False
-        for block, begins, text in self._blocks(blocks):
-            text, begins = before + text, begins or has_begun
+        texts: list[str] = []
+        begins = False
+        for block, begins_here, text in self._blocks(blocks):
+            texts.append(text)
+            begins = begins or begins_here
             mark = child(block, "pPr", "rPr")
-            if mark is not None and any(local(one) in _DELETED for one in mark):
-                before, has_begun = text, begins
-            else:
-                before, has_begun = "", False
-                if text.strip():
-                    yield begins, text
-        if before.strip():
-            yield has_begun, before
+            if mark is None or not any(local(one) in _DELETED for one in mark):
+                if (joined := "".join(texts)).strip():
+                    yield begins, joined
+                texts, begins = [], False
+        if (joined := "".join(texts)).strip():
+            yield begins, joined
 
     def _blocks(self, blocks: Iterable[Any]) -> Iterator[tuple[Any, bool, str]]:
         """Yield each paragraph and table, whether a section begins there, and its text."""
         for block in blocks:
             tag = local(block)
             if tag == "p":
-                self._fields = []  # a result can have paragraphs, but an instruction has none
+                self._fields, self._instructions = [], 0  # a result can have paragraphs, but an instruction has none
                 begins, number = self._lists.read(block)
                 text = self._inline(block)
                 yield block, begins, number + text if text.strip() else text
@@ -177,7 +185,7 @@ class _Reader:
             return ""
         match tag:
             case "t":
-                return "" if any(self._fields) else element.text or ""
+                return "" if self._instructions else element.text or ""
             case "sym":
                 return _symbol(attribute(element, "char"))
             case "fldChar":
@@ -203,7 +211,8 @@ class _Reader:
         if note is None:
             return ""
         if key not in self._numbers:
-            self._numbers[key] = 1 + sum(1 for other, _id in self._numbers if other == kind)
+            self._note_counts[kind] += 1
+            self._numbers[key] = self._note_counts[kind]
             text = " ".join(text for _begins, text in self._joined(note))
             name = f"^{'e' * (kind == 'endnote')}{self._numbers[key]}"
             if kind == "comment":
@@ -220,10 +229,12 @@ class _Reader:
         match attribute(element, "fldCharType"):
             case "begin":
                 self._fields.append(True)
+                self._instructions += 1
             case "separate" if self._fields:
+                self._instructions -= self._fields[-1]
                 self._fields[-1] = False
             case "end" if self._fields:
-                self._fields.pop()
+                self._instructions -= self._fields.pop()
             case _:
                 pass
         if (box := child(element, "ffData", "checkBox")) is not None:
@@ -232,7 +243,7 @@ class _Reader:
         if (choice := child(element, "ffData", "ddList")) is not None:
             entries = [attribute(one, "val") for one in choice if local(one) == "listEntry"]
             chosen = value_at(choice, "result") or value_at(choice, "default") or "0"
-            return entries[int(chosen)] if chosen.isdecimal() and int(chosen) < len(entries) else ""
+            return entries[_whole(chosen, 0)] if _whole(chosen, 0) < len(entries) else ""
         return ""
 
     def _frame(self, element: Any) -> str:
@@ -242,16 +253,15 @@ class _Reader:
     def _drawing(self, element: Any) -> str:
         """Return the texts in a drawing, and note what has none."""
         for one in all_of(element, "chart", "relIds"):
-            target = self._package.target(self._part, one)
-            read = chart_text if local(one) == "chart" else diagram_text
-            if text := read(self._package, target):
+            if text := drawn_text(self._package, self._package.target(self._part, one), local(one)):
                 return f"\n{text}\n"
         if next(all_of(element, "OLEObject", "control"), None) is not None:
             self._package.left_out.add("objects")
         elif next(all_of(element, "blip", "imagedata"), None) is not None:
             self._package.left_out.add("pictures")
-        texts = [self._frame(one) for one in all_of(element, "txbxContent") if not _is_within(one, "Fallback")]
-        return "".join(texts) or "".join(f"\n{paragraphs(one)}\n" for one in all_of(element, "txBody"))
+        boxes = [one for one in outermost(element, "txbxContent", "Fallback") if local(one) != "Fallback"]
+        texts = [self._frame(one) for one in boxes]
+        return "".join(texts) or "".join(f"\n{paragraphs(one)}\n" for one in outermost(element, "txBody"))
 
     def _ruby(self, element: Any) -> str:
         base, reading = child(element, "rubyBase"), child(element, "rt")
@@ -259,16 +269,55 @@ class _Reader:
         return text + (f"({self._inline(reading)})" if reading is not None else "")
 
 
+class _Style:
+    """What a style says of headings and lists."""
+
+    def __init__(self, style: Any) -> None:
+        self.id = attribute(style, "styleId")
+        self.base = value_at(style, "basedOn")
+        self.name = value_at(style, "name").lower()
+        self.outline = value_at(style, "pPr", "outlineLvl")
+        self.list, self.level = value_at(style, "pPr", "numPr", "numId"), value_at(style, "pPr", "numPr", "ilvl")
+
+
+class _Level:
+    """A level of a list: the kind of its numbers, the text around them, and the number of the first paragraph."""
+
+    def __init__(self, level: Any) -> None:
+        self.style, self.form, self.text = (value_at(level, name) for name in ("pStyle", "numFmt", "lvlText"))
+        self.start = _whole(value_at(level, "start"), 1)
+        self.is_legal = child(level, "isLgl") is not None
+
+
+class _List:
+    """The levels of a list, and the numbers at which it starts again."""
+
+    def __init__(self, abstract: str, levels: Iterable[Any], own: Iterable[Any]) -> None:
+        self.abstract = abstract
+        self.levels: dict[int, _Level] = {}
+        self.restarts: dict[int, int] = {}
+        for one in levels:
+            at = _whole(attribute(one, "ilvl"), MAX_LEVELS)
+            if at < MAX_LEVELS and at not in self.levels:
+                self.levels[at] = _Level(one)
+        for one in own:
+            at = _whole(attribute(one, "ilvl"), MAX_LEVELS)
+            if local(one) == "lvlOverride" and at < MAX_LEVELS and (start := value_at(one, "startOverride")):
+                self.restarts[at] = _whole(start, 1)
+
+
 class _Lists:
     """Counts the numbered paragraphs, and knows the styles of headings."""
 
     def __init__(self, package: Package, main: str) -> None:
         styles = [one for part in package.related(main, "styles") for one in package.xml(part) if local(one) == "style"]
-        self._styles = {attribute(one, "styleId"): one for one in styles}
-        self._default = next((key for key, one in self._styles.items() if _is_default(one)), "")
+        self._styles = {one.id: one for one in map(_Style, styles)}
+        self._default = next((attribute(one, "styleId") for one in styles if _is_default(one)), "")
         roots = [package.xml(part) for part in package.related(main, "numbering")]
         self._abstract = {attribute(one, "abstractNumId"): one for root in roots for one in all_of(root, "abstractNum")}
-        self._lists = {attribute(one, "numId"): one for root in roots for one in root if local(one) == "num"}
+        self._links = {key: value_at(one, "numStyleLink") for key, one in self._abstract.items()}
+        self._own = {attribute(one, "numId"): one for root in roots for one in root if local(one) == "num"}
+        self._lists: dict[str, _List] = {}
         self._counts: dict[str, dict[int, int]] = {}
         self._started = set[tuple[str, int]]()
 
@@ -276,82 +325,77 @@ class _Lists:
         """Return whether a paragraph is a heading of the first two levels, and its number or bullet."""
         properties = child(paragraph, "pPr")
         style = value_at(properties, "pStyle") if properties is not None else ""
-        chain = [*self._chain(style or self._default)]
-        names = [value_at(one, "name").lower() for one in chain[:1]]
-        outline = next((found for one in (properties, *(child(one, "pPr") for one in chain)) if one is not None
-                        and (found := value_at(one, "outlineLvl"))), "")  # fmt: skip
-        begins = any(name in _HEADINGS for name in names) or outline in ("0", "1")
+        chain = self._chain(style or self._default)
+        own = value_at(properties, "outlineLvl") if properties is not None else ""
+        outline = next((one for one in (own, *(style.outline for style in chain)) if one), "")
+        begins = any(style.name in _HEADINGS for style in chain[:1]) or outline in ("0", "1")
         list_, level = self._place(properties, chain)
         number = self._number(list_, level) if list_ else ""
         return begins, "  " * (0 if outline else level) + number if number else ""
 
-    def _chain(self, style: str) -> Iterator[Any]:
-        """Yield a style and those that it is based on."""
-        seen = set[str]()
-        while style in self._styles and style not in seen:
-            seen.add(style)
-            yield self._styles[style]
-            style = value_at(self._styles[style], "basedOn")
+    def _chain(self, style: str) -> list[_Style]:
+        """Return a style and those that it is based on."""
+        chain: dict[str, _Style] = {}
+        while style in self._styles and style not in chain and len(chain) < MAX_BASES:
+            chain[style] = self._styles[style]
+            style = chain[style].base
+        return [*chain.values()]
 
-    def _place(self, properties: Any, chain: Iterable[Any]) -> tuple[str, int]:
+    def _place(self, properties: Any, chain: Iterable[_Style]) -> tuple[str, int]:
         """Return the list of a paragraph, "" if it has none, and the level in it."""
         list_ = level = ""
-        for one, style in [(properties, None), *((child(style, "pPr"), style) for style in chain)]:
-            found = None if one is None else child(one, "numPr")
-            if found is None:
+        if properties is not None:
+            list_, level = value_at(properties, "numPr", "numId"), value_at(properties, "numPr", "ilvl")
+        for style in chain:
+            if not style.list and not style.level:
                 continue
-            level = level or value_at(found, "ilvl")
-            list_ = list_ or value_at(found, "numId")
-            if list_ and not level and style is not None:
-                level = self._level_of_style(list_, attribute(style, "styleId"))
-        return ("" if list_ == "0" else list_), min(int(level), 8) if level.isdecimal() else 0
-
-    def _level_of_style(self, list_: str, style: str) -> str:
-        levels = (attribute(one, "ilvl") for one in self._levels(list_) if value_at(one, "pStyle") == style)
-        return next(levels, "")
+            level = level or style.level
+            list_ = list_ or style.list
+            if list_ and not level:
+                levels = self._list(list_).levels.items()
+                level = next((str(at) for at, one in levels if one.style == style.id), "")
+        return ("" if list_ == "0" else list_), min(_whole(level, 0), MAX_LEVELS - 1)
 
     def _abstract_of(self, list_: str) -> str:
         """Return the definition of a list. It can be named by a style."""
-        found = value_at(self._lists[list_], "abstractNumId") if list_ in self._lists else ""
-        link = value_at(self._abstract[found], "numStyleLink") if found in self._abstract else ""
+        found = value_at(self._own[list_], "abstractNumId") if list_ in self._own else ""
+        link = self._links.get(found, "")
         if link in self._styles:
-            other = value_at(self._styles[link], "pPr", "numPr", "numId")
-            found = value_at(self._lists[other], "abstractNumId") if other in self._lists else found
+            other = self._styles[link].list
+            found = value_at(self._own[other], "abstractNumId") if other in self._own else found
         return found
 
-    def _levels(self, list_: str) -> list[Any]:
-        """Return the definitions of the levels, those of the list itself first."""
-        own = self._lists.get(list_)
-        overrides = [] if own is None else [one for one in all_of(own, "lvl")]
-        abstract = self._abstract.get(self._abstract_of(list_))
-        return overrides + ([] if abstract is None else [one for one in abstract if local(one) == "lvl"])
+    def _list(self, list_: str) -> _List:
+        """Return a list with the definitions of its levels, those of the list itself first."""
+        if list_ not in self._lists:
+            own, name = self._own.get(list_), self._abstract_of(list_)
+            overrides = [] if own is None else [*all_of(own, "lvl")]
+            shared = [one for one in self._abstract.get(name, ()) if local(one) == "lvl"]
+            self._lists[list_] = _List(name, (*overrides, *shared), () if own is None else own)
+        return self._lists[list_]
 
     def _number(self, list_: str, level: int) -> str:
         """Count a paragraph and return its number or bullet with a space, or "" if none is shown."""
-        levels = {attribute(one, "ilvl"): one for one in reversed(self._levels(list_))}
-        counts = self._counts.setdefault(self._abstract_of(list_) or list_, {})
-        starts = {key: _whole(value_at(one, "start"), 1) for key, one in levels.items()}
-        for one in self._lists.get(list_, ()):
-            key = attribute(one, "ilvl")
-            if local(one) == "lvlOverride" and (start := value_at(one, "startOverride")) and key.isdecimal():
-                starts[key] = _whole(start, 1)
-                if (list_, int(key)) not in self._started:
-                    counts.pop(int(key), None)
-                    self._started.add((list_, int(key)))
+        found = self._list(list_)
+        counts = self._counts.setdefault(found.abstract or list_, {})
+        starts = {at: one.start for at, one in found.levels.items()} | found.restarts
+        for at in found.restarts:
+            if (list_, at) not in self._started:
+                counts.pop(at, None)
+                self._started.add((list_, at))
         for deeper in [one for one in counts if one > level]:
             del counts[deeper]
-        counts[level] = counts[level] + 1 if level in counts else starts.get(str(level), 1)
-        shown = levels.get(str(level))
-        if shown is None or value_at(shown, "numFmt") == "none":
+        counts[level] = counts[level] + 1 if level in counts else starts.get(level, 1)
+        shown = found.levels.get(level)
+        if shown is None or shown.form == "none":
             return ""
-        if value_at(shown, "numFmt") == "bullet":
+        if shown.form == "bullet":
             return "\u2022 "
-        is_legal = child(shown, "isLgl") is not None
-        text = value_at(shown, "lvlText")
-        for at in range(9):
+        text = shown.text
+        for at in range(MAX_LEVELS):
             if f"%{at + 1}" in text:
-                form = value_at(levels[str(at)], "numFmt") if str(at) in levels and not is_legal else "decimal"
-                text = text.replace(f"%{at + 1}", counted(counts.get(at, starts.get(str(at), 1)), form))
+                form = found.levels[at].form if at in found.levels and not shown.is_legal else "decimal"
+                text = text.replace(f"%{at + 1}", counted(counts.get(at, starts.get(at, 1)), form))
         return f"{text} " if text else ""
 
 
@@ -424,10 +468,6 @@ def _is_on(element: Any) -> bool:
 
 def _is_default(style: Any) -> bool:
     return attribute(style, "type") == "paragraph" and attribute(style, "default") in ("1", "true", "on")
-
-
-def _is_within(element: Any, tag: str) -> bool:
-    return any(local(one) == tag for one in element.iterancestors())
 
 
 def _whole(text: str, otherwise: int) -> int:

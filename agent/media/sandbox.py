@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
@@ -42,7 +43,7 @@ class SandboxProgram:
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line that starts the program."""
-        limits = (str(self.memory), str(self.seconds))
+        limits = (str(self.memory), str(self.seconds), str(*inherited() or (-1,)))
         # The other process knows this package as `agent`, also if it has its second name here (see agent/switchboard).
         module = self.module.__name__.replace(f"{__name__.partition('.')[0]}.", "agent.", 1)
         return [sys.executable, "-I", "-B", str(_LAUNCHER), module, *limits, *arguments]
@@ -65,6 +66,7 @@ class SandboxJob:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=environment(),
+                pass_fds=inherited(),
                 cwd=_LAUNCHER.anchor,
                 bufsize=0,  # closing a buffered pipe waits for the thread that reads it
             )
@@ -120,6 +122,19 @@ def _read(stream: IO[bytes], out: bytearray, most: int) -> None:
     with suppress(OSError, ValueError):
         while len(out) <= most and (piece := stream.read(_PIECE)):
             out += piece
+
+
+def inherited() -> tuple[int, ...]:
+    """Return the files that a sandboxed process inherits: a pipe that closes when this process ends. Windows has none.
+
+    A forked process has a pipe of its own.
+    """
+    return _pipe(os.getpid())[:1] if os.name == "posix" else ()
+
+
+@cache
+def _pipe(process: int) -> tuple[int, int]:
+    return os.pipe()
 
 
 def environment() -> dict[str, str]:

@@ -18,7 +18,7 @@ from agent.i18n import N_, LocalizedText, _
 from agent.local.weights import HubFile, Pinned, fetch, find, hub_answers
 from agent.media import transcribe_worker
 from agent.media.mime import ConvertedMedia
-from agent.media.sandbox import SandboxProgram, environment
+from agent.media.sandbox import SandboxProgram, environment, inherited
 from agent.providers import RequestQueue, Status
 
 log = logging.getLogger(__name__)
@@ -197,11 +197,12 @@ class Transcriber:
 async def _run_worker(model: TranscriptionModel, name: str, data: bytes, files: list[Path]) -> str:
     process = await asyncio.create_subprocess_exec(
         # Absolute, but not resolved: links in the hub's cache have the file names, and their targets do not.
-        *PROGRAM.command(model.job, str(len(data)), *(str(file.absolute()) for file in files)),
+        *PROGRAM.command(model.job, *(str(file.absolute()) for file in files)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment(),
+        pass_fds=inherited(),
     )
     assert process.stdin
     assert process.stdout
@@ -211,9 +212,10 @@ async def _run_worker(model: TranscriptionModel, name: str, data: bytes, files: 
             with suppress(ConnectionError):  # it ended before it had read everything; its status tells why
                 process.stdin.write(data)
                 await process.stdin.drain()
+                process.stdin.close()
             streams = (process.stdout, process.stderr)
             out, error_output = await asyncio.gather(*(_read_bounded(stream, process) for stream in streams))
-            status = await process.wait()  # wait before closing its input, because the worker ends when its input ends
+            status = await process.wait()
     except TimeoutError as error:
         raise _too_slow(name) from error
     finally:

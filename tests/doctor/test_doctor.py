@@ -120,15 +120,24 @@ def checks(ended: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]
 # No faults
 
 
-async def test_sandbox_without_landlock_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = dict[int, tuple[str, str]]()
-    for version in (0, 3, 7):
-        monkeypatch.setattr(machine, "landlock", lambda version=version: version)
-        (one,) = await machine.sandbox()
-        states[version] = one.state, one.message
-    assert [state for state, _ in states.values()] == ["warning", "warning", "ok"]
-    assert "your files and the network" in states[0][1]
-    assert "your files" not in states[3][1]
+@pytest.mark.parametrize(
+    ("version", "seccomp", "state", "reach"),
+    [
+        (7, True, "ok", "reaches neither your files nor the network"),
+        (0, True, "warning", "could reach your files: this system has no Landlock"),
+        (7, False, "warning", "could reach the network: this system has no seccomp"),
+        (0, False, "warning", "could reach your files and the network: this system has no Landlock and no seccomp"),
+    ],
+    ids=["both", "no Landlock", "no seccomp", "none"],
+)
+async def test_weak_sandbox_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, version: int, seccomp: bool, state: str, reach: str
+) -> None:
+    monkeypatch.setattr(machine, "landlock", lambda: version)
+    monkeypatch.setattr(machine, "seccomp", lambda: seccomp)
+    (one,) = await machine.sandbox()
+    assert one.state == state
+    assert reach in one.message
 
 
 async def test_healthy_setup_has_no_findings(env: Env, model: ModelServer) -> None:

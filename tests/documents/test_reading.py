@@ -1,7 +1,11 @@
 """Documents become text by page, or a reason: read in another process, whatever the bytes are."""
 
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from time import monotonic
@@ -12,14 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.documents import worker
-from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX, Document, document_type
+from agent.documents import reading, worker
+from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, SUFFIXES, XLSX, Document, document_type
 from agent.documents.reading import READING, read_document, read_in_sandbox
 from agent.errors import InputError
-from agent.media.sandbox import parse_sentence
+from agent.media.sandbox import SandboxJob, parse_sentence
 from agent.models.catalog import ModelSpec
 from agent.settings import ROOT
 from agent.web.chat.attachments import message_parts, plan_attachments
+from bench.attack.documents import BOMBS
 from tests.support.documents import (
     compound,
     form,
@@ -134,6 +139,42 @@ def test_unreadable_document_gives_its_reason(data: bytes, media_type: str, reas
         read_in_sandbox(data, media_type)
     assert reason in str(refused.value)
     assert monotonic() - began < READING.timeout_seconds
+
+
+@pytest.mark.parametrize(("name", "make"), BOMBS.values(), ids=list(BOMBS))
+def test_time_of_reading_grows_as_the_document_does(name: str, make: Callable[[], bytes]) -> None:
+    data, media_type = make(), HTML if name == "a.html" else SUFFIXES[name[1:]]
+    before = children_times()
+    with suppress(InputError):
+        read_in_sandbox(data, media_type)
+    assert children_times() - before < 6, "seconds of the processor"
+
+
+def children_times() -> float:
+    """Return the processor time of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+SLOW = b"<div>" * 4_000_000 + b"x"
+"""A document that takes all the time, however it is read."""
+
+
+async def test_all_slow_steps_of_a_document_have_the_time_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "READING", replace(READING, timeout_seconds=5))
+    asked: list[str] = []
+    start = SandboxJob.start
+
+    def counted(job: SandboxJob) -> "subprocess.Popen[bytes]":
+        asked.append("one")
+        return start(job)
+
+    monkeypatch.setattr(SandboxJob, "start", counted)
+    for _step in range(3):
+        with pytest.raises(InputError, match="too much time"):
+            await read_document(SLOW, HTML)
+    assert asked == ["one"], "the steps after the first one have no time left"
+    assert (await read_document(LETTER, DOCX)).title == "Flat", "the place is free for another document"
 
 
 SMALL = {media_type: data for data, media_type, _document in READ.values()}

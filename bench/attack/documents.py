@@ -1,0 +1,186 @@
+"""Attacks with documents of a few kilobytes that take long to read: deep nesting, repeated parts and open ends."""
+
+import io
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+
+from bench.attack.client import Client
+
+SECONDS = 30.0
+_SPACES = " ".join(f'xmlns:{name}="http://{name}"' for name in ("w", "r", "m", "a", "c", "mc"))
+"""Readers compare tags without their namespaces."""
+_RELATIONSHIPS = (
+    "<Relationships xmlns='http://schemas.openxmlformats.org/package/2006/relationships'>{}</Relationships>"
+)
+
+
+def relationships(*items: tuple[str, str, str]) -> str:
+    """Return the relationships of a part: the id, the kind and the target of each."""
+    made = (f'<Relationship Id="{id_}" Type="http://x/{kind}" Target="{part}"/>' for id_, kind, part in items)
+    return _RELATIONSHIPS.format("".join(made))
+
+
+def package(folder: str, main: str, parts: Mapping[str, str]) -> bytes:
+    """Return an Office document with these parts."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr("_rels/.rels", relationships(("1", "officeDocument", f"{folder}/{main}")))
+        for name, text in parts.items():
+            archive.writestr(f"{folder}/{name}", text)
+    return out.getvalue()
+
+
+def word(body: str, **parts: str) -> bytes:
+    """Return a DOCX with this body and these related parts."""
+    related = relationships(*((name, name.rstrip("0123456789"), f"{name}.xml") for name in parts))
+    others = {f"{name}.xml": f"<w:x {_SPACES}>{text}</w:x>" for name, text in parts.items()}
+    main = f"<w:document {_SPACES}><w:body>{body}</w:body></w:document>"
+    return package("word", "document.xml", {"document.xml": main, "_rels/document.xml.rels": related, **others})
+
+
+def sheet(rows: str, *, shared: str = "", styles: str = "", sheets: int = 1) -> bytes:
+    """Return an XLSX whose sheets are all the same part."""
+    tabs = '<sheet name="a" r:id="a"/>' * sheets
+    related = (("a", "worksheet", "a.xml"), ("b", "sharedStrings", "b.xml"), ("c", "styles", "c.xml"))
+    parts = {
+        "workbook.xml": f"<workbook {_SPACES}><sheets>{tabs}</sheets></workbook>",
+        "_rels/workbook.xml.rels": relationships(*related),
+        "a.xml": f"<worksheet><sheetData>{rows}</sheetData></worksheet>",
+        "b.xml": f"<sst>{shared}</sst>",
+        "c.xml": f"<styleSheet>{styles}</styleSheet>",
+    }
+    return package("xl", "workbook.xml", parts)
+
+
+def slides(shapes: str, *, count: int = 1, chart: str = "<x/>") -> bytes:
+    """Return a PPTX whose slides are all the same part."""
+    listed = '<sldId r:id="a"/>' * count
+    parts = {
+        "presentation.xml": f"<presentation {_SPACES}><sldIdLst>{listed}</sldIdLst></presentation>",
+        "_rels/presentation.xml.rels": relationships(("a", "slide", "a.xml")),
+        "a.xml": f"<sld {_SPACES}>{shapes}</sld>",
+        "_rels/a.xml.rels": relationships(("b", "chart", "b.xml")),
+        "b.xml": f"<x {_SPACES}>{chart}</x>",
+    }
+    return package("ppt", "presentation.xml", parts)
+
+
+def nested(opening: str, inner: str, closing: str, times: int) -> str:
+    """Return a text in many elements, one in the other."""
+    return opening * times + inner + closing * times
+
+
+def paragraph(text: str, properties: str = "") -> str:
+    """Return a paragraph of Word."""
+    return f"<w:p><w:pPr>{properties}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def _format(code: str) -> str:
+    formats = f'<numFmts><numFmt numFmtId="200" formatCode="{code}"/></numFmts>'
+    return f'{formats}<cellXfs><xf numFmtId="200"/></cellXfs>'
+
+
+_LIST = '<w:numPr><w:ilvl w:val="0"/><w:numId w:val="1"/></w:numPr>'
+_LEVEL = '<w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="decimal"/><w:lvlText w:val="%1"/></w:lvl>'
+_NUMBERING = (
+    f'<w:abstractNum w:abstractNumId="0">{_LEVEL * 20_000}</w:abstractNum>'
+    '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
+)
+_BASES = "".join(f'<w:style w:styleId="s{n}"><w:basedOn w:val="s{n + 1}"/></w:style>' for n in range(4_000))
+_BOX = "<w:drawing><w:txbxContent><w:p><w:r>"
+_CHOICE = "<mc:AlternateContent><mc:Choice>"
+_TEXT = "<a:txBody><a:p><a:t>a</a:t></a:p></a:txBody>"
+_MAIL = b"From: ann@example.org\r\nSubject: Lunch\r\n"
+
+_RUN = "<w:p><w:r>{}</w:r></w:p>"
+_FIELD = '<w:r><w:fldChar w:fldCharType="begin"/><w:fldChar w:fldCharType="separate"/></w:r>'
+_CELL = '<c t="s"><v>0</v></c>'
+_POINT = '<lvl><pt idx="1"><v>aaaaaaaaaa</v></pt></lvl>'
+
+BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "alternatives in alternatives": (
+        "a.docx",
+        lambda: word(_RUN.format(nested(_CHOICE, "<w:t>a</w:t>" * 200_000, "</mc:Choice></mc:AlternateContent>", 200))),
+    ),
+    "text boxes in text boxes": (
+        "a.docx",
+        lambda: word(_RUN.format(nested(_BOX, "<w:t>a</w:t>", "</w:r></w:p></w:txbxContent></w:drawing>", 25))),
+    ),
+    "paragraphs in paragraphs": (
+        "a.docx",
+        lambda: word(
+            _RUN.format(
+                f"<w:drawing><a:txBody>{nested('<a:p>', '<a:t>aaaaaaaa</a:t>' * 20_000, '</a:p>', 200)}"
+                "</a:txBody></w:drawing>"
+            )
+        ),
+    ),
+    "styles based on styles": (
+        "a.docx",
+        lambda: word(paragraph("a", '<w:pStyle w:val="s0"/>') * 5_000, styles=_BASES),
+    ),
+    "levels of a list": ("a.docx", lambda: word(paragraph("a", _LIST) * 5_000, numbering=_NUMBERING)),
+    "deleted ends of paragraphs": (
+        "a.docx",
+        lambda: word(paragraph("a" * 100, "<w:rPr><w:del/></w:rPr>") * 60_000),
+    ),
+    "open fields": (
+        "a.docx",
+        lambda: word("<w:p>" + _FIELD * 40_000 + "<w:r><w:t>a</w:t></w:r>" * 40_000 + "</w:p>"),
+    ),
+    "one chart in many drawings": (
+        "a.docx",
+        lambda: word(
+            _RUN.format('<w:drawing><c:chart r:id="chart1"/></w:drawing>' * 3_000),
+            chart1="<c:chart>" + "<c:x/>" * 200_000 + "</c:chart>",
+        ),
+    ),
+    "one sheet under many names": (
+        "a.xlsx",
+        lambda: sheet('<row><c r="A1"><v>1</v></c></row>' * 5_000, sheets=30_000),
+    ),
+    "one long text in many cells": (
+        "a.xlsx",
+        lambda: sheet(f"<row>{_CELL * 200_000}</row>", shared=f"<si><t>{'a ' * 900_000}</t></si>"),
+    ),
+    "a long format of numbers": (
+        "a.xlsx",
+        lambda: sheet('<row><c s="0"><v>1</v></c></row>' * 20_000, styles=_format("[$a" * 300_000 + "d")),
+    ),
+    "one slide many times": ("a.pptx", lambda: slides("<sp/>" * 200_000 + _TEXT, count=2_000)),
+    "one chart many times": (
+        "a.pptx",
+        lambda: slides('<chart r:id="b"/>' * 3_000 + _TEXT, chart=f"<chart>{'<x/>' * 200_000}</chart>"),
+    ),
+    "values of a chart at one place": (
+        "a.pptx",
+        lambda: slides(f'<chart r:id="b"/>{_TEXT}', chart=f"<ser><val>{_POINT * 150_000}</val></ser>"),
+    ),
+    "open declarations": ("a.html", lambda: b"<!" * 1_000_000),
+    "open comments": ("a.html", lambda: b"<!-- >" * 500_000),
+    "open tags": ("a.html", lambda: b"<a " * 1_000_000),
+    "open ends of tags": ("a.html", lambda: b"</" * 1_000_000),
+    "open instructions": ("a.html", lambda: b"<?" * 1_000_000),
+    "open sections": ("a.html", lambda: b"<![CDATA[ >" * 300_000),
+    "open texts of a form": ("a.html", lambda: b"<textarea>" + b"</textare" * 300_000),
+    "open comments in a mail": ("a.eml", lambda: _MAIL + b"Content-Type: text/html\r\n\r\n" + b"<!-- >" * 500_000),
+}
+"""The name of the file and its bytes, by what takes long."""
+
+
+def _attack(name: str, make: Callable[[], bytes]) -> Callable[[str], object]:
+    def attack(url: str) -> object:
+        """Attach the document. Return the refusal, if any, and the seconds until the end."""
+        with Client(url) as client:
+            path = client.upload(name, make())
+            began = time.monotonic()
+            reply = client.chat("!text Read.", path, seconds=SECONDS)
+            return reply.error[:100], round(time.monotonic() - began, 1)
+
+    return attack
+
+
+ATTACKS: dict[str, Callable[[str], object]] = {
+    f"document: {name}": _attack(file, make) for name, (file, make) in BOMBS.items()
+}
