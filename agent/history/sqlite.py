@@ -26,7 +26,7 @@ from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
 from agent.history.search_sql import SHOWN_HITS
 from agent.history.sqlite_database import SqliteDatabase
-from agent.history.sqlite_file import LIVE, transaction
+from agent.history.sqlite_file import LIVE, LOCK_SECONDS, transaction
 from agent.history.sqlite_links import SqliteLinks
 from agent.history.sqlite_retention import SqliteRetention
 from agent.history.sqlite_runs import SqliteRuns, put_events
@@ -118,7 +118,7 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, path: str | os.PathLike[str], *, busy_timeout: float = 5.0, clock: Callable[[], datetime] = now
+        cls, path: str | os.PathLike[str], *, busy_timeout: float = LOCK_SECONDS, clock: Callable[[], datetime] = now
     ) -> Self:
         """Open the file, or create it for this user alone. `busy_timeout` is the number of seconds to wait for a lock.
 
