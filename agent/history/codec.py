@@ -4,9 +4,10 @@ Values that would not load again are refused before anything is written: one unr
 conversation unreadable. Knows nothing of the storage itself.
 """
 
+import asyncio
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 _ENTRIES = TypeAdapter(list[Entry], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
 _RECORDS = TypeAdapter(list[Record])
 
+STEP_CHARACTERS = 100_000
+"""The text that is validated at once, in milliseconds. One message can be longer."""
 _NEW = timedelta(minutes=1)
 """The age of messages that an import did not bring."""
 
@@ -43,6 +46,18 @@ def dump_entries(entries: Sequence[Entry]) -> list[str]:
 def load_entries(texts: Iterable[str]) -> list[Entry]:
     """Return the entries of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
     return _load(_ENTRIES, texts)
+
+
+async def in_steps(load: Callable[[Sequence[str]], list[Entry]], texts: Sequence[str]) -> list[Entry]:
+    """Return what `load` makes of all texts. Others have their turn after each `STEP_CHARACTERS` of them."""
+    entries, begin, size = list[Entry](), 0, 0
+    for end, text in enumerate(texts, 1):
+        size += len(text)
+        if size >= STEP_CHARACTERS or end == len(texts):
+            entries += load(texts[begin:end])
+            begin, size = end, 0
+            await asyncio.sleep(0)
+    return entries
 
 
 def dump_record(record: Record) -> str:

@@ -176,6 +176,24 @@ class HistoryStore(Protocol):
         """
         ...
 
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Return the entries with these ids and those that follow one of `after` (None: the first ones).
+
+        They come from all branches, in the order of their storage, and no other message is read. Returns nothing if
+        `record.owner` does not own the stored conversation.
+        """
+        ...
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Return the ids of this entry and of all that follow it on any branch, in the order of their storage.
+
+        No message is read. Returns nothing if there is no such entry, or if `record.owner` does not own the stored
+        conversation.
+        """
+        ...
+
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Return the owner's records without the first `offset` of them. The one that got entries last comes first.
 

@@ -103,9 +103,10 @@ def name_of(text: str) -> str:
 
 
 def damaged(path: Path) -> HistoryError:
-    """Return the error of a file whose content makes no sense."""
+    """Return the error of a file whose content makes no sense. Visitors can read it, and the log has the whole path."""
+    log.warning("%s is damaged", path)
     return HistoryError(
-        _("The history file {path!r} cannot be used: {error}.", path=str(path), error=_("it is damaged"))
+        _("The history file {path!r} cannot be used: {error}.", path=path.name, error=_("it is damaged"))
     )
 
 

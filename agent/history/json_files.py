@@ -4,7 +4,7 @@ People and their tools can read these files. A save waits for the disk, and all 
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,14 +13,22 @@ from pathlib import Path
 from typing import Self
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, place_at, reload_record
+from agent.history.codec import (
+    dump_entries,
+    dump_record,
+    in_steps,
+    load_entries,
+    next_revision,
+    place_at,
+    reload_record,
+)
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.json_conversation import ENTRIES, Addition, State, StoredEntry, damaged, entry_lines, read_entries
 from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
 from agent.history.json_links import JsonLinks
 from agent.history.json_retention import JsonRetention
 from agent.history.json_runs import JsonRuns, add_events
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, following_of, now
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 
@@ -66,11 +74,24 @@ class JsonStore:
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`. Reads all entries of the conversation."""
-        return await self._folder.read(partial(_history, self._folder, record, limit))
+        state, texts = await self._folder.read(partial(_history, self._folder, record, limit))
+        return await _load_in_steps(self._folder, state, texts)
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
-        return await self._folder.read(partial(_entries, self._folder, record))
+        state, texts = await self._folder.read(partial(_find, self._folder, record))
+        return await _load_in_steps(self._folder, state, texts)
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Implement `HistoryStore.find`."""
+        state, texts = await self._folder.read(partial(_find, self._folder, record, {*ids}, {*after}))
+        return await _load_in_steps(self._folder, state, texts)
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Implement `HistoryStore.following`."""
+        return await self._folder.read(partial(_following, self._folder, record, entry_id))
 
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`. Reads the records of this page, and what has changed of the owner's others."""
@@ -172,20 +193,32 @@ def _check_links(folder: JsonFolder, state: State | None, added: Sequence[Stored
         raise HistoryError(f"The newest entry {record.head_id!r} is not in the conversation.")
 
 
-def _history(folder: JsonFolder, record: Record, limit: int | None) -> list[Entry]:
+def _history(folder: JsonFolder, record: Record, limit: int | None) -> tuple[State | None, list[str]]:
     state, _ = find_live(folder, record.owner, record.id)
     if record.head_id is None or (limit is not None and limit <= 0):
-        return []
+        return state, []
     entries = {one.id: one for one in _stored_entries(folder, state)}
     if record.head_id not in entries:
         raise NotFound(NO_ENTRY)
     newest_first = islice(_walk(entries, record.head_id), limit)
-    return _load(folder, state, [one.json for one in newest_first][::-1])
+    return state, [one.json for one in newest_first][::-1]
 
 
-def _entries(folder: JsonFolder, record: Record) -> Sequence[Entry]:
+def _find(
+    folder: JsonFolder, record: Record, ids: Set[str] | None = None, after: Set[str | None] = frozenset()
+) -> tuple[State | None, list[str]]:
+    """Return the state and the texts of the entries that are sought, or of all."""
     found = folder.find(record.owner, record.id)
-    return _load(folder, found[0], [one.json for one in _stored_entries(folder, found[0])]) if found else []
+    if not found:
+        return None, []
+    stored = _stored_entries(folder, found[0])
+    return found[0], [one.json for one in stored if ids is None or one.id in ids or one.parent_id in after]
+
+
+def _following(folder: JsonFolder, record: Record, entry_id: str) -> list[str]:
+    found = folder.find(record.owner, record.id)
+    stored = _stored_entries(folder, found[0]) if found else []
+    return following_of(entry_id, ((one.id, one.parent_id) for one in stored))
 
 
 def _list(folder: JsonFolder, owner: str, page: slice, pinned: bool | None) -> list[Record]:
@@ -240,6 +273,10 @@ def _load(folder: JsonFolder, state: State, texts: Sequence[str]) -> list[Entry]
         return load_entries(texts)
     except HistoryError as error:
         raise damaged(folder.folder_of(state.owner, state.id) / ENTRIES) from error
+
+
+async def _load_in_steps(folder: JsonFolder, state: State | None, texts: Sequence[str]) -> list[Entry]:
+    return await in_steps(partial(_load, folder, state), texts) if state else []
 
 
 def _walk(entries: Mapping[str, StoredEntry], head_id: str | None) -> Iterator[StoredEntry]:

@@ -34,8 +34,8 @@ from agent.i18n import _
 
 T = TypeVar("T")
 
-FOLDER_LOCK_SECONDS = 20.0
-"""Seconds that a write waits for other processes."""
+FOLDER_LOCK_SECONDS = 2.5
+"""Seconds that a write waits for other processes, from its call on if the write before it waited in vain."""
 _FOLDER_LOCK_POLL_SECONDS = 0.004
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class JsonFolder:
     def __init__(self, path: Path, patience: float, clock: Callable[[], datetime]) -> None:
         self.path, self.clock = path, clock
         self._owners, self._ids, self._runs, self._links = (path / name for name in ("owners", "ids", "runs", "links"))
-        self._patience = patience
+        self._patience, self._was_locked = patience, False
         self._turn = asyncio.Lock()
         self._work = UninterruptedWork()
         self._known: dict[Path, dict[str, tuple[Signature, State | None]]] = {}
@@ -67,7 +67,7 @@ class JsonFolder:
 
     async def write(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread while no other process writes, to its end even if the caller is cancelled."""
-        return await self._work.run(self._in_turn(work))
+        return await self._work.run(self._in_turn(work, time.monotonic() + self._patience))
 
     async def aclose(self) -> None:
         """Finish the writes in progress."""
@@ -218,7 +218,7 @@ class JsonFolder:
             if folder.stat().st_mode & 0o077:
                 with suppress(PermissionError):  # Another user owns the folder and must protect it.
                     folder.chmod(0o700)
-        with self._locked():
+        with self._locked(time.monotonic() + self._patience):
             self._repair()
 
     def _repair(self) -> None:
@@ -246,24 +246,25 @@ class JsonFolder:
             if state is None or index.name not in map(name_of, state.links):
                 index.unlink()
 
-    async def _in_turn(self, work: Callable[[], T]) -> T:
+    async def _in_turn(self, work: Callable[[], T], deadline: float) -> T:
         async with self._turn:
             with self._naming_errors(HistoryError):
-                return await asyncio.to_thread(self._alone, work)
+                return await asyncio.to_thread(self._alone, work, deadline)
 
-    def _alone(self, work: Callable[[], T]) -> T:
-        with self._locked():
+    def _alone(self, work: Callable[[], T], deadline: float) -> T:
+        with self._locked(deadline if self._was_locked else time.monotonic() + self._patience):
             return work()
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
+    def _locked(self, deadline: float) -> Generator[None]:
         """Hold the lock between processes. The system releases it if this process is killed."""
-        deadline = time.monotonic() + self._patience
         with open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "wb") as file:
             while not lock_descriptor(file.fileno(), blocking=False):
                 if time.monotonic() >= deadline:
+                    self._was_locked = True
                     raise OSError(errno.EAGAIN, _("another process keeps it locked"), str(self.path))
                 time.sleep(_FOLDER_LOCK_POLL_SECONDS)
+            self._was_locked = False
             yield
 
     @contextmanager
@@ -274,6 +275,9 @@ class JsonFolder:
         except OSError as error:
             path = str(error.filename or self.path)
             reason = _("the disk is full") if error.errno == errno.ENOSPC else error.strerror or str(error)
+            if raised is HistoryError:  # a visitor can read it
+                log.warning("%s cannot be used: %s", path, reason)
+                path = Path(path).name
             raise raised(_("The history file {path!r} cannot be used: {error}.", path=path, error=reason)) from error
 
 

@@ -6,11 +6,20 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, load_entries, next_revision, reload_record
+from agent.history.codec import dump_entries, dump_record, in_steps, load_entries, next_revision, reload_record
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import Link
 from agent.history.memory_links import MemoryLinks
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now, versions_of
+from agent.history.records import (
+    CHANGED_ELSEWHERE,
+    NO_CONVERSATION,
+    NO_ENTRY,
+    Entry,
+    Record,
+    following_of,
+    now,
+    versions_of,
+)
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
 
@@ -96,7 +105,8 @@ class _Data:
 class MemoryStore:
     """A `HistoryStore` in memory. It owns its conversations; values go in and out as copies.
 
-    It needs no lock: no method awaits, so no other task can run between the steps of a call. It keeps messages as JSON
+    It needs no lock: no method awaits before it has what it returns, so no other task can run between the steps of a
+    call. It keeps messages as JSON
     because they are mutable objects, and so that this store answers exactly like the others.
     """
 
@@ -134,13 +144,24 @@ class MemoryStore:
         if record.head_id is not None and record.head_id not in entries:
             raise NotFound(NO_ENTRY)
         newest_first = islice(_walk(entries, record.head_id), None if limit is None else max(limit, 0))
-        return load_entries(reversed([text for text, _ in newest_first]))
+        return await in_steps(load_entries, [text for text, _ in newest_first][::-1])
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
-        kept = self._data.conversations.get(record.id)
-        mine = kept is not None and kept.record.owner == record.owner
-        return load_entries(text for _, text, _ in kept.entries.values()) if kept and mine else []
+        return await in_steps(load_entries, [text for _, text, _ in self._stored(record).values()])
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Implement `HistoryStore.find`."""
+        stored = self._stored(record).items()
+        texts = [text for id_, (parent, text, _) in stored if id_ in ids or parent in after]
+        return await in_steps(load_entries, texts)
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Implement `HistoryStore.following`."""
+        links = ((id_, parent) for id_, (parent, _, _) in self._stored(record).items())
+        return following_of(entry_id, links)
 
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`."""
@@ -178,6 +199,11 @@ class MemoryStore:
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""
+
+    def _stored(self, record: Record) -> Mapping[str, tuple[str | None, str, str]]:
+        """Return what is stored of all entries, nothing if the record's owner does not own the conversation."""
+        kept = self._data.conversations.get(record.id)
+        return kept.entries if kept is not None and kept.record.owner == record.owner else {}
 
     def _to_replace(self, record: Record) -> _Conversation | None:
         """Return the conversation that `record` replaces, None for a new one. Raises `NotFound` and `Conflict`."""

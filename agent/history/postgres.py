@@ -1,6 +1,6 @@
 """Conversations in a PostgreSQL database. Any number of processes and machines can share it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -9,7 +9,7 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, load_entries, next_revision, place_at, stored_title
+from agent.history.codec import dump_entries, in_steps, load_entries, next_revision, place_at, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_database import LIVE, PostgresDatabase, Value, fetch
@@ -40,6 +40,24 @@ _DELETE = f"DELETE FROM conversations WHERE id = %(id)s AND owner = %(owner)s AN
 _ENTRIES = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = %(id)s AND owner = %(owner)s ORDER BY number
+"""
+_FIND = """
+SELECT entry FROM (
+    SELECT * FROM entries WHERE conversation_id = %(id)s AND id = ANY(%(ids)s::text[])
+    UNION SELECT * FROM entries WHERE conversation_id = %(id)s AND parent_id = ANY(%(after)s::text[])
+    UNION SELECT * FROM entries WHERE %(first)s::boolean AND conversation_id = %(id)s AND parent_id IS NULL
+) AS found
+WHERE EXISTS (SELECT 1 FROM conversations WHERE id = %(id)s AND owner = %(owner)s) ORDER BY number
+"""
+_FOLLOWING = """
+WITH RECURSIVE following AS (
+    SELECT entries.id, number FROM conversations JOIN entries ON conversation_id = conversations.id
+    WHERE conversations.id = %(id)s AND owner = %(owner)s AND entries.id = %(entry)s
+    UNION ALL
+    SELECT entries.id, entries.number FROM following
+    JOIN entries ON conversation_id = %(id)s AND entries.parent_id = following.id
+)
+SELECT id FROM following ORDER BY number
 """
 _CHAIN = f"""
 WITH RECURSIVE chain AS (
@@ -144,12 +162,31 @@ class PostgresStore:
         texts = await self._database.texts(_CHAIN, id=escape(record.id), owner=owner, head_id=head, limit=limit)
         if not texts:
             raise NotFound(NO_ENTRY)
-        return self._database.load(load_entries, texts)
+        return await in_steps(partial(self._database.load, load_entries), texts)
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
         texts = await self._database.texts(_ENTRIES, id=escape(record.id), owner=escape(record.owner))
-        return self._database.load(load_entries, texts)
+        return await in_steps(partial(self._database.load, load_entries), texts)
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Implement `HistoryStore.find`."""
+        texts = await self._database.texts(
+            _FIND,
+            id=escape(record.id),
+            owner=escape(record.owner),
+            ids=[escape(one) for one in ids],
+            after=[escape(one) for one in after if one is not None],
+            first=None in after,
+        )
+        return await in_steps(partial(self._database.load, load_entries), texts)
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Implement `HistoryStore.following`."""
+        key = {"id": escape(record.id), "owner": escape(record.owner), "entry": escape(entry_id)}
+        return [unescape(id_) for id_ in await self._database.texts(_FOLLOWING, **key)]
 
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`."""

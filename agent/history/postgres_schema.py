@@ -133,6 +133,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) AS found WHERE id = changed""",
         "DROP SEQUENCE IF EXISTS conversation_places",
     ),
+    (
+        # What follows a message is found without reading all of its conversation.
+        "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
+    ),
 )
 
 

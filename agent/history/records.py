@@ -162,6 +162,15 @@ class Record:
         )
 
 
+def following_of(entry_id: str, links: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Return the ids of this entry and of all that follow it. `links` are ids and their parents' ids, in order."""
+    found = dict[str, None]()
+    for id_, parent in links:
+        if id_ == entry_id or parent in found:
+            found[id_] = None
+    return [*found]
+
+
 def versions_of(records: Iterable[Record]) -> set[tuple[str, str, int, float | None]]:
     """Return the owner, id, revision and end of each record. They differ after a save, and after a new expiry."""
     ends = ((record, record.expires_at.timestamp() if record.expires_at else None) for record in records)

@@ -11,7 +11,15 @@ from typing import Any
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import redis_scripts as scripts
-from agent.history.codec import dump_entries, load_entries, load_records, next_revision, place_at, stored_title
+from agent.history.codec import (
+    dump_entries,
+    in_steps,
+    load_entries,
+    load_records,
+    next_revision,
+    place_at,
+    stored_title,
+)
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
 from agent.history.redis_links import RedisLinks
@@ -80,11 +88,25 @@ class RedisStore:
         status, *texts = await self.server.run(scripts.CHAIN, record.id, record.owner, record.head_id, most)
         if status != b"ok":
             raise NotFound(NO_CONVERSATION if status == b"missing" else NO_ENTRY)
-        return load_entries(_text(one) for one in reversed(texts))
+        return await in_steps(load_entries, [_text(one) for one in reversed(texts)])
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
-        return load_entries(map(_text, await self.server.run(scripts.ENTRIES, record.id, record.owner)))
+        texts = await self.server.run(scripts.ENTRIES, record.id, record.owner)
+        return await in_steps(load_entries, [*map(_text, texts)])
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Implement `HistoryStore.find`."""
+        values = [len(ids), *ids, *map(_link, after)]
+        texts = await self.server.run(scripts.FIND, record.id, record.owner, *values)
+        return await in_steps(load_entries, [*map(_text, texts)])
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Implement `HistoryStore.following`."""
+        found = await self.server.run(scripts.FOLLOWING, record.id, record.owner, entry_id)
+        return [id_.decode("utf-8", "surrogatepass") for id_ in found]
 
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`."""

@@ -238,6 +238,35 @@ end
 return found
 """)
 
+FIND = Script("""
+local id, owner, ids, after, found = take(), take(), {}, {}, {}
+if call('HGET', key('conversation', id), 'owner') ~= owner then return found end
+for _ = 1, tonumber(take()) do ids[take()] = true end
+while at < #ARGV do after[take()] = true end
+local one = next(ids)
+if one and not next(ids, one) and not next(after) then
+    return {call('HGET', key('entries', id), one) or nil}
+end
+local links = key('links', id)
+for _, entry in ipairs(call('LRANGE', key('order', id), 0, -1)) do
+    if ids[entry] or (next(after) and after[call('HGET', links, entry)]) then
+        found[#found + 1] = call('HGET', key('entries', id), entry)
+    end
+end
+return found
+""")
+FOLLOWING = Script("""
+local id, owner, entry, known, found = take(), take(), take(), {}, {}
+if call('HGET', key('conversation', id), 'owner') ~= owner then return found end
+for _, one in ipairs(call('LRANGE', key('order', id), 0, -1)) do
+    if one == entry or known[string.sub(call('HGET', key('links', id), one), 2)] then
+        known[one] = true
+        found[#found + 1] = one
+    end
+end
+return found
+""")
+
 LIST = Script("""
 local owner, kind, only, skip, limit = take(), take(), take(), tonumber(take()), tonumber(take())
 local start, found, ids = 0, {}, {}

@@ -3,7 +3,7 @@
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -11,14 +11,22 @@ from pathlib import Path
 from typing import Self
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, load_entries, load_records, next_revision, place_at, stored_title
+from agent.history.codec import (
+    dump_entries,
+    in_steps,
+    load_entries,
+    load_records,
+    next_revision,
+    place_at,
+    stored_title,
+)
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
 from agent.history.search_sql import SHOWN_HITS
 from agent.history.sqlite_database import SqliteDatabase
-from agent.history.sqlite_file import LIVE, transaction
+from agent.history.sqlite_file import LIVE, LOCK_SECONDS, transaction
 from agent.history.sqlite_links import SqliteLinks
 from agent.history.sqlite_retention import SqliteRetention
 from agent.history.sqlite_runs import SqliteRuns, put_events
@@ -50,6 +58,24 @@ _DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {LIV
 _ENTRIES = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner ORDER BY entries.rowid
+"""
+_FIND = """
+SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE owner = :owner AND entries.rowid IN (
+    SELECT rowid FROM entries WHERE conversation_id = :id AND id IN (SELECT value FROM json_each(:ids))
+    UNION SELECT rowid FROM entries WHERE conversation_id = :id AND parent_id IN (SELECT value FROM json_each(:after))
+    UNION SELECT rowid FROM entries WHERE :first AND conversation_id = :id AND parent_id IS NULL
+) ORDER BY entries.rowid
+"""
+_FOLLOWING = """
+WITH RECURSIVE following (row, id) AS (
+    SELECT entries.rowid, entries.id FROM conversations JOIN entries ON conversation_id = conversations.id
+    WHERE conversations.id = :id AND owner = :owner AND entries.id = :entry
+    UNION ALL
+    SELECT entries.rowid, entries.id FROM following
+    JOIN entries ON conversation_id = :id AND parent_id = following.id
+)
+SELECT id FROM following ORDER BY row
 """
 _STORED = f"SELECT owner = :owner AND {LIVE} AS owned, revision, title, pinned FROM conversations WHERE id = :id"
 _PUT_RECORD = """
@@ -92,7 +118,7 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, path: str | os.PathLike[str], *, busy_timeout: float = 5.0, clock: Callable[[], datetime] = now
+        cls, path: str | os.PathLike[str], *, busy_timeout: float = LOCK_SECONDS, clock: Callable[[], datetime] = now
     ) -> Self:
         """Open the file, or create it for this user alone. `busy_timeout` is the number of seconds to wait for a lock.
 
@@ -125,12 +151,24 @@ class SqliteStore:
         texts = await self._database.texts(_CHAIN, id=record.id, owner=record.owner, head_id=record.head_id, limit=most)
         if not texts:
             raise NotFound(NO_ENTRY)
-        return self._database.load(load_entries, texts)
+        return await in_steps(partial(self._database.load, load_entries), texts)
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
         texts = await self._database.texts(_ENTRIES, id=record.id, owner=record.owner)
-        return self._database.load(load_entries, texts)
+        return await in_steps(partial(self._database.load, load_entries), texts)
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Implement `HistoryStore.find`."""
+        values = {"ids": json.dumps([*ids]), "after": json.dumps([one for one in after if one is not None])}
+        texts = await self._database.texts(_FIND, id=record.id, owner=record.owner, first=None in after, **values)
+        return await in_steps(partial(self._database.load, load_entries), texts)
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Implement `HistoryStore.following`."""
+        return await self._database.texts(_FOLLOWING, id=record.id, owner=record.owner, entry=entry_id)
 
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`."""

@@ -36,8 +36,11 @@ log = logging.getLogger(__name__)
 class SqliteDatabase:
     """The three connections to one file, until `aclose`. `clock` returns the current time."""
 
-    def __init__(self, path: Path, connections: Sequence[SqliteConnection], clock: Callable[[], datetime]) -> None:
-        self.path, self.clock = path, clock
+    def __init__(
+        self, path: Path, connections: Sequence[SqliteConnection], patience: float, clock: Callable[[], datetime]
+    ) -> None:
+        self.path, self.clock, self._patience = path, clock, patience
+        self._was_locked = False
         self._writer, self._reader, self._searcher = connections
         self._writes = UninterruptedWork()
         self._has_left_text, self._pause = False, WIPE_SECONDS
@@ -59,7 +62,7 @@ class SqliteDatabase:
                 for connection in connections:
                     await connection.aclose()
                 raise
-        database = cls(path, connections, clock)
+        database = cls(path, connections, busy_timeout, clock)
         if await connections[0].run(_has_free_pages):  # A killed process has deleted and not wiped.
             database._wipe_soon()
         return database
@@ -98,7 +101,8 @@ class SqliteDatabase:
         try:
             return load(texts)
         except HistoryError as error:
-            raise HistoryError(unusable(self.path, error.text)) from error
+            log.warning("%s: %s", self.path, error)
+            raise HistoryError(unusable(Path(self.path.name), error.text)) from error
 
     async def aclose(self) -> None:
         """Close the connections. Writes in progress are finished first."""
@@ -121,7 +125,18 @@ class SqliteDatabase:
 
     async def _in_turn(self, work: Work[T]) -> T:
         with naming_errors(self.path, HistoryError):
-            return await self._writer.run(work)
+            return await self._writer.run(partial(self._in_time, work, time.monotonic() + self._patience))
+
+    def _in_time(self, work: Work[T], deadline: float, connection: sqlite3.Connection) -> T:
+        """Run `work`, which waits for the lock. If the write before it waited in vain, it waits until `deadline`."""
+        wait = deadline - time.monotonic() if self._was_locked else self._patience
+        connection.execute(f"PRAGMA busy_timeout = {max(0, round(wait * 1000))}")
+        try:
+            done, self._was_locked = work(connection), False
+        except sqlite3.OperationalError as error:
+            self._was_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            raise
+        return done
 
     async def _erase(self, delete: Work[int]) -> int:
         if erased := await self._in_turn(delete):

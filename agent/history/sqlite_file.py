@@ -1,6 +1,7 @@
 """The file of a SQLite history: creates it for one user alone, writes to it in transactions, and names errors."""
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -8,13 +9,16 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.errors import AgentError
+from agent.errors import AgentError, HistoryError
 from agent.history.sqlite_connection import SqliteConnection
 from agent.i18n import _
 
+LOCK_SECONDS = 2.5
+"""Seconds that a write waits for other processes, from its call on if the write before it waited in vain."""
 LIVE = "(expires_at IS NULL OR expires_at > :now)"
 """The condition for a conversation that has not expired."""
 
+log = logging.getLogger(__name__)
 _REASONS = {
     sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
     sqlite3.SQLITE_CANTOPEN: _("it cannot be opened"),
@@ -79,6 +83,9 @@ def naming_errors(path: Path, raised: type[AgentError]) -> Generator[None, None,
     except (sqlite3.Error, OSError) as error:
         known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
         reason = known or getattr(error, "strerror", None) or str(error)
+        if raised is HistoryError:  # a visitor can read it
+            log.warning("%s cannot be used: %s", path, reason)
+            path = Path(path.name)
         raise raised(unusable(path, reason)) from error
 
 

@@ -134,6 +134,15 @@ class MediaStore:
         """Return the size of each owner's files in bytes. It is kept up to date without reading the disk."""
         return await asyncio.to_thread(self._files.sizes)
 
+    async def check_writable(self) -> None:
+        """Write a file and remove it. Raises `OSError` if that is impossible."""
+        await asyncio.to_thread(self._write_and_remove)
+
+    def _write_and_remove(self) -> None:
+        name = f".writable/{new_id()}"
+        self._place.write(name, b"1")
+        self._place.remove(name)
+
     async def recount(self) -> None:
         """Read the sizes from the place again, in case another process has changed the files."""
         await asyncio.to_thread(self._files.recount)

@@ -127,8 +127,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     app.state.conversations, app.state.origins = conversations, origins
     app.state.page, app.state.queue = page, queue
     app.state.canary = canary = Canary(app, settings.root_path)
-    health = Health(services.store, models, conversations.models.catalog, discover, lambda: queue.problem, canary)
-    add_health_routes(app, models, conversations.live_runs, health)
+    add_health_routes(app, models, conversations.live_runs, _health(services, lambda: queue.problem, canary))
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
     frames = AnswerFrames(conversations.views.running_turn)
@@ -165,6 +164,11 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         i18n=i18n(settings.retention_days),
     )
     return app
+
+
+def _health(services: _Services, queue_problem: Callable[[], str], canary: Canary) -> Health:
+    catalog = services.conversations.models.catalog
+    return Health(services.store, services.media, services.models, catalog, discover, queue_problem, canary)
 
 
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
 from datetime import datetime, timedelta
@@ -231,13 +232,13 @@ async def test_failing_file_is_named(tmp_path: Path) -> None:
         await run_sql(store, "PRAGMA query_only = ON")
         with pytest.raises(HistoryError, match="cannot be written") as caught:
             await started(store, "2")
-        assert str(path) in str(caught.value)
+        assert str(tmp_path) not in str(caught.value), "a visitor sees the path"
         await run_sql(store, "PRAGMA query_only = OFF")
         assert await store.history(record) == entries
         await run_sql(store, 'UPDATE entries SET entry = \'{"message": "secret"}\'')
         with pytest.raises(HistoryError, match="damaged") as caught:
             await store.history(record)
-        assert str(path) in str(caught.value)
+        assert str(tmp_path) not in str(caught.value), "a visitor sees the path"
         assert "secret" not in str(caught.value)
 
 
@@ -253,6 +254,19 @@ async def test_locked_file_is_awaited_then_named(tmp_path: Path) -> None:
         other.execute("ROLLBACK")
         other.close()
         assert (await store.save(record)).revision == 2
+
+
+async def test_writes_behind_a_locked_file_are_refused_together(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path, busy_timeout=1.0)) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            refusals = await asyncio.gather(*(started(store) for _ in range(20)), return_exceptions=True)
+            assert time.monotonic() - began < 10, "each write waited for itself"
+            assert {type(refusal) for refusal in refusals} == {HistoryError}
+            other.execute("ROLLBACK")
+        await started(store)
 
 
 async def test_older_file_can_be_searched(tmp_path: Path) -> None:

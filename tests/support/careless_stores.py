@@ -5,7 +5,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from agent.errors import HistoryError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.history.conformance import Subject
+from agent.history.conformance.samples import ALICE
 from agent.history.memory import MemoryRetention, MemoryRuns, MemoryStore
 from agent.history.records import versions_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
@@ -64,6 +65,23 @@ class LabelsForAnybody(MemoryStore):
     async def label(self, conversation_id: str, *, owner: str, **changes: Any) -> Record:
         kept = self._data.conversations[conversation_id].record
         return await super().label(conversation_id, owner=kept.owner, **changes)
+
+
+class FindsOnShownBranch(MemoryStore):
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        shown = {entry.id for entry in await self.history(record)} if record.owner == ALICE else set()
+        return [entry for entry in await super().find(record, ids=ids, after=after) if entry.id in shown]
+
+
+class FollowsOneBranch(MemoryStore):
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        found, parent = [*await super().following(record, entry_id)][:1], entry_id
+        while followers := await self.find(record, after=[parent] if found else []):
+            parent = followers[-1].id
+            found.append(parent)
+        return found
 
 
 class SearchesHeadOnly(MemoryStore):
@@ -243,6 +261,8 @@ FAULTS_OF_STORES: Faults = {
     KeepsVectors: ("delete_takes_the_vectors_of_a_chat",),
     IgnoresOffset: ("pages_of_the_list_follow_each_other",),
     LabelsForAnybody: ("only_owner_labels",),
+    FindsOnShownBranch: ("entries_are_found_by_id_and_place",),
+    FollowsOneBranch: ("following_entries_are_those_of_all_branches",),
     SearchesHeadOnly: ("branch_is_found_too", "hit_is_on_shown_branch_if_it_has_one"),
     FindsNewestOfAllBranches: ("hit_is_on_shown_branch_if_it_has_one",),
     SearchesOldTitles: ("new_title_is_searched",),

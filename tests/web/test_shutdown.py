@@ -491,6 +491,17 @@ def test_keys_make_hosted_models_ready(start_app: Start) -> None:
     assert answers(own, "readyz") == (200, {"ready": True, "reason": ""})
 
 
+def test_locked_store_is_not_ready(start_app: Start) -> None:
+    own = start_app()
+    until(lambda: answers(own, "readyz")[0] == 200)
+    with closing(sqlite3.connect(own.folder / "data" / "history.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        until(lambda: answers(own, "readyz") == (503, {"ready": False, "reason": "Nothing can be stored."}))
+        assert answers(own, "healthz")[0] == 200
+        other.execute("ROLLBACK")
+    until(lambda: answers(own, "readyz")[0] == 200)
+
+
 def test_missing_store_is_not_ready(start_app: Start) -> None:
     own = start_app()
     until(lambda: answers(own, "readyz")[0] == 200)

@@ -44,6 +44,43 @@ async def entries_include_all_branches(trial: Trial) -> None:
     same(await store.history(record), [entries[0], *branch], "the history")
 
 
+@law("branches")
+async def entries_are_found_by_id_and_place(trial: Trial) -> None:
+    """`find` returns the entries with some ids and those that follow some others, in the order of their storage."""
+    store = trial.store
+    record, (first, second) = await started(store, "1", "2")
+    third, fourth = chain(prompt("3"), prompt("4"), after=first.id)
+    other = chain(prompt("5"))
+    record = await grown(store, record, [third, fourth, *other])
+    foreign, _ = await started(store, "1", owner=MALLORY)
+    same(await store.find(record, ids=[fourth.id]), [fourth], "one entry")
+    same(await store.find(record, ids=[fourth.id, first.id, new_id()]), [first, fourth], "some entries")
+    same(await store.find(record, after=[first.id]), [second, third], "what follows an entry")
+    same(await store.find(record, after=[None]), [first, *other], "the entries with which the conversation begins")
+    same(await store.find(record, ids=[second.id], after=[third.id, None]), [first, second, fourth, *other], "both")
+    same(await store.find(record), [], "the result without ids and places")
+    same(await store.find(foreign, ids=[first.id], after=[first.id]), [], "the entries of another conversation")
+    stranger = replace(record, owner=MALLORY)
+    same(await store.find(stranger, ids=[first.id], after=[None]), [], "what another owner finds")
+
+
+@law("branches")
+async def following_entries_are_those_of_all_branches(trial: Trial) -> None:
+    """`following` returns the ids of an entry and of all after it, in the order of their storage."""
+    store = trial.store
+    record, (first, second) = await started(store, "1", "2")
+    third = chain(prompt("3"), prompt("4"), after=first.id)
+    other = chain(prompt("5"))
+    last = chain(prompt("6"), after=second.id)
+    record = await grown(store, record, [*third, *other, *last])
+    ids = [entry.id for entry in (first, second, *third, *last)]
+    same(await store.following(record, first.id), ids, "what follows the first message")
+    same(await store.following(record, third[0].id), [entry.id for entry in third], "what follows on another branch")
+    same(await store.following(record, last[0].id), [last[0].id], "what follows the last message")
+    same(await store.following(record, new_id()), [], "what follows a missing entry")
+    same(await store.following(replace(record, owner=MALLORY), first.id), [], "what another owner finds")
+
+
 @law("base")
 async def unknown_head_is_not_found(trial: Trial) -> None:
     """A history that ends with an unknown entry raises `NotFound`."""

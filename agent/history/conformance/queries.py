@@ -30,6 +30,8 @@ OPERATIONS: dict[str, tuple[str, Operation]] = {
     "history": ("base", lambda store, record: store.history(record)),
     "history with a limit": ("base", lambda store, record: store.history(record, limit=2)),
     "entries": ("base", lambda store, record: store.entries(record)),
+    "find": ("branches", lambda store, record: store.find(record, ids=[record.head_id or ""], after=[None])),
+    "following": ("branches", lambda store, record: store.following(record, record.head_id or "")),
     "list": ("base", lambda store, record: store.list(record.owner, limit=200)),
     "save": ("base", lambda store, record: grown(store, record, chain(prompt("more"), after=record.head_id))),
     "label": ("labels", lambda store, record: store.label(record.id, owner=record.owner, title="New", pinned=True)),

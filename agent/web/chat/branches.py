@@ -27,7 +27,7 @@ from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.title_numbers import next_title, without_number
-from agent.web.chat.transcript import content_parts, entries_to, has_first_words, is_prompt
+from agent.web.chat.transcript import content_parts, has_first_words, is_prompt
 from agent.web.chat.versions import TurnVersions, Versions
 from agent.web.chat.visitor import Visitor
 
@@ -56,11 +56,14 @@ class Branches:
     async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
         record = await self._read(owner, conversation)
-        entries = await self._store.entries(record)
-        if not any(entry.id == entry_id and is_prompt(entry) for entry in entries):
+        if not any(map(is_prompt, await self._store.find(record, ids=[entry_id]))):
             raise Conflict(MESSAGE_GONE)
-        record = await self._store.save(branch(record, _newest_after(entry_id, entries)))
-        await rename(self._store, record, entries_to(entry_id, entries)[0], entries)
+        *_, newest = await self._store.following(record, entry_id)  # the branch that went on last
+        record = await self._store.save(branch(record, newest))
+        begins = await self._store.find(record, after=[None])
+        for first in begins[1:] and begins:  # with only one, the chat begins as before
+            if entry_id in await self._store.following(record, first.id):
+                await rename(self._store, record, first, begins)
 
     async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
@@ -68,14 +71,14 @@ class Branches:
         Raises `Conflict`, `NotFound`, and `Limited` if there is no room for it.
         """
         record = await self._read(visitor.owner, conversation)
-        everything = await self._store.entries(record)
+        begins = await self._store.find(record, after=[None])
         entries = _turns_until(entry_id, await self._store.history(record))
         quota, copied = self._quota, Record(owner=visitor.owner)
         if self._temporary is not None and is_temporary(record.id):
             quota, copied = self._temporary, await self._temporary.begin(visitor)
         expires_at = self._periods.until(visitor.owner, running=False)
         # The title can be about another version of the first message, which the copy does not have.
-        title = record.title if has_first_words(everything, entries) else first_words(entries[0])
+        title = record.title if has_first_words(begins, entries) else first_words(entries[0])
         copied = replace(
             copied, title=await self._numbered(record.owner, title), head_id=entries[-1].id, expires_at=expires_at
         )
@@ -112,24 +115,21 @@ class Branches:
         return record
 
 
-def hidden_after(record: Record, entries: Sequence[Entry]) -> str:
+async def hidden_after(store: HistoryStore, record: Record, entries: Sequence[Entry]) -> str:
     """Return the id of the message of the visitor that followed what is shown, before it was taken back; "" if none.
 
-    `entries` are all entries of the conversation. Of several such messages, it is the one that was left last.
+    `entries` have all that follow what is shown. Of several such messages, it is the one that was left last.
     """
-    by_id, seen = {entry.id: entry for entry in entries}, set[str]()
-    for end in reversed(record.branches):
-        entry = by_id.get(end)
-        while entry is not None and entry.id not in seen:
-            if entry.parent_id == record.head_id and is_prompt(entry):
-                return entry.id
-            seen.add(entry.id)
-            entry = by_id.get(entry.parent_id or "")
-    return ""
+    hidden = [entry.id for entry in entries if entry.parent_id == record.head_id and is_prompt(entry)]
+    if len(hidden) < 2:
+        return "".join(hidden)
+    left = {end: number for number, end in enumerate(record.branches)}
+    ends = {id_: max(left.get(one, -1) for one in await store.following(record, id_)) for id_ in hidden}
+    return max(hidden, key=lambda id_: ends[id_])
 
 
 def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:
-    """Return the versions of each turn that has several. `entries` are all entries of a conversation, in order.
+    """Return the versions of each turn that has several. `entries` have all that follow the same messages, in order.
 
     The messages in one place with the same content are one question, which has as many answers. Another question shows
     the answer that was requested last.
@@ -166,16 +166,6 @@ def _identity(part: UserContent) -> Hashable:
             return ("text", part.content)
         case _:
             return ("other", repr(part))
-
-
-def _newest_after(entry_id: str, entries: Sequence[Entry]) -> str:
-    """Return the end of the branch that leads through this entry and went on last. `entries` are all, in order."""
-    following, newest = {entry_id}, entry_id
-    for entry in entries:
-        if entry.parent_id in following:
-            following.add(entry.id)
-            newest = entry.id
-    return newest
 
 
 def _turns_until(entry_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:

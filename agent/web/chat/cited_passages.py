@@ -4,11 +4,12 @@ A citation names its document. The file is found by this name in the visitor's c
 conversations, whose files have other ids, work too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pydantic_ai.messages import BinaryContent, DocumentUrl, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, DocumentUrl, ModelMessage, ModelRequest, UserPromptPart
 
 from agent.documents.for_model import may_have_text
 from agent.documents.kinds import PDF, Document
@@ -16,13 +17,14 @@ from agent.documents.locate import find_passage
 from agent.documents.long_documents import File, read_again
 from agent.documents.reading import marked_page
 from agent.errors import InputError, NotFound
-from agent.history import Entry, HistoryStore
+from agent.history import HistoryStore, Record
 from agent.i18n import _
 from agent.media.sentences import refused
 from agent.media.store import ROUTE, MediaStore
 from agent.messages.parts import extracted_text_of
 from agent.providers import acting_for
 from agent.transfer.sources import shown_title
+from agent.web.chat.stored_entries import newest_first
 
 AROUND = 1_500
 """Characters of a text before and after the passage."""
@@ -65,10 +67,10 @@ class CitedPassages:
         cannot be read, or has no such page.
         """
         record = await self._store.get(conversation, owner=owner)
-        entries = await self._store.history(record)
         found: FoundPassage | None = None
         with acting_for(owner):
-            for attached in list(_attached(entries, document))[:MAX_FILES]:
+            files = self._attached(record, document)
+            async for attached in files:
                 try:
                     shown = await self._show(owner, attached, page, passage)
                 except NotFound:  # the file was deleted
@@ -84,6 +86,18 @@ class CitedPassages:
             raise NotFound(_("This document is no longer in the chat."))
         return found
 
+    async def _attached(self, record: Record, document: str) -> AsyncGenerator[_Attached]:
+        """Yield up to `MAX_FILES` files of this name, the newest first, each once. Reads no more than is asked for."""
+        seen = set[str]()
+        async with aclosing(newest_first(self._store, record)) as entries:
+            async for entry in entries:
+                for id_, attached in _files_in(entry.message, document):
+                    if id_ not in seen:
+                        seen.add(id_)
+                        yield attached
+                    if len(seen) == MAX_FILES:
+                        return
+
     async def _show(self, owner: str, attached: _Attached, page: int | None, passage: str) -> FoundPassage:
         file, read = attached.file, attached.read
         name = read["name"]
@@ -98,21 +112,17 @@ class CitedPassages:
         return FoundPassage(document=name, page=page, count=count, is_found=is_found, picture=picture)
 
 
-def _attached(entries: Sequence[Entry], document: str) -> Iterator[_Attached]:
-    """Yield the files of this name, the newest first, each once."""
-    seen = set[str]()
-    for message in (entry.message for entry in reversed(entries)):
-        for part in message.parts if isinstance(message, ModelRequest) else ():
-            if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
+def _files_in(message: ModelMessage, document: str) -> Iterator[tuple[str, _Attached]]:
+    """Yield the files of this name in a message, each with its id."""
+    for part in message.parts if isinstance(message, ModelRequest) else ():
+        if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
+            continue
+        for item, after in pairwise(part.content):
+            read = extracted_text_of(after)
+            if not (isinstance(item, DocumentUrl) or may_have_text(item)) or read is None:
                 continue
-            for item, after in pairwise(part.content):
-                read = extracted_text_of(after)
-                if not (isinstance(item, DocumentUrl) or may_have_text(item)) or read is None:
-                    continue
-                key = item.url if isinstance(item, DocumentUrl) else item.identifier
-                if read["kind"] == "document" and shown_title(read["name"]) == document and key not in seen:
-                    seen.add(key)
-                    yield _Attached(item, read)
+            if read["kind"] == "document" and shown_title(read["name"]) == document:
+                yield item.url if isinstance(item, DocumentUrl) else item.identifier, _Attached(item, read)
 
 
 def _id_of(file: DocumentUrl) -> str:

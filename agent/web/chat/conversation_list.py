@@ -8,7 +8,7 @@ database, because those of the replicas differ.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, replace
@@ -20,7 +20,6 @@ from agent.history import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
     NO_ENTRY,
-    Entry,
     HistoryStore,
     Record,
     SearchHit,
@@ -33,6 +32,7 @@ from agent.runtime.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation, time_of
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
+from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import has_visible, is_prompt
 
@@ -161,12 +161,12 @@ class ConversationList:
     async def find_message(self, owner: str, conversation: str, entry_id: str) -> Place:
         """Return where an entry is in its conversation. Raises `NotFound`."""
         record = await self._store.get(conversation, owner=owner)
-        entries = {entry.id: entry for entry in await self._store.entries(record)}
-        prompt = next((entry for entry in _ancestors(entries, entry_id) if is_prompt(entry)), None)
+        turn = await last_turn(self._store, replace(record, head_id=entry_id))
+        prompt = next((entry for entry in reversed(turn) if is_prompt(entry)), None)
         if prompt is None:
             raise NotFound(NO_ENTRY)
-        shown = any(entry.id == entry_id for entry in _ancestors(entries, record.head_id))
-        return Place(prompt=prompt.id, is_answer=prompt.id != entry_id, is_shown=shown)
+        is_shown = not record.branches or record.head_id in await self._store.following(record, entry_id)
+        return Place(prompt=prompt.id, is_answer=prompt.id != entry_id, is_shown=is_shown)
 
     def is_in_use(self, conversation: str) -> bool:
         """Return True if an answer is being written, or a deletion can be undone. It must not be erased then."""
@@ -287,10 +287,3 @@ class ConversationList:
         except HistoryError as error:
             log.warning("a deleted conversation could not be erased; housekeeping tries again: %s", error)
         self._replies.forget(record.id)
-
-
-def _ancestors(entries: Mapping[str, Entry], entry_id: str | None) -> Iterator[Entry]:
-    """Yield this entry, if there is one, and those before it on its branch, the newest first."""
-    while entry_id is not None and (entry := entries.get(entry_id)) is not None:
-        yield entry
-        entry_id = entry.parent_id

@@ -47,7 +47,7 @@ from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.sent_message import SentFile, has_typed_text, sent_files, typed_text
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.storage_status import StorageStatus
-from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, record_of, waits_for_answer
+from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.takeovers import Takeovers
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import TemporaryMemory
@@ -127,7 +127,7 @@ class Conversations:
             return None
         with suppress(NotFound):
             record = await self._store.get(conversation or message.conversation(owner), owner=owner)
-            if any(entry.id == message.value for entry in await self._store.entries(record)):
+            if await self._store.find(record, ids=[message.value]):
                 return record.id
         return None
 
@@ -178,8 +178,8 @@ class Conversations:
         now, and `InputError` for an invalid answer.
         """
         check_length(text)
-        entries, record = await self._entries(visitor.owner, conversation)
-        conversation = record.id
+        record = await self._idle(visitor.owner, conversation)
+        entries, conversation = await last_turn(self._store, record), record.id
         turn = to_turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
         if turn is None or turn.question is None:
             raise Conflict(_("This question is no longer open. The page is up to date now."))
@@ -248,10 +248,11 @@ class Conversations:
         check_length(text)
         await self._check_not_busy(conversation, visitor.owner)
         async with self.runs.permit(visitor, choices, conversation) as permit:
-            entries, record = await self._entries(visitor.owner, conversation)
-            entry = next((entry for entry in entries if entry.id == entry_id and is_prompt(entry)), None)
-            if entry is None:
+            record = await self._idle(visitor.owner, conversation)
+            found = await self._store.find(record, ids=[entry_id])
+            if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
                 raise Conflict(MESSAGE_GONE)
+            [entry] = found
             await self._answer_again(record, entry, text, choices, permit)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
@@ -294,16 +295,21 @@ class Conversations:
     async def _find_last(
         self, owner: str, conversation: str | None, entry_id: str
     ) -> tuple[Entry, Record, Sequence[Entry]]:
-        """Return the visitor's last message, and all entries. Raises `Conflict` if its id differs."""
-        entries, record = await self._entries(owner, conversation)
+        """Return the visitor's last message, and the entries of its turn. Raises `Conflict` if its id differs."""
+        record = await self._idle(owner, conversation)
+        entries = await last_turn(self._store, record)
         return last_prompt(entries, entry_id), record, entries
 
-    async def _entries(self, owner: str, conversation: str | None) -> tuple[list[Entry], Record]:
+    async def _is_shown(self, record: Record, entry_id: str) -> bool:
+        """Return True if the entry is on the branch that is shown."""
+        return not record.branches or record.head_id in await self._store.following(record, entry_id)
+
+    async def _idle(self, owner: str, conversation: str | None) -> Record:
+        """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`."""
         if conversation is None:
             raise Conflict(MESSAGE_GONE)
         await self._check_not_busy(conversation, owner)
-        record = await self._store.get(conversation, owner=owner)
-        return await self._store.history(record), record
+        return await self._store.get(conversation, owner=owner)
 
     async def _check_not_busy(self, conversation: str | None, owner: str) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""

@@ -139,7 +139,7 @@ class StoreJournal:
         owner = self.record.owner
         try:
             files = await asyncio.to_thread(new_files, owner, message)
-            if files and all(entry.id != entry_id for entry in await self._store.entries(self.record)):
+            if files and not await self._store.find(self.record, ids=[entry_id]):
                 reference = reference_of(self.record.id, entry_id)
                 await self._media.remove_references(owner, {id_: [reference] for id_ in files})
         except (AgentError, OSError) as error:  # `OrphanedFiles` tries again

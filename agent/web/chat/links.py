@@ -14,7 +14,7 @@ from agent.settings import Settings
 from agent.transfer.shared import shared_entries
 from agent.web.chat.first_words import all_first_words, words_with_files
 from agent.web.chat.title_numbers import without_number
-from agent.web.chat.transcript import entries_to, has_first_words, is_prompt
+from agent.web.chat.transcript import has_first_words, is_prompt
 
 MAX_LINKS = 10
 """The most links to one chat."""
@@ -112,15 +112,17 @@ class ChatLinks:
         self._check_on()
         link = await self._store.links.get(digest_of(token))
         record = await self._store.get(link.conversation_id, owner=link.owner)
-        entries = await self._store.entries(record)
-        stored = entries_to(link.head_id or record.head_id, entries)
+        try:
+            stored = await self._store.history(replace(record, head_id=link.head_id or record.head_id))
+        except NotFound as error:
+            raise NotFound(NO_LINK) from error
         if not stored:
             raise NotFound(NO_LINK)
+        begins = await self._store.find(record, after=[None])
         # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
         # title can be about another version of the first message.
-        words = all_first_words(entries)
-        words |= {words_with_files(entry) for entry in entries if is_prompt(entry)}
-        is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(entries, stored)
+        words = all_first_words(begins) | {words_with_files(entry) for entry in begins if is_prompt(entry)}
+        is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(begins, stored)
         return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
 
     async def owner_of_file(self, token: str, id_: str) -> str:

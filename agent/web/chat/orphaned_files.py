@@ -8,6 +8,9 @@ from time import time
 from agent.history import HistoryStore
 from agent.media.store import MediaStore, ids_in
 
+PROBE = "readiness"
+"""The owner of the records that `agent.web.health` writes to know if it can. No visitor can be this owner."""
+
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 24 * 3600.0
@@ -30,6 +33,13 @@ class OrphanedFiles:
         self._next_check = now + KEPT_SECONDS
         before = now - KEPT_SECONDS
         stored = await self._media.stored_before(before)
+        if any(stored.values()) and not {*await self._store.retention.sizes()} - {PROBE}:
+            log.error(
+                "The history is empty, but %d visitors have files. If it was lost, restore it: no file is removed. "
+                "Otherwise remove the files.",
+                len(stored),
+            )
+            return 0
         return sum([await self._remove(owner, files, before) for owner, files in stored.items()])
 
     async def _remove(self, owner: str, files: set[str], before: float) -> int:

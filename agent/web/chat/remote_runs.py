@@ -15,13 +15,13 @@ from agent.response_types import make_response
 from agent.runtime.retry import Wait
 from agent.web.chat.run_request import request_of
 from agent.web.chat.running_answer import IDLE_SECONDS, Ending
+from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.transcript import (
     NO_ENDING,
     Bubble,
     cited_texts,
     fold_responses,
     generated_files,
-    is_prompt,
     relabel_last,
 )
 
@@ -182,9 +182,7 @@ class RemoteRun:
     async def _read_ending(self, events: Sequence[RunEvent]) -> Ending:
         """Return the ending as it is stored with the last message, or what the last event says of it."""
         record = await self._store.get(self.conversation, owner=self.owner)
-        entries = await self._store.history(record)
-        prompts = [place for place, entry in enumerate(entries) if is_prompt(entry)]
-        turn = entries[prompts[-1] :] if prompts else entries
+        turn = await last_turn(self._store, record)
         if turn and turn[-1].note.run_id == self._run_id and turn[-1].note.ended:
             messages = [entry.message for entry in turn]
             return Ending(turn[-1].note, generated_files(messages), cited_texts(messages))

@@ -1,7 +1,8 @@
 """Reads conversations from the store, as far as an action or a view needs them."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
 
 from agent.errors import Conflict, NotFound
 from agent.history import Entry, HistoryStore, Record
@@ -11,6 +12,8 @@ from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import is_prompt
 
 CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")
+PAGE = 16
+"""Entries that are read first from the end of a conversation. Few turns have more."""
 TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
@@ -45,6 +48,27 @@ async def newest_entries(
     record = await store.get(conversation, owner=owner)
     entries = await store.history(record, limit=most)
     return record, entries, len(entries) == most
+
+
+async def newest_first(store: HistoryStore, record: Record) -> AsyncGenerator[Entry]:
+    """Yield the entries that lead to the head of `record`, the newest first. Reads them in pieces that grow."""
+    page = PAGE
+    while record.head_id is not None:
+        entries = await store.history(record, limit=page)
+        for entry in reversed(entries):
+            yield entry
+        record, page = replace(record, head_id=entries[0].parent_id), page * 4
+
+
+async def last_turn(store: HistoryStore, record: Record) -> list[Entry]:
+    """Return the entries from the visitor's last message on, or all if there is none. Raises `NotFound`."""
+    turn = list[Entry]()
+    async with aclosing(newest_first(store, record)) as entries:
+        async for entry in entries:
+            turn.append(entry)
+            if is_prompt(entry):
+                break
+    return turn[::-1]
 
 
 def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:

@@ -65,6 +65,20 @@ class TemporaryStore:
             return await self._of(record.id, record.owner).entries(record)
         return []
 
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Implement `HistoryStore.find`."""
+        with suppress(NotFound):
+            return await self._of(record.id, record.owner).find(record, ids=ids, after=after)
+        return []
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Implement `HistoryStore.following`."""
+        with suppress(NotFound):
+            return await self._of(record.id, record.owner).following(record, entry_id)
+        return []
+
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`."""
         return await self._kept.list(owner, limit=limit, offset=offset, pinned=pinned)

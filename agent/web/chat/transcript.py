@@ -312,7 +312,7 @@ def has_visible(text: str) -> bool:
 def has_first_words(entries: Sequence[Entry], branch: Sequence[Entry]) -> bool:
     """Return True if this branch begins with the text with which its conversation began.
 
-    `entries` are all entries, in order. The title of the conversation tells of that text.
+    `entries` are all messages with which it has begun, in order. The title of the conversation tells of that text.
     """
     return message_text(entries[0]) == message_text(branch[0])
 
@@ -330,15 +330,6 @@ def is_failed_as_empty(note: Note | None) -> bool:
 def is_prompt(entry: Entry) -> bool:
     """Return True if the entry is a message of the visitor."""
     return message_content(entry) is not None
-
-
-def entries_to(head_id: str | None, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries that lead to this one, the oldest first, or nothing if it is not among them."""
-    known, branch = {entry.id: entry for entry in entries}, list[Entry]()
-    while head_id is not None and (entry := known.get(head_id)) is not None:
-        branch.append(entry)
-        head_id = entry.parent_id
-    return branch[::-1]
 
 
 def content_parts(entry: Entry) -> list[Any]:

@@ -10,7 +10,7 @@ from agent.web.chat.replies import Replies
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.stored_entries import newest_entries
-from agent.web.chat.transcript import to_turns
+from agent.web.chat.transcript import is_prompt, to_turns
 
 WINDOW = 30
 """Bubbles shown at first. The cost of an update depends on their number alone."""
@@ -35,23 +35,30 @@ class ChatViews:
                 record, entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
             except NotFound:
                 return ChatView(is_missing=True)
-            everything = await self._all_of_branched(record)
+            around = await self._around(record, entries)
             before, live = live, await self._running.get(conversation, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
-        versions = versions_in(everything)
+        versions = versions_in(around)
         if live is not None:
             before_it = RunningTurn(live, entries, versions, self._name_of).before
             return ChatView(turns=before_it, has_earlier=has_earlier, live=live)
+        hidden = await hidden_after(self._store, record, around)
         turns = to_turns(entries, replies=self._replies.get(conversation))
         turns = with_model_names(with_versions(turns, versions), self._name_of)
-        return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden_after(record, everything))
+        return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
         record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
-        return RunningTurn(live, entries, versions_in(await self._all_of_branched(record)), self._name_of)
+        return RunningTurn(live, entries, versions_in(await self._around(record, entries)), self._name_of)
 
-    async def _all_of_branched(self, record: Record) -> Sequence[Entry]:
-        """Return all entries of a conversation with branches. One without them has no versions, and needs no read."""
-        return await self._store.entries(record) if record.branches else ()
+    async def _around(self, record: Record, shown: Sequence[Entry]) -> Sequence[Entry]:
+        """Return all versions of the shown questions, and what follows the last entry.
+
+        A conversation without branches has no versions, and needs no read.
+        """
+        if not record.branches:
+            return ()
+        places = {entry.parent_id for entry in shown if is_prompt(entry)}
+        return await self._store.find(record, after={*places, record.head_id})
