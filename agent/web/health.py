@@ -11,6 +11,7 @@ from agent.history import HistoryStore, new_id
 from agent.models.catalog import Catalog
 from agent.providers import Endpoint, Models, default_endpoint
 from agent.web.canary import Canary
+from agent.web.watchdog import Watchdog
 
 STORE_SECONDS = 3.0
 REMEMBERED_SECONDS = 5.0
@@ -34,9 +35,10 @@ class Health:
 
         `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_problem`
         returns why the page's events are not processed, or "". `canary` knows whether visitors are separated.
+        `watchdog` has to be run beside the page.
         """
         self._store, self._models, self._ask, self._queue_problem = store, models, ask, queue_problem
-        self.canary = canary
+        self.canary, self.watchdog = canary, Watchdog()
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
         self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
         self._last_answer: tuple[float, Endpoint, bool] | None = None

@@ -1,7 +1,7 @@
 """Read-only links to one chat: the owner's list of them, and what their readers see."""
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -11,6 +11,7 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.settings import Settings
+from agent.transfer.document import THREADS
 from agent.transfer.shared import shared_entries
 from agent.web.chat.first_words import all_first_words, words_with_files
 from agent.web.chat.title_numbers import without_number
@@ -53,8 +54,8 @@ class SharedChat:
         """The time of the first message."""
         return self.stored[0].note.at
 
-    def entries(self, translator: Translator) -> list[Entry]:
-        """Return the messages as a reader sees them."""
+    def entries(self, translator: Translator) -> Iterator[Entry]:
+        """Yield the messages as a reader sees them."""
         return shared_entries(self.stored, translator, with_files=self.link.with_files)
 
 
@@ -113,15 +114,7 @@ class ChatLinks:
         link = await self._store.links.get(digest_of(token))
         record = await self._store.get(link.conversation_id, owner=link.owner)
         entries = await self._store.entries(record)
-        stored = entries_to(link.head_id or record.head_id, entries)
-        if not stored:
-            raise NotFound(NO_LINK)
-        # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
-        # title can be about another version of the first message.
-        words = all_first_words(entries)
-        words |= {words_with_files(entry) for entry in entries if is_prompt(entry)}
-        is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(entries, stored)
-        return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
+        return await THREADS.run(_shared_chat, link, record, entries)
 
     async def owner_of_file(self, token: str, id_: str) -> str:
         """Return the owner of a file that the readers of a link see. Raises `NotFound`."""
@@ -143,7 +136,7 @@ class ChatLinks:
             if (known := self._remembered(branch)) is not None:
                 return known
             entries = await self._store.history(record)
-            self._files[branch] = files = files_named_in(entry.message for entry in entries)
+            self._files[branch] = files = await THREADS.run(files_named_in, (entry.message for entry in entries))
         if len(self._files) > MAX_BRANCHES:
             del self._files[next(iter(self._files))]
         return files
@@ -156,3 +149,16 @@ class ChatLinks:
     def _check_on(self) -> None:
         if not self.is_on:
             raise NotFound(OFF)
+
+
+def _shared_chat(link: Link, record: Record, entries: Sequence[Entry]) -> SharedChat:
+    """Return the chat of a link. Raises `NotFound` if none of its messages is shown."""
+    stored = entries_to(link.head_id or record.head_id, entries)
+    if not stored:
+        raise NotFound(NO_LINK)
+    # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
+    # title can be about another version of the first message.
+    words = all_first_words(entries)
+    words |= {words_with_files(entry) for entry in entries if is_prompt(entry)}
+    is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(entries, stored)
+    return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
