@@ -11,7 +11,7 @@ from time import monotonic
 
 from agent.settings import ROOT
 
-HEARTBEAT_SECONDS = 0.05
+LOOP_BEAT_SECONDS = 0.05
 """Seconds between two beats of the loop, and between two looks at them."""
 LOOP_LATE_SECONDS = 0.5
 """A loop that is later than this is logged."""
@@ -45,9 +45,9 @@ class Watchdog:
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         try:
             while True:
-                await asyncio.sleep(HEARTBEAT_SECONDS)
+                await asyncio.sleep(LOOP_BEAT_SECONDS)
                 now = monotonic()
-                self._note(max(0.0, now - self._beat_at - HEARTBEAT_SECONDS))
+                self._note(max(0.0, now - self._beat_at - LOOP_BEAT_SECONDS))
                 self._beat_at = now
         finally:
             self._over.set()
@@ -61,9 +61,9 @@ class Watchdog:
             self._lags.popleft()
 
     def _watch(self) -> None:
-        while not self._over.wait(HEARTBEAT_SECONDS):
+        while not self._over.wait(LOOP_BEAT_SECONDS):
             now = monotonic()
-            lag = now - self._beat_at - HEARTBEAT_SECONDS
+            lag = now - self._beat_at - LOOP_BEAT_SECONDS
             if lag > LOOP_LATE_SECONDS and now - self._logged_at >= LAG_LOG_SECONDS:
                 self._logged_at = now
                 log.warning("the event loop has been held up for %.1f s at %s", lag, self._place())
