@@ -2,7 +2,7 @@
 
 from html import escape
 from itertools import groupby
-from time import monotonic
+from time import thread_time
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType] - its options are any
@@ -17,7 +17,7 @@ _LANGUAGES = (
 LANGUAGES = frozenset(_LANGUAGES.split())
 """The languages that are coloured, by the names that people and models give them."""
 MAX_CHARACTERS = 20_000
-LONGEST_READING_SECONDS = 3.0
+LONGEST_READING_SECONDS = 1.0
 """Longer code has one colour, and so has code whose reading takes longer, as unfinished code can."""
 CLASSES = {
     Token.Comment.Preproc: "k",
@@ -63,9 +63,9 @@ def colored(code: str, language: str, _attributes: str = "") -> str:
 
 def _pieces(lexer: Lexer, code: str) -> list[tuple[str, str]]:
     """Return the pieces of the code with their classes; not all of them if it takes too long."""
-    pieces, until = list[tuple[str, str]](), monotonic() + LONGEST_READING_SECONDS
+    pieces, until = list[tuple[str, str]](), thread_time() + LONGEST_READING_SECONDS
     for kind, text in lexer.get_tokens(code):
-        if monotonic() > until:
+        if thread_time() > until:
             break
         while kind is not None and kind not in CLASSES:
             kind = kind.parent

@@ -25,6 +25,7 @@ from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
 from agent.responses import BubbleMarker, Response, pieces_with_texts
+from agent.system.threads import Threads
 from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
 from agent.transfer.tool_errors import has_failed
 from agent.transfer.tool_titles import ASK_USER, tool_title
@@ -50,7 +51,8 @@ BlockType = Literal[
     "file",
     "sources",
 ]
-_RESERVED = str.maketrans(dict.fromkeys((BEGIN, END), "\ufffd"))
+THREADS = Threads("document", 2)
+"""The threads that write documents. More would only make the event loop wait longer for its turn."""
 FAILED = ("error", "limit", "interrupted")
 """The endings whose reason is shown as a problem."""
 
@@ -78,7 +80,7 @@ class Block:
 
 def beginning(text: str, most: int = 60) -> str:
     """Return the text on one line, with at most so many characters. It is cut between words, if one is near."""
-    words = " ".join(text.split())
+    words = " ".join(text.lstrip()[: 100 * most].split())  # a text can have millions of characters
     if len(words) <= most:
         return words
     cut = words[: most - 1]
@@ -86,7 +88,7 @@ def beginning(text: str, most: int = 60) -> str:
     return (whole if len(whole) > most // 2 else cut).rstrip() + "…"
 
 
-def title_of(title: str, entries: Sequence[Entry], translator: Translator) -> str:
+def title_of(title: str, entries: Iterable[Entry], translator: Translator) -> str:
     """Return the title of a conversation, or if it is empty the beginning of its first text, or the name of a file."""
     if title.strip():
         return " ".join(title.split())
@@ -114,20 +116,21 @@ def unmarked(_: Mark) -> str:
 
 
 def blocks_of(
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     translator: Translator,
     mark: Callable[[Mark], str] = unmarked,
     name: Callable[[str], str] = named_as_stored,
-) -> list[Block]:
-    """Return the blocks of these entries, which are a branch, oldest first.
+) -> Iterator[Block]:
+    """Yield the blocks of these entries, which are a branch, oldest first. Those of one answer are made at a time.
 
     `mark` writes the numbers of sources. `name` returns the name of the model with this id.
     """
-    blocks = [block for turn in _turns(entries) for block in _turn(turn, translator, mark)]
-    return [replace(block, title=translator(name(block.title))) if block.type == "model" else block for block in blocks]
+    for turn in _turns(entries):
+        for block in _turn(turn, translator, mark):
+            yield replace(block, title=translator(name(block.title))) if block.type == "model" else block
 
 
-def _turns(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+def _turns(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     turn = list[Entry]()
     for entry in entries:
         if turn and _prompt(entry) is not None:
@@ -261,7 +264,7 @@ def _ending(note: Note, translator: Translator) -> Iterator[Block]:
 
 def _plain(block: Block) -> Block:
     """Return the block with a text in which no mark of a source can be. Its length stays."""
-    return replace(block, text=block.text.translate(_RESERVED))
+    return replace(block, text=block.text.replace(BEGIN, "\ufffd").replace(END, "\ufffd"))
 
 
 def _joined(blocks: Iterable[Block]) -> Iterator[Block]:

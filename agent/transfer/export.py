@@ -1,10 +1,10 @@
 """Exports one conversation or all of an owner's as a download in one of the formats, piece by piece."""
 
-import asyncio
 import io
 import re
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -14,7 +14,7 @@ from agent.i18n import ngettext
 from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
-from agent.transfer.document import blocks_of, named_as_stored, title_of
+from agent.transfer.document import THREADS, blocks_of, named_as_stored, title_of
 from agent.transfer.html import data_urls, html_mark, to_html, to_index
 from agent.transfer.markdown import markdown_mark, to_markdown
 from agent.transfer.portable import export_json
@@ -37,7 +37,7 @@ class Download:
 
     name: str
     media_type: str
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes]
 
 
 class Exporter:
@@ -64,14 +64,14 @@ class Exporter:
         """
         record = await self._store.get(conversation_id, owner=self._owner)
         entries = await self._store.history(record)
-        name = safe_name(title_of(record.title, entries, self._translator))
+        name = safe_name(await self._title(record, entries))
         if form == "json":
             return _download(name, "json", export_json(self._store, self._media, [record]))
         if form == "html":
             return _download(name, "html", self._page(record, entries))
-        if files_named_in(entry.message for entry in entries):
+        if await THREADS.run(files_named_in, (entry.message for entry in entries)):
             return _download(name, "zip", self._archive([record], form))
-        return _download(name, "md", _single(self._text(record, entries, {})))
+        return _download(name, "md", self._text(record, entries, {}))
 
     async def all(self, form: Format) -> Download:
         """Return the download of all conversations: a JSON file, or a ZIP file with one document for each."""
@@ -80,12 +80,16 @@ class Exporter:
             return _download("conversations", "json", export_json(self._store, self._media, records))
         return _download("conversations", "zip", self._archive(records, form))
 
-    async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncIterator[bytes]:
-        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, html_mark, self._name_model)
-        title = title_of(record.title, entries, self._translator)
-        subtitle, urls = await self._subtitle(record, entries), data_urls(self._read)
-        async for piece in to_html(title, subtitle, blocks, urls, self._translator):
-            yield piece.encode(errors="replace")
+    async def _title(self, record: Record, entries: Sequence[Entry]) -> str:
+        return await THREADS.run(title_of, record.title, entries, self._translator)
+
+    async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncGenerator[bytes]:
+        blocks = blocks_of(entries, self._translator, html_mark, self._name_model)
+        title, subtitle = await self._title(record, entries), await self._subtitle(record, entries)
+        page = to_html(title, subtitle, blocks, data_urls(self._read), self._translator)
+        async with aclosing(page) as pieces:
+            async for piece in pieces:
+                yield piece.encode(errors="replace")
 
     async def _subtitle(self, record: Record, entries: Sequence[Entry]) -> str:
         """Return the date as the reader writes it, and how many messages are on other branches, and so not shown."""
@@ -98,13 +102,14 @@ class Exporter:
         date = self._translator.date(record.created_at.date())
         return f"{date} · {self._translator(note)}" if hidden > 0 else date
 
-    async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> bytes:
-        title = title_of(record.title, entries, self._translator)
-        blocks = await asyncio.to_thread(blocks_of, entries, self._translator, markdown_mark, self._name_model)
-        subtitle = await self._subtitle(record, entries)
-        return to_markdown(title, subtitle, blocks, files, self._translator).encode(errors="replace")
+    async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> AsyncGenerator[bytes]:
+        title, subtitle = await self._title(record, entries), await self._subtitle(record, entries)
+        blocks = blocks_of(entries, self._translator, markdown_mark, self._name_model)
+        async with aclosing(THREADS.steps(to_markdown(title, subtitle, blocks, files, self._translator))) as steps:
+            async for pieces in steps:
+                yield "".join(pieces).encode(errors="replace")
 
-    async def _archive(self, records: Sequence[Record], form: Format) -> AsyncIterator[bytes]:
+    async def _archive(self, records: Sequence[Record], form: Format) -> AsyncGenerator[bytes]:
         """Yield a ZIP file. Only one conversation, or one attachment, is in memory at a time."""
         sink, names = _Sink(), list[str]()
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -114,24 +119,23 @@ class Exporter:
                 except NotFound:  # deleted meanwhile
                     continue
                 entries = await self._store.history(record)
-                title = safe_name(title_of(record.title, entries, self._translator))
+                title = safe_name(await self._title(record, entries))
                 stem = title if len(records) == 1 else f"{number:03d} {title}"
                 names.append(f"{stem}.{SUFFIXES[form]}")
-                if form == "html":
-                    with archive.open(names[-1], "w") as member:
-                        async for piece in self._page(record, entries):
-                            await asyncio.to_thread(member.write, piece)
-                            if pieces := sink.take():
-                                yield pieces
-                else:
-                    files = dict[str, str]()
-                    for id_ in sorted(files_named_in(entry.message for entry in entries)):
+                files = dict[str, str]()
+                if form != "html":
+                    for id_ in sorted(await THREADS.run(files_named_in, (entry.message for entry in entries))):
                         if (data := await self._read(id_)) is not None:
                             files[id_] = f"files/{id_}"
-                            await asyncio.to_thread(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
+                            await THREADS.run(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
                             yield sink.take()
-                    text = await self._text(record, entries, files)
-                    await asyncio.to_thread(archive.writestr, names[-1], text)
+                document = self._page(record, entries) if form == "html" else self._text(record, entries, files)
+                with archive.open(names[-1], "w") as member:
+                    async with aclosing(document) as pieces:
+                        async for piece in pieces:
+                            await THREADS.run(member.write, piece)
+                            if written := sink.take():
+                                yield written
                 yield sink.take()
             if form == "html" and len(records) > 1:
                 archive.writestr("index.html", to_index(names, self._translator))
@@ -172,9 +176,5 @@ def safe_name(title: str) -> str:
     return _UNSAFE.sub("_", title).strip(". _")[:LONGEST_NAME].strip() or "conversation"
 
 
-async def _single(text: Awaitable[bytes]) -> AsyncIterator[bytes]:
-    yield await text
-
-
-def _download(name: str, suffix: str, pieces: AsyncIterator[bytes]) -> Download:
+def _download(name: str, suffix: str, pieces: AsyncGenerator[bytes]) -> Download:
     return Download(name=f"{name}.{suffix}", media_type=TYPES[suffix], pieces=pieces)

@@ -4,10 +4,10 @@ A page that is saved needs nothing else: it has no script, and its policy forbid
 models and tools wrote is either escaped or rendered by markdown-it with HTML switched off.
 """
 
-import asyncio
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
@@ -26,7 +26,7 @@ from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.transfer.as_typed import as_typed
 from agent.transfer.code_colors import colored
-from agent.transfer.document import DELETED, Block, shown_text
+from agent.transfer.document import DELETED, THREADS, Block, shown_text
 from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
 from agent.transfer.mathml import to_mathml
 from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
@@ -56,6 +56,12 @@ STEPS = ("reasoning", "call", "result")
 LINKS = ("http", "https", "mailto")
 PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)
+PIECE = 16_000
+"""The most characters that are read as Markdown at once. Reading needs 400 times the memory of the text."""
+MAX_CELLS = 16_000
+"""The most cells of tables in a piece. A short row gets all cells of its head, so little text can have millions."""
+_BORDER = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})(?P<rest>[^\n]*+)\n?|\n[ \t]*+\n(?=\S)", re.MULTILINE)
+"""A line that begins or ends a block of code, or what is before a paragraph."""
 _FORMULA = re.compile("{\ufdd0\\$([0-9]+)\ufdd1")
 """The number of a formula, which stands for it where the Markdown is read."""
 _MARK = re.compile("{\ufdd0([0-9]+) ([^\ufdd0\ufdd1]*)\ufdd1")  # BEGIN, and END
@@ -112,9 +118,9 @@ class _Renderer(RendererHTML):
         return to_mathml(tokens[idx].meta["formula"])
 
 
-def _markdown() -> MarkdownIt:
+def _markdown(*, tables: bool = True) -> MarkdownIt:
     found = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": colored}, renderer_cls=_Renderer)
-    found.enable(["table", "strikethrough"])
+    found.enable(["table", "strikethrough"] if tables else ["strikethrough"])
     found.inline.ruler.before("text", "source", _read_mark)
     found.inline.ruler.before("text", "formula", _read_formula)
     found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
@@ -183,17 +189,35 @@ def data_urls(read: ReadFile) -> FileUrl:
 async def to_html(
     title: str,
     subtitle: str,
-    blocks: Sequence[Block],
+    blocks: Iterable[Block],
     file_url: FileUrl,
     translator: Translator,
     frame: Frame = EXPORTED,
-) -> AsyncIterator[str]:
-    """Yield the page, piece by piece."""
+) -> AsyncGenerator[str]:
+    """Yield the page, piece by piece. The blocks are made and written in threads, a few at a time."""
     yield page_head(title, subtitle, translator, frame)
+    async with aclosing(THREADS.steps(_written(blocks, translator))) as steps:
+        async for pieces in steps:
+            texts = list[str]()
+            for piece in pieces:
+                if isinstance(piece, str):
+                    texts.append(piece)
+                    continue
+                yield "".join(texts)
+                texts.clear()
+                async with aclosing(_file(piece, file_url, translator)) as parts:
+                    async for part in parts:
+                        yield part
+            yield "".join(texts)
+    yield PAGE_END
+
+
+def _written(blocks: Iterable[Block], translator: Translator) -> Iterator[str | Block]:
+    """Yield the blocks as HTML, in pieces whose work is bounded, except for those of files."""
     markdown, author = _markdown(), ""
     for is_steps, group in groupby(blocks, key=lambda block: block.type in STEPS):
         if is_steps:
-            yield await asyncio.to_thread(_steps, [*group], markdown, translator)
+            yield from _steps([*group], markdown, translator)
             continue
         for block in group:
             if block.type in ("user", "model"):
@@ -201,11 +225,10 @@ async def to_html(
                 yield f'<section class="{block.type}">\n<h2>{escape(block.title)}</h2>\n'
                 author = block.type
             elif block.type == "file":
-                async for piece in _file(block, file_url, translator):
-                    yield piece
+                yield block
             else:
-                yield await asyncio.to_thread(_block, block, markdown, translator, is_asked=author == "user")
-    yield ("</section>\n" if author else "") + PAGE_END
+                yield from _block(block, markdown, translator, is_asked=author == "user")
+    yield "</section>\n" if author else ""
 
 
 def to_index(names: Sequence[str], translator: Translator) -> str:
@@ -228,49 +251,63 @@ def page_head(title: str, subtitle: str, translator: Translator, frame: Frame = 
     )
 
 
-def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator) -> str:
-    """Return steps that follow one another, folded into one. Failures stay visible, with their reason."""
+def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator) -> Iterator[str]:
+    """Yield steps that follow one another, folded into one. Failures stay visible, with their reason."""
     results = [block for block in blocks if block.type == "result"]
     thoughts = [block.seconds for block in blocks if block.type == "reasoning"]
     tools = max(sum(block.type == "call" for block in blocks), len(results))
-    shown = [_block(block, markdown, translator) for block in blocks if not block.is_failed]
-    failed = [_block(block, markdown, translator) for block in results if block.is_failed]
+    shown, failed = (
+        [block for block in blocks if not block.is_failed],
+        [block for block in results if block.is_failed],
+    )
+    inside = (piece for block in shown for piece in _block(block, markdown, translator))
     if len(thoughts) + tools < LEAST_STEPS:
-        return "".join(shown + failed)
-    parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=total_seconds(thoughts))
-    return _fold(" · ".join(parts), "".join(shown)) + "".join(failed)
+        yield from inside
+    else:
+        parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=total_seconds(thoughts))
+        yield from _fold(" · ".join(parts), inside)
+    for block in failed:
+        yield from _block(block, markdown, translator)
 
 
-def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_asked: bool = False) -> str:
-    text = escape(block.text.strip("\n"))
+def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_asked: bool = False) -> Iterator[str]:
     match block.type:
         case "text":
             shown = replace(block, text=shown_text(block.text, translator)) if is_asked else block
-            return _text(shown, markdown, is_asked=is_asked) if block.text.strip() else ""
+            yield from _text(shown, markdown, is_asked=is_asked) if block.text.strip() else ()
         case "reasoning":
-            return _fold(thought_name(block.seconds, translator), _text(block, markdown))
+            yield from _fold(thought_name(block.seconds, translator), _text(block, markdown))
         case "call":
-            return _fold(block.title, f"<pre>{text}</pre>")
+            yield from _fold(block.title, _as_written(block.text))
         case "result" if block.is_failed:
             why = _(
                 "{name} · failed: {why}", name=block.title, why=short_reason(failure_reason(block.text), translator)
             )
-            return f'<details class="problem"><summary>{escape(translator(why))}</summary><pre>{text}</pre></details>\n'
+            yield from _fold(translator(why), _as_written(block.text), 'details class="problem"')
         case "result":
-            return _fold(translator(_("Result: {name}", name=block.title)), f"<pre>{text}</pre>")
+            yield from _fold(translator(_("Result: {name}", name=block.title)), _as_written(block.text))
         case "extracted":
-            return _fold(block.title, f"<pre>{text}</pre>")
+            yield from _fold(block.title, _as_written(block.text))
         case "problem" | "question":
-            return f'<p class="{block.type}">{text}</p>\n'
+            yield _paragraph(block.type, block.text)
         case "sources":
-            items = "".join(_source(source, translator) for source in block.sources)
             name = escape(translator(SOURCES))
-            return f'<section class="sources"><h3>{name}</h3><ol>{items}</ol></section>\n'
+            yield f'<section class="sources"><h3>{name}</h3><ol>'
+            yield from (_source(source, translator) for source in block.sources)
+            yield "</ol></section>\n"
         case _:
-            return f'<p class="caption">{text}</p>\n'
+            yield _paragraph("caption", block.text)
 
 
-def _text(block: Block, markdown: MarkdownIt, *, is_asked: bool = False) -> str:
+def _text(block: Block, markdown: MarkdownIt, *, is_asked: bool = False) -> Iterator[str]:
+    """Yield a text. Pieces that are too long to be read as Markdown are shown as they were written."""
+    yield '<div class="text" dir="auto">'
+    for text, is_whole in pieces_of(block.text):
+        yield _rendered(text, markdown, is_asked=is_asked) if is_whole else "".join(_as_written(without_marks(text)))
+    yield "</div>\n"
+
+
+def _rendered(text: str, markdown: MarkdownIt, *, is_asked: bool) -> str:
     """Return a text. A formula is as it was written where it cannot be drawn, as in code.
 
     `is_asked`: a visitor wrote it. As on the page, its Markdown is shown as typed, and its dollar signs are prices.
@@ -281,10 +318,53 @@ def _text(block: Block, markdown: MarkdownIt, *, is_asked: bool = False) -> str:
         formulas.append(replace(one, text=without_marks(one.text), latex=without_marks(one.latex)))
         return f"{{{BEGIN}${len(formulas) - 1}{END}"
 
-    text = replace_formulas(as_typed(block.text) if is_asked else mark_formulas(block.text), keep)
+    text = replace_formulas(as_typed(text) if is_asked else mark_formulas(text), keep)
+    lines = text.split("\n")
+    if len(lines) * max(line.count("|") for line in lines) > MAX_CELLS:
+        markdown = _markdown(tables=False)
     written = markdown.render(text, {"formulas": formulas})
-    written = _FORMULA.sub(lambda found: escape(formulas[int(found[1])].text), written)
-    return f'<div class="text" dir="auto">{written}</div>\n'
+    return _FORMULA.sub(lambda found: escape(formulas[int(found[1])].text), written)
+
+
+def pieces_of(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the text in pieces of at most `PIECE` characters, cut before paragraphs and around blocks of code.
+
+    False stands for a part of a paragraph or of a block of code that is longer.
+    """
+    at, fence = 0, ""
+    while len(text) - at > PIECE:
+        cut, end, opened = at, at + PIECE, fence
+        for found in _BORDER.finditer(text, at, end):
+            mark = found["fence"]
+            if mark is None:
+                cut = cut if opened else found.end()
+            elif not opened:
+                cut, opened = max(cut, found.start()), mark
+            elif mark.startswith(opened) and not found["rest"].strip():
+                cut, opened = found.end(), ""
+                if fence:
+                    break
+        is_whole = cut > at and not fence
+        if cut > at:
+            fence = ""
+        else:
+            cut, fence = text.rfind("\n", at, end) + 1 or end, opened
+        yield text[at:cut], is_whole
+        at = cut
+    yield text[at:], not fence
+
+
+def _paragraph(kind: str, text: str) -> str:
+    inside = escape(text.strip("\n"))
+    return f'<p class="{kind}">{inside}</p>\n'
+
+
+def _as_written(text: str) -> Iterator[str]:
+    """Yield a text as it is, piece by piece."""
+    text = text.strip("\n")
+    yield "<pre>"
+    yield from (escape(text[at : at + PIECE]) for at in range(0, len(text), PIECE))
+    yield "</pre>"
 
 
 def _source(source: Source, translator: Translator) -> str:
@@ -294,11 +374,13 @@ def _source(source: Source, translator: Translator) -> str:
     return f'<li value="{source.number}">{_link(title, escape(source.url))}{place}{passages}</li>'
 
 
-def _fold(title: str, inside: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{inside}</details>\n"
+def _fold(title: str, inside: Iterator[str], tag: str = "details") -> Iterator[str]:
+    yield f"<{tag}><summary>{escape(title)}</summary>"
+    yield from inside
+    yield "</details>\n"
 
 
-async def _file(block: Block, file_url: FileUrl, translator: Translator) -> AsyncIterator[str]:
+async def _file(block: Block, file_url: FileUrl, translator: Translator) -> AsyncGenerator[str]:
     """Yield a picture, a player or a link that saves the file."""
     kind, name = type_of_id(block.file), escape(block.title)
     if kind in SHOWN:

@@ -1,6 +1,6 @@
 """Writes the shown branch of a conversation as Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from agent.i18n import _
@@ -13,11 +13,14 @@ from agent.transfer.steps import thought_name
 
 
 def to_markdown(
-    title: str, subtitle: str, blocks: Sequence[Block], files: Mapping[str, str], translator: Translator
-) -> str:
-    """Return the document. `files` are the paths of the attachments beside it, by their ids."""
-    parts = (_markdown(block, files, translator) for block in blocks)
-    return "\n\n".join([f"# {_line(title)}", _line(subtitle), *(part for part in parts if part)]) + "\n"
+    title: str, subtitle: str, blocks: Iterable[Block], files: Mapping[str, str], translator: Translator
+) -> Iterator[str]:
+    """Yield the document, block by block. `files` are the paths of the attachments beside it, by their ids."""
+    yield f"# {_line(title)}\n\n{_line(subtitle)}"
+    for block in blocks:
+        if part := _markdown(block, files, translator):
+            yield f"\n\n{part}"
+    yield "\n"
 
 
 def markdown_mark(mark: Mark) -> str:

@@ -6,7 +6,8 @@ followed by an object for each attachment. So it can be written and read piece b
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -18,6 +19,7 @@ from agent.history.codec import dump_entries, dump_record, load_entries, load_re
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
+from agent.transfer.document import THREADS
 from agent.transfer.file_links import FileLinks
 from agent.transfer.tree import entry_id, parents_first
 
@@ -32,7 +34,7 @@ _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
 
 
-async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> AsyncIterator[bytes]:
+async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> AsyncGenerator[bytes]:
     """Yield the file with these conversations, piece by piece. Only one of them is in memory at a time."""
     yield f'[{{"{FORMAT}":{VERSION},"exported_at":{json.dumps(now().isoformat())}}}'.encode()
     for known in records:
@@ -42,16 +44,25 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
             continue
         entries = await store.entries(record)
         yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
-        for number, text in enumerate(dump_entries(entries)):
-            yield (b",\n" if number else b"\n") + text.encode()
+        separator = b"\n"
+        async with aclosing(THREADS.steps(_entry_pieces(entries))) as steps:
+            async for texts in steps:
+                yield separator + b",\n".join(texts)
+                separator = b",\n"
         yield b"]}"
-        for id_ in sorted(files_named_in(entry.message for entry in entries)):
-            async for piece in _file_pieces(media, record.owner, id_):
-                yield piece
+        for id_ in sorted(await THREADS.run(files_named_in, (entry.message for entry in entries))):
+            async with aclosing(_file_pieces(media, record.owner, id_)) as pieces:
+                async for piece in pieces:
+                    yield piece
     yield b"]\n"
 
 
-async def _file_pieces(media: MediaStore, owner: str, id_: str) -> AsyncIterator[bytes]:
+def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:
+    for entry in entries:
+        yield dump_entries([entry])[0].encode()
+
+
+async def _file_pieces(media: MediaStore, owner: str, id_: str) -> AsyncGenerator[bytes]:
     try:
         data = (await media.read(owner, id_)).data
     except NotFound:  # deleted meanwhile; the entries still name it

@@ -4,7 +4,7 @@ Only known parts and fields are taken over, so that nothing else can leave with 
 and hidden reasoning, no addresses and ids of a provider, no figures but the seconds of reasoning.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -41,10 +41,10 @@ from agent.transfer.sources import DOCUMENT
 NOT_INCLUDED = _("An attachment that is not part of this link.")
 
 
-def shared_entries(entries: Iterable[Entry], translator: Translator, *, with_files: bool) -> list[Entry]:
-    """Return the entries as a link shows them. Without files, a sentence replaces each file and its text."""
+def shared_entries(entries: Iterable[Entry], translator: Translator, *, with_files: bool) -> Iterator[Entry]:
+    """Yield the entries as a link shows them. Without files, a sentence replaces each file and its text."""
     reader = _Reader(translator(NOT_INCLUDED), translator(DOCUMENT), with_files)
-    return [_shared(entry, reader.message(entry.message), with_files) for entry in entries]
+    return (_shared(entry, reader.message(entry.message), with_files) for entry in entries)
 
 
 def _shared(entry: Entry, message: ModelMessage, with_files: bool) -> Entry:

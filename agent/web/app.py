@@ -44,12 +44,13 @@ from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
 from agent.web.chat.transcript import to_turns
 from agent.web.client_address import ANY, ClientAddressMiddleware
-from agent.web.conversation_routes import ConversationRoutes, RequestLimit
+from agent.web.conversation_routes import ConversationRoutes
 from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.health import Health
+from agent.web.heavy_work import RequestLimit
 from agent.web.housekeeping import run_housekeeping
 from agent.web.link_page_routes import LinkPageRoutes
 from agent.web.link_routes import LinkRoutes
@@ -78,6 +79,7 @@ from agent.web.ui.page_head import ICONS
 from agent.web.ui.render import render_turn
 from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
+from agent.web.watchdog import Watchdog
 
 EVENTS_KEPT = timedelta(hours=1)
 """The time for which the events of an ended answer are kept, for a page that was away."""
@@ -118,40 +120,41 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     links = ChatLinks(services.store, settings)
     files = page_files(links=links.is_on)
     app = FastAPI(
-        lifespan=lambda app: _lifespan(services, app.state.canary),
+        lifespan=lambda app: _lifespan(services, app.state.canary, app.state.watchdog),
         middleware=_middleware(services, page, queue, origins, files),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
     )
-    app.state.conversations, app.state.origins = conversations, origins
-    app.state.page, app.state.queue = page, queue
+    app.state.conversations, app.state.origins, app.state.page, app.state.queue = conversations, origins, page, queue
     app.state.canary = canary = Canary(app, settings.root_path)
-    add_health_routes(app, models, conversations.live_runs, _health(services, lambda: queue.problem, canary))
+    health = _health(services, lambda: queue.problem, canary)
+    app.state.watchdog = health.watchdog
+    add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
+    owner_of = _owner_of(services.visitors)
     frames = AnswerFrames(conversations.views.running_turn)
     RunEventRoutes(
         conversations.running,
         services.store,
-        _owner_of(services.visitors),
+        owner_of,
         lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
     ).add_to(app)
     in_use = conversations.list.is_in_use
     importer = Importer(settings, services.store, services.media, services.quota, in_use, _rendered)
     name_model = conversations.models.name_of
     TransferRoutes(
-        services.store, services.media, importer, services.unsent_files, _owner_of(services.visitors), name_model
+        services.store, services.media, importer, services.unsent_files, owner_of, name_model, public=settings.public
     ).add_to(app)
     limit = RequestLimit() if settings.public else None
     own_data = OwnData(conversations, services.store, services.media, importer)
-    OwnDataRoutes(own_data, services.unsent_files, _owner_of(services.visitors), limit).add_to(app)
-    add_temporary_route(app, conversations.temporary, _owner_of(services.visitors))
-    passages = CitedPassages(services.store, services.media)
-    ConversationRoutes(conversations.list, passages, _owner_of(services.visitors), limit).add_to(app)
-    LinkRoutes(links, _owner_of(services.visitors), conversations.running.is_busy, limit).add_to(app)
+    OwnDataRoutes(own_data, services.unsent_files, owner_of, limit).add_to(app)
+    add_temporary_route(app, conversations.temporary, owner_of)
+    ConversationRoutes(conversations.list, CitedPassages(services.store, services.media), owner_of, limit).add_to(app)
+    LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)
-    LinkPageRoutes(links, copies, services.media, settings, limit, name_model).add_to(app)
+    LinkPageRoutes(links, copies, services.media, settings, name_model).add_to(app)
     mount(
         app,
         page,
@@ -200,7 +203,7 @@ def _build_page(settings: Settings, conversations: Conversations, visitors: Visi
 
 
 @asynccontextmanager
-async def _lifespan(services: _Services, canary: Canary) -> AsyncGenerator[None]:
+async def _lifespan(services: _Services, canary: Canary, watchdog: Watchdog) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
     replicas, recovery = replicas_of(services.store), None
     if replicas is None:
@@ -219,6 +222,7 @@ async def _lifespan(services: _Services, canary: Canary) -> AsyncGenerator[None]
         return services.conversations.live_runs.count > 0
 
     tasks = [
+        asyncio.create_task(watchdog.run()),
         *([recovery] if recovery else ()),
         asyncio.create_task(preload_models(services.conversations.models, is_busy)),
         *([asyncio.create_task(canary.run_after_start())] if services.settings.canary else ()),

@@ -6,9 +6,7 @@ describes the routes. The middleware refuses changes that pages of other sites r
 
 import json
 from base64 import b64encode
-from collections import deque
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
@@ -16,11 +14,11 @@ from fastapi.responses import JSONResponse
 
 from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, StoreUnavailable
 from agent.history import SearchHit, excerpt_parts
-from agent.i18n import _
 from agent.i18n.translator import negotiate
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.client_address import client_address
+from agent.web.heavy_work import RequestLimit
 
 MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
@@ -29,40 +27,9 @@ MAX_PASSAGE_BODY = 16_384
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
-MINUTE_SECONDS = 60.0
-REQUESTS_EACH = 60
-"""Searches and changes a minute of one visitor of a public page."""
-REQUESTS_PER_ADDRESS = 240
-"""The same of all visitors at one network address."""
 STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503}
 
 Handler = Callable[[Request, str], Awaitable[Any]]
-
-
-class RequestLimit:
-    """Counts costly requests of the last minute, by visitor and by address. Forgets those that are older."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._times = dict[str, deque[float]]()
-
-    def count(self, owner: str, address: str | None) -> None:
-        """Count a request. Raises `Limited`, which counts nothing."""
-        now = self._clock()
-        for key in [key for key, times in self._times.items() if times[-1] <= now - MINUTE_SECONDS]:
-            del self._times[key]
-        limits = {f"owner {owner}": REQUESTS_EACH}
-        if address is not None:
-            limits[f"address {address}"] = REQUESTS_PER_ADDRESS
-        for key, most in limits.items():
-            times = self._times.get(key, deque[float]())
-            while times and times[0] <= now - MINUTE_SECONDS:
-                times.popleft()
-            if len(times) >= most:
-                seconds = max(1, round(times[0] + MINUTE_SECONDS - now))
-                raise Limited(_("Too many requests. Try again in {seconds} s.", seconds=seconds))
-        for key in limits:
-            self._times.setdefault(key, deque()).append(now)
 
 
 def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[[Request], Awaitable[Response]]:

@@ -17,6 +17,7 @@ from agent.models.catalog import Catalog
 from agent.providers import Endpoint, Models, default_endpoint
 from agent.web.canary import Canary
 from agent.web.chat.orphaned_files import PROBE
+from agent.web.watchdog import Watchdog
 
 STORE_SECONDS = 3.0
 REMEMBERED_SECONDS = 5.0
@@ -45,12 +46,13 @@ class Health:
 
         `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_problem`
         returns why the page's events are not processed, or "". `canary` knows whether visitors are separated.
+        `watchdog` has to be run beside the page.
         """
         self._store, self._media, self._models = store, media, models
         self._ask, self._queue_problem = ask, queue_problem
         self._probe, self._wrote_at = Record(owner=PROBE), 0.0
         self._writing: asyncio.Task[bool] | None = None
-        self.canary = canary
+        self.canary, self.watchdog = canary, Watchdog()
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
         self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
         self._last_answer: tuple[float, Endpoint, bool] | None = None

@@ -1,7 +1,7 @@
 """The page of a read-only link: a conversation without Gradio and without any script."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator
-from agent.transfer.document import Block, beginning, blocks_of, named_as_stored, title_of
+from agent.transfer.document import THREADS, beginning, blocks_of, named_as_stored, title_of
 from agent.transfer.html import (
     PAGE_END,
     STYLE,
@@ -19,7 +19,6 @@ from agent.transfer.html import (
     page_head,
     style_source,
     to_html,
-    without_marks,
 )
 from agent.transfer.shared import NOT_INCLUDED
 from agent.web.chat.links import SharedChat
@@ -67,26 +66,26 @@ async def to_link_page(
     file_url: FileUrl,
     translator: Translator,
     name_model: Callable[[str], str] = named_as_stored,
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
     """Yield the page of a link, piece by piece.
 
     `address` is its absolute URL. `name_model` returns the name of the model with an id.
     """
-    entries = chat.entries(translator)
-    asked = translator(_("Author of this chat"))  # who is not its reader
-    blocks = [
-        replace(block, title=asked) if block.type == "user" else block
-        for block in await asyncio.to_thread(blocks_of, entries, translator, html_mark, name_model)
-    ]
-    title = title_of(chat.title, entries, translator)
+    title, description = await THREADS.run(_preview, chat, translator)
     subtitle = translator(_("Read-only link · {date}", date=translator.date(chat.began_at.date())))
     frame = Frame(
-        head=_head(site, translator, {"title": title, "description": _description(blocks, translator), "url": address}),
+        head=_head(site, translator, {"title": title, "description": description, "url": address}),
         before=_bar(site, translator, f"{address}/continue"),
         after=_system_prompt(chat.link.system_prompt, translator),
     )
-    async for piece in to_html(title, subtitle, blocks, file_url, translator, frame):
-        yield piece
+    asked = translator(_("Author of this chat"))  # who is not its reader
+    blocks = (
+        replace(block, title=asked) if block.type == "user" else block
+        for block in blocks_of(chat.entries(translator), translator, html_mark, name_model)
+    )
+    async with aclosing(to_html(title, subtitle, blocks, file_url, translator, frame)) as pieces:
+        async for piece in pieces:
+            yield piece
 
 
 def message_page(title: LocalizedText | str, text: LocalizedText | str, site: Site, translator: Translator) -> str:
@@ -136,9 +135,14 @@ def _system_prompt(text: str | None, translator: Translator) -> str:
     return f"<details><summary>{label}</summary><pre>{escape(text)}</pre></details>\n"
 
 
-def _description(blocks: Sequence[Block], translator: Translator) -> str:
-    """Return the beginning of what was said, or what the site is if nothing was written."""
-    left_out = translator(NOT_INCLUDED)
-    texts = (without_marks(block.text) for block in blocks if block.type == "text" and block.text != left_out)
-    words = beginning(" ".join(texts), DESCRIPTION_CHARACTERS)
-    return words or translator(_("Chat with the model of your choice, with pictures, sound and tools."))
+def _preview(chat: SharedChat, translator: Translator) -> tuple[str, str]:
+    """Return the title, and the beginning of what was said, or what the site is if nothing was written."""
+    title, left_out = title_of(chat.title, chat.entries(translator), translator), translator(NOT_INCLUDED)
+    words = ""
+    for block in blocks_of(chat.entries(translator), translator):
+        if block.type == "text" and block.text != left_out:
+            words += f" {block.text[: 20 * DESCRIPTION_CHARACTERS].strip()}"
+        if len(words) > 20 * DESCRIPTION_CHARACTERS:
+            break
+    shown = beginning(words, DESCRIPTION_CHARACTERS)
+    return title, shown or translator(_("Chat with the model of your choice, with pictures, sound and tools."))

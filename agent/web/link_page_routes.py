@@ -4,11 +4,10 @@ A reader needs the token of the link and nothing else. An unknown, expired or re
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse, StreamingResponse
+from fastapi.responses import RedirectResponse
 
 from agent.errors import AgentError, Busy, InputError, Limited, NotFound
 from agent.i18n import _
@@ -20,9 +19,9 @@ from agent.transfer.html import FileUrl
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.links import ChatLinks, SharedChat
 from agent.web.chat.visitor import Visitor
-from agent.web.client_address import client_address, has_full_share
-from agent.web.conversation_routes import RequestLimit
+from agent.web.client_address import client_address
 from agent.web.gradio_compat.application import root_url
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests
 from agent.web.link_page import GONE, GONE_TITLE, HEADERS, Site, message_page, to_link_page
 from agent.web.link_routes import SHARED
 from agent.web.media_route import file_response
@@ -34,16 +33,23 @@ PAGES_ALWAYS = 4
 """Pages that one network address can always read at once."""
 OPENED = 4
 """Conversations that are read from the store at once. Further requests wait."""
-RETRY_AFTER_SECONDS = 5
-BUSY = _("Too many requests. Try again in {seconds} s.", seconds=RETRY_AFTER_SECONDS)
+PAGES_EACH = 8
+"""Pages that one visitor with a cookie can read at once."""
 NOT_COPIED = _("The chat was not copied")
 COPY_STATUS = {Busy: 409, Limited: 429, InputError: 403}
 
 
-class LinkPageRoutes:
-    """The routes. Owns the number of pages that are being written.
+class _Limits:
+    """The limits a minute of a public page for reading links and for copying their chats."""
 
-    `limit` is for copies, None on a private page. `name_model` returns the name of the model with an id.
+    def __init__(self) -> None:
+        self.pages, self.copies = RequestLimit(), RequestLimit(each=10, per_address=40)
+
+
+class LinkPageRoutes:
+    """The routes. Owns the places of the pages that are being written, and of the copies that are being made.
+
+    `name_model` returns the name of the model with an id.
     """
 
     def __init__(
@@ -52,12 +58,13 @@ class LinkPageRoutes:
         copies: ChatCopies,
         media: MediaStore,
         settings: Settings,
-        limit: RequestLimit | None = None,
         name_model: Callable[[str], str] = named_as_stored,
     ) -> None:
-        self._links, self._copies, self._media, self._settings, self._limit = links, copies, media, settings, limit
+        self._links, self._copies, self._media, self._settings = links, copies, media, settings
         self._name_model = name_model
-        self._pages, self._opening = Counter[str | None](), asyncio.Semaphore(OPENED)
+        self._limits = _Limits() if settings.public else None
+        self._pages = HeavyWork(PAGES, each=PAGES_EACH, always=PAGES_ALWAYS)
+        self._opening = asyncio.Semaphore(OPENED)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -68,19 +75,22 @@ class LinkPageRoutes:
     async def page(self, request: Request) -> Response:
         """Answer with the page of a link."""
         token, site, translator = str(request.path_params["token"]), self._site(request), _translator(request)
-        reader = client_address(request.scope)
-        if self._is_full(reader):
-            busy = _message(message_page(site.title, BUSY, site, translator), 429)
-            busy.headers["retry-after"] = str(RETRY_AFTER_SECONDS)
-            return busy
+        reader, address = visitor_id_of(request.scope) or "", client_address(request.scope)
         try:
-            chat = await self._open(token)
+            if self._limits is not None:
+                self._limits.pages.count(reader, address)
+            with self._pages.place(reader, address) as place:
+                chat = await self._open(token)
+                url = f"{site.root}{SHARED}{token}"
+                file_urls = self._file_urls(chat.link.owner, f"{site.path}{SHARED}{token}/files/")
+                pieces = to_link_page(chat, url, site, file_urls, translator, self._name_model)
+                return HeavyResponse(pieces, place, HEADERS, "text/html")
+        except TooManyRequests as error:
+            busy = _message(message_page(site.title, error.text, site, translator), 429)
+            busy.headers["retry-after"] = str(error.seconds)
+            return busy
         except NotFound:
             return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
-        address = f"{site.root}{SHARED}{token}"
-        urls = self._file_urls(chat.link.owner, f"{site.path}{SHARED}{token}/files/")
-        pages = to_link_page(chat, address, site, urls, translator, self._name_model)
-        return StreamingResponse(self._counted(reader, pages), headers=HEADERS, media_type="text/html")
 
     async def file(self, request: Request) -> Response:
         """Answer with a file that the page of the link shows."""
@@ -98,8 +108,8 @@ class LinkPageRoutes:
         address = client_address(request.scope)
         visitor = Visitor(owner=owner or "", guest=owner is None, address=address)
         try:
-            if self._limit is not None:
-                self._limit.count(visitor.owner, address)
+            if self._limits is not None:
+                self._limits.copies.count(visitor.owner, address)
             chat = await self._open(str(request.path_params["token"]))
             copy = await self._copies.make(chat, visitor, translator)
         except NotFound:
@@ -112,20 +122,6 @@ class LinkPageRoutes:
     async def _open(self, token: str) -> SharedChat:
         async with self._opening:
             return await self._links.open(token)
-
-    def _is_full(self, reader: str | None) -> bool:
-        free = PAGES - self._pages.total()
-        return free <= 0 or (reader is not None and has_full_share(self._pages[reader], free=free, always=PAGES_ALWAYS))
-
-    async def _counted(self, reader: str | None, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
-        self._pages[reader] += 1
-        try:
-            async for piece in pieces:
-                if piece:
-                    yield piece.encode(errors="replace")
-        finally:
-            self._pages[reader] -= 1
-            self._pages += Counter()  # drops those at zero
 
     def _file_urls(self, owner: str, path: str) -> FileUrl:
         async def url(id_: str) -> AsyncIterator[str]:

@@ -14,7 +14,8 @@ from agent.history import Link
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.links import MAX_DAYS, ChatLinks, LinkChoices
 from agent.web.client_address import client_address
-from agent.web.conversation_routes import RequestLimit, answering, json_object
+from agent.web.conversation_routes import answering, json_object
+from agent.web.heavy_work import RequestLimit
 
 LINKS = "/conversations/{id_}/links"
 SHARED = "/s/"

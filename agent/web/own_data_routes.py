@@ -11,7 +11,8 @@ from fastapi import FastAPI, Request
 from agent.runtime.shield import run_to_completion
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.client_address import client_address
-from agent.web.conversation_routes import RequestLimit, answering
+from agent.web.conversation_routes import answering
+from agent.web.heavy_work import RequestLimit
 from agent.web.unsent_files import UnsentFiles
 
 OWN_DATA = "/own-data"

@@ -27,7 +27,9 @@ def add_health_routes(app: FastAPI, models: Models, live_runs: LiveRuns, health:
         if "canary" in request.query_params and not live_runs.is_closing:
             await health.canary.run_if_due()
         problem = "The server is going down." if live_runs.is_closing else await health.problem()
-        return JSONResponse({"ready": not problem, "reason": problem}, status_code=503 if problem else 200)
+        lag = round(health.watchdog.longest_lag, 3)
+        answer = {"ready": not problem, "reason": problem, "loop_lag_seconds": lag}
+        return JSONResponse(answer, status_code=503 if problem else 200)
 
     app.add_api_route("/healthz", healthz)
     app.add_api_route("/readyz", readyz)

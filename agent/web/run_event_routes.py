@@ -7,19 +7,18 @@ connection breaks. `docs/http.md` describes the format.
 import asyncio
 import sys
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import StreamingResponse
 
-from agent.errors import NotFound, StoreUnavailable
+from agent.errors import Limited, NotFound, StoreUnavailable
 from agent.history import HistoryStore, RunEvent
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
-from agent.web.client_address import client_address, has_full_share
+from agent.web.client_address import client_address
+from agent.web.heavy_work import HeavyResponse, HeavyWork, Place
 
 PING_SECONDS = 2.0
 """Seconds between two comments while nothing happens, so that a reader knows that the server is there."""
@@ -92,7 +91,7 @@ class StoredFrames:
 
 
 class RunEventRoutes:
-    """The route. Owns the number of open streams per owner and address.
+    """The route. Owns the places of open streams.
 
     `owner_of` returns the owner that a request speaks for. `page_frames` returns the frames of an answer for a page.
     """
@@ -106,8 +105,8 @@ class RunEventRoutes:
     ) -> None:
         self._running, self._store = running, store
         self._owner_of, self._page_frames = owner_of, page_frames
-        self._live, self._ended = Counter[str](), Counter[str]()
-        """The open streams of running and of ended answers, counted apart: the latter are easy to get many of."""
+        self._live, self._ended = (HeavyWork(STREAMS, each=STREAMS_PER_OWNER, always=STREAMS_ALWAYS) for _ in range(2))
+        """The places of streams of running and of ended answers, counted apart: the latter are easy to get many of."""
 
     def add_to(self, app: FastAPI) -> None:
         """Add the route to the application."""
@@ -126,14 +125,21 @@ class RunEventRoutes:
         if live is None:
             return await self._stored(request, run_id, owner, last_id, for_page=for_page)
         try:
-            frames = await self._page_frames(live, request) if for_page else RunFrames(live)
-        except NotFound:  # the conversation has just been deleted
-            return Response("Not found.", status_code=404)
-        if request.query_params.get("wait") == "0":
+            if request.query_params.get("wait") != "0":
+                with self._live.place(owner, client_address(request.scope)) as place:
+                    frames = await self._frames(live, request, for_page=for_page)
+                    return _answer(stream(live, frames, last_id), place)
+            frames = await self._frames(live, request, for_page=for_page)
             with live.watched():  # a page that asks again and again watches, too
                 await live.publish()
             return _answer(_rest(frames, last_id, is_ended=live.is_ended))
-        return _counted(self._live, owner, client_address(request.scope), stream(live, frames, last_id))
+        except NotFound:  # the conversation has just been deleted
+            return Response("Not found.", status_code=404)
+        except Limited:
+            return Response("Too many streams at once.", status_code=429)
+
+    async def _frames(self, live: RunningAnswer, request: Request, *, for_page: bool) -> Frames:
+        return await self._page_frames(live, request) if for_page else RunFrames(live)
 
     async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
         """Answer with the events of an answer that has ended, as long as the store keeps them.
@@ -143,43 +149,22 @@ class RunEventRoutes:
         """
         after = sys.maxsize if for_page else number_in(last_id)
         try:
-            events = await self._store.runs.events(run_id, owner=owner, after=after)
-            if not events and not for_page and after:
-                last = (await self._store.runs.events(run_id, owner=owner))[-1:]
-                if last and last[0].number < after:  # see `RunFrames`
-                    events, last_id = last, ""
+            if for_page:
+                events = await self._store.runs.events(run_id, owner=owner, after=after)
+                return _answer(_rest(StoredFrames(events), last_id, is_ended=True))
+            with self._ended.place(owner, client_address(request.scope)) as place:
+                events = await self._store.runs.events(run_id, owner=owner, after=after)
+                if not events and after:
+                    last = (await self._store.runs.events(run_id, owner=owner))[-1:]
+                    if last and last[0].number < after:  # see `RunFrames`
+                        events, last_id = last, ""
+                return _answer(_rest(StoredFrames(events), last_id, is_ended=True), place)
         except NotFound:
             return Response("Not found.", status_code=404)
         except StoreUnavailable:
             return Response("The history store does not answer.", status_code=503)
-        rest = _rest(StoredFrames(events), last_id, is_ended=True)
-        return _counted(self._ended, owner, client_address(request.scope), rest) if events else _answer(rest)
-
-
-def _counted(streams: Counter[str], owner: str, address: str | None, texts: AsyncGenerator[str]) -> Response:
-    """Answer with these texts, unless there are too many streams."""
-    if _is_beyond_share(streams, owner, address):
-        return Response("Too many streams at once.", status_code=429)
-    return _answer(_count(streams, (f"owner {owner}", f"address {address}"), texts))
-
-
-def _is_beyond_share(streams: Counter[str], owner: str, address: str | None) -> bool:
-    used = sum(count for key, count in streams.items() if key.startswith("owner "))
-    if used >= STREAMS or streams[f"owner {owner}"] >= STREAMS_PER_OWNER:
-        return True
-    mine = streams[f"address {address}"]
-    return address is not None and has_full_share(mine, free=STREAMS - used, always=STREAMS_ALWAYS)
-
-
-async def _count(streams: Counter[str], keys: Sequence[str], texts: AsyncGenerator[str]) -> AsyncIterator[str]:
-    streams.update(keys)
-    try:
-        async with aclosing(texts):
-            async for text in texts:
-                yield text
-    finally:
-        streams.subtract(keys)
-        streams += Counter()  # drops those at zero
+        except Limited:
+            return Response("Too many streams at once.", status_code=429)
 
 
 async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGenerator[str]:
@@ -257,8 +242,9 @@ def _chunks(frames: Sequence[Frame]) -> Iterator[str]:
         yield "".join(piece)
 
 
-def _answer(texts: AsyncIterator[str]) -> Response:
-    return StreamingResponse(texts, headers=HEADERS, media_type=SSE)
+def _answer(texts: AsyncGenerator[str], place: Place | None = None) -> Response:
+    """Return a response with these texts, which holds the place until it ends."""
+    return HeavyResponse(texts, place or Place(lambda: None), HEADERS, SSE)
 
 
 def _frame(event: RunEvent) -> Frame:

@@ -7,8 +7,7 @@ the visitor who imports it.
 import asyncio
 import json
 import logging
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, suppress
 from tempfile import TemporaryFile
 from typing import BinaryIO
@@ -24,10 +23,12 @@ from agent.history import HistoryStore
 from agent.i18n import _
 from agent.i18n.translator import Translator, negotiate
 from agent.media.store import MediaStore
-from agent.transfer.export import FORMATS, Download, Exporter, Format
+from agent.settings import PublicSettings
+from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.importer import Importer, ImportProgress, ImportResult
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import MB, UnsentFiles, delete
@@ -35,6 +36,10 @@ from agent.web.unsent_files import MB, UnsentFiles, delete
 EXPORTS = 32
 EXPORTS_PER_OWNER = 2
 """The most exports at once. Each can need the memory of a conversation and of an attachment."""
+EXPORTS_ALWAYS = 2
+"""Exports that one network address can always have at once."""
+EXPORTS_A_MINUTE, EXPORTS_A_MINUTE_PER_ADDRESS = 20, 80
+"""Exports a minute of one visitor of a public page, and of one network address."""
 EXPORT, IMPORT = "/export", "/import"
 HEADERS = {"cache-control": "no-store"}
 
@@ -42,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class TransferRoutes:
-    """The routes. Owns the number of running exports.
+    """The routes. Owns the places of running exports.
 
     `owner_of` returns the owner that a request speaks for, and `name_model` the name of the model with an id.
     """
@@ -55,10 +60,13 @@ class TransferRoutes:
         uploads: UnsentFiles,
         owner_of: Callable[[Request], str],
         name_model: Callable[[str], str],
+        *,
+        public: PublicSettings | None = None,
     ) -> None:
         self._store, self._media, self._importer, self._uploads = store, media, importer, uploads
         self._owner_of, self._name_model = owner_of, name_model
-        self._exports = Counter[str]()
+        self._limit = RequestLimit(EXPORTS_A_MINUTE, EXPORTS_A_MINUTE_PER_ADDRESS) if public else None
+        self._exports = HeavyWork(EXPORTS, each=EXPORTS_PER_OWNER, always=EXPORTS_ALWAYS)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -80,26 +88,21 @@ class TransferRoutes:
             return Response("Not found.", status_code=404)
         if form is None:
             return Response(f"The format is one of {', '.join(FORMATS)}.", status_code=400)
-        if self._exports[owner] >= EXPORTS_PER_OWNER or self._exports.total() >= EXPORTS:
-            return Response("Too many exports at once.", status_code=429)
-        exporter = Exporter(self._store, self._media, owner, _translator(request), self._name_model)
+        address, translator = client_address(request.scope), _translator(request)
+        exporter = Exporter(self._store, self._media, owner, translator, self._name_model)
         try:
-            download = await (exporter.all(form) if conversation is None else exporter.one(conversation, form))
+            if self._limit is not None:
+                self._limit.count(owner, address)
+            with self._exports.place(owner, address) as place:
+                download = await (exporter.all(form) if conversation is None else exporter.one(conversation, form))
+                disposition = f"attachment; filename*=UTF-8''{quote(download.name)}"
+                headers = {**HEADERS, "content-disposition": disposition}
+                return HeavyResponse(download.pieces, place, headers, download.media_type)
         except NotFound:
             return Response("Not found.", status_code=404)
-        disposition = f"attachment; filename*=UTF-8''{quote(download.name)}"
-        headers = {**HEADERS, "content-disposition": disposition}
-        return StreamingResponse(self._counted(owner, download), headers=headers, media_type=download.media_type)
-
-    async def _counted(self, owner: str, download: Download) -> AsyncIterator[bytes]:
-        self._exports[owner] += 1
-        try:
-            async for piece in download.pieces:
-                if piece:
-                    yield piece
-        finally:
-            self._exports[owner] -= 1
-            self._exports += Counter()  # drops those at zero
+        except TooManyRequests as error:
+            later = {"retry-after": str(error.seconds)}
+            return Response(translator(error.text), status_code=429, headers=HEADERS | later)
 
     async def import_file(self, request: Request) -> Response:
         """Import the file in the body. Answers with one JSON object per line: the progress, and at last the result.

@@ -146,7 +146,7 @@ def test_marks_are_those_of_the_language(language: str) -> None:
     catalogue = catalogues.load(ROOT / f"agent/i18n/{language}.po")
     forms = [form for message in catalogue if message.id for form in catalogues._forms(message.string)]
     assert [form for form in forms if re.search(wrong, form) and "switchboard-chat[" not in form] == []
-    shown = to_markdown("T", "", [Block(type="result", text="42", title="X")], {}, Translator(language))
+    shown = "".join(to_markdown("T", "", [Block(type="result", text="42", title="X")], {}, Translator(language)))
     assert f"**{named}**" in shown
     assert kept in i18n(30).translations[language]["keep_days"]
     assert i18n(1).translations["en"]["keep_days"] == "Chats are deleted after 1 day without a message."

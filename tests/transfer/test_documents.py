@@ -267,22 +267,22 @@ async def test_steps_say_how_long_was_thought(tmp_path: Path) -> None:
     timings = Timings(total=9.5, output_tokens=77, reasoning=(2.5, 1250.0, 0.5))
     entries[-1] = replace(entries[-1], note=Note(run_id="r", ended="stop", timings=timings))
     german = negotiate("de")
-    shared = shared_entries(entries, ENGLISH, with_files=False)
+    shared = [*shared_entries(entries, ENGLISH, with_files=False)]
     assert shared[-1].note.timings == Timings(reasoning=timings.reasoning)
     for kept in (entries, shared):
         for language, row, alone, tool in (
             (ENGLISH, "Thought 1,252.5 s", "0.5 s", "Current time"),
             (german, "1.252,5 s nachgedacht", "0,5 s", "Aktuelle Zeit"),
         ):
-            blocks = blocks_of(kept, language, html_mark, lambda name: f"{name} (named)")
+            blocks = [*blocks_of(kept, language, html_mark, lambda name: f"{name} (named)")]
             page = "".join([piece async for piece in to_html("T", "", blocks, data_urls(no_file), language)])
             assert f"<summary>{row} · 1 " in page
             assert f" · {alone}</summary>" in page
             assert f"<summary>{tool}</summary>" in page
             assert f": {tool}</summary>" in page
-            assert f"**{tool}**" in to_markdown("T", "", blocks, {}, language)
+            assert f"**{tool}**" in "".join(to_markdown("T", "", blocks, {}, language))
             assert "<h2>small-model (named)</h2>" in page
-            assert f" · {alone}**" in to_markdown("T", "", blocks, {}, language)
+            assert f" · {alone}**" in "".join(to_markdown("T", "", blocks, {}, language))
 
 
 async def no_file(_: str) -> bytes | None:

@@ -56,7 +56,7 @@ async def answer_page(text: str, *, asked: str = "Go", thought: str = "Hm.") -> 
         yield ""
 
     entries = chain(prompt(asked), ModelResponse([ThinkingPart(thought), TextPart(text)], model_name="m"))
-    blocks = blocks_of(entries, ENGLISH, html_mark)
+    blocks = [*blocks_of(entries, ENGLISH, html_mark)]
     page = "".join([piece async for piece in to_html("Title", "", blocks, no_file, ENGLISH)])
     return page[page.index("<section") : page.index("</main>")]
 

@@ -92,7 +92,7 @@ def conversation() -> list[Entry]:
 
 @pytest.mark.parametrize("with_files", [False, True])
 def test_only_what_the_page_shows_is_shared(with_files: bool) -> None:
-    shared = shared_entries(conversation(), ENGLISH, with_files=with_files)
+    shared = [*shared_entries(conversation(), ENGLISH, with_files=with_files)]
     text = "\n".join(dump_entries(shared))
     assert [*load_entries(dump_entries(shared))] == shared
     assert HIDDEN not in text

@@ -53,7 +53,7 @@ async def page_of(entries: Sequence[Entry]) -> str:
         return
         yield ""
 
-    blocks = blocks_of(entries, ENGLISH, html_mark)
+    blocks = [*blocks_of(entries, ENGLISH, html_mark)]
     page = "".join([piece async for piece in to_html("Rain", "", blocks, no_file, ENGLISH)])
     return page[page.index("<main>") :]
 
@@ -172,7 +172,9 @@ async def test_nothing_of_a_source_becomes_markup() -> None:
         assert not (attributes.get("href") or "https:").startswith("javascript")
     assert "\u202e" not in page
     assert "[7]" not in page, "no text becomes a number"
-    markdown = MarkdownIt().parse(to_markdown("Rain", "", blocks_of(entries, ENGLISH, markdown_mark), {}, ENGLISH))
+    markdown = MarkdownIt().parse(
+        "".join(to_markdown("Rain", "", blocks_of(entries, ENGLISH, markdown_mark), {}, ENGLISH))
+    )
     inner = [child for token in markdown for child in token.children or ()]
     assert not [one for one in (*markdown, *inner) if one.type.startswith("html")]
     urls = {str(one.attrGet("href")) for one in inner if one.type == "link_open"}
@@ -183,7 +185,7 @@ def test_markdown_has_numbers_and_a_list() -> None:
     text = "It rained."
     entries = branch(text, cited(text, "rained", RAIN, NOTES))
     german = negotiate("de")
-    written = to_markdown("Rain", "", blocks_of(entries, german, markdown_mark), {}, german)
+    written = "".join(to_markdown("Rain", "", blocks_of(entries, german, markdown_mark), {}, german))
     url = "https://www.rain.example/k%C3%B6ln?a=1&b=%282%29"
     assert f"It rained[\\[1\\]]({url})\\[2\\]." in written
     assert f"**Quellen**\n\n1. [Rain]({url}) (rain.example)\n\n   > It rained.\n\n2. notes.pdf\n" in written
@@ -199,7 +201,7 @@ def test_numbers_continue_over_the_texts_of_an_answer() -> None:
         prompt("And then?"),
         ModelResponse([TextPart("Snow.", citations=[cited("Snow.", "Snow.", RAIN)])]),
     )
-    blocks = blocks_of(entries, ENGLISH, number)
+    blocks = [*blocks_of(entries, ENGLISH, number)]
     texts = [block.text for block in blocks if block.type == "text"]
     assert texts == ["Did it rain?", "Wet.[1] Dry.[2][1]", "And then?", "Snow.[1]"]
     assert [len(block.sources) for block in blocks if block.type == "sources"] == [2, 1]
@@ -208,7 +210,7 @@ def test_numbers_continue_over_the_texts_of_an_answer() -> None:
 @pytest.mark.parametrize("with_files", [False, True])
 def test_link_has_the_sources_without_what_it_hides(with_files: bool) -> None:
     text = "It rained."
-    shared = shared_entries(branch(text, cited(text, "rained", RAIN, NOTES)), ENGLISH, with_files=with_files)
+    shared = [*shared_entries(branch(text, cited(text, "rained", RAIN, NOTES)), ENGLISH, with_files=with_files)]
     [sources] = [block.sources for block in blocks_of(shared, ENGLISH, number) if block.type == "sources"]
     assert (sources[0].title, sources[0].passages) == ("Rain", ["It rained."])
     assert sources[1].title == ("notes.pdf" if with_files else str(NOT_INCLUDED))

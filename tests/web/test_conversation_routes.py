@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent.errors import Limited
-from agent.web.conversation_routes import MAX_BODY, REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
+from agent.web.conversation_routes import MAX_BODY
+from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
 from tests.conftest import App
 from tests.support.documents import pdf
 from tests.support.http_client import HttpVisitor, send_raw
@@ -154,7 +155,7 @@ def test_every_address_of_a_chat_answers_with_the_same_page(app: App) -> None:
 
 def test_public_page_limits_searches_and_changes() -> None:
     time = 0.0
-    limit = RequestLimit(lambda: time)
+    limit = RequestLimit(clock=lambda: time)
     for _ in range(REQUESTS_EACH):
         limit.count("ann", "192.0.2.1")
     with pytest.raises(Limited, match="in 60 s"):

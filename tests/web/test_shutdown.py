@@ -91,14 +91,16 @@ def until(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
 
 
 def answers(own: App, path: str) -> tuple[int, dict[str, Any]] | None:
-    """Return status and JSON of a GET, or None without an answer."""
+    """Return status and JSON of a GET without its measurements, or None without an answer."""
     try:
         with urlopen(f"{own.url}/{path}", timeout=10) as answer:
-            return answer.status, json.load(answer)
+            status, said = answer.status, json.load(answer)
     except HTTPError as error:
-        return error.code, json.load(error)
+        status, said = error.code, json.load(error)
     except OSError:
         return None
+    said.pop("loop_lag_seconds", None)
+    return status, said
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -72,7 +72,7 @@ async def test_row_has_the_same_seconds_in_a_document() -> None:
     entries = entries_of(*STEPS, TEXT, thoughts=(1.26, 2.36))
     (row,) = rows(to_turns(entries)[-1])
     assert text(row) == "Thought 3.7 s · 2 tools · 1 failed"
-    blocks = blocks_of(entries, ENGLISH)
+    blocks = [*blocks_of(entries, ENGLISH)]
     page = "".join([piece async for piece in to_html("T", "", blocks, data_urls(no_file), ENGLISH)])
     for shown in (text(row), "Reasoning · 1.3 s", "Reasoning · 2.4 s"):
         assert f"<summary>{shown}</summary>" in page

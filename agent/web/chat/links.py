@@ -1,7 +1,7 @@
 """Read-only links to one chat: the owner's list of them, and what their readers see."""
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -11,6 +11,7 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.settings import Settings
+from agent.transfer.document import THREADS
 from agent.transfer.shared import shared_entries
 from agent.web.chat.first_words import all_first_words, words_with_files
 from agent.web.chat.title_numbers import without_number
@@ -53,8 +54,8 @@ class SharedChat:
         """The time of the first message."""
         return self.stored[0].note.at
 
-    def entries(self, translator: Translator) -> list[Entry]:
-        """Return the messages as a reader sees them."""
+    def entries(self, translator: Translator) -> Iterator[Entry]:
+        """Yield the messages as a reader sees them."""
         return shared_entries(self.stored, translator, with_files=self.link.with_files)
 
 
@@ -116,14 +117,8 @@ class ChatLinks:
             stored = await self._store.history(replace(record, head_id=link.head_id or record.head_id))
         except NotFound as error:
             raise NotFound(NO_LINK) from error
-        if not stored:
-            raise NotFound(NO_LINK)
         begins = await self._store.find(record, after=[None])
-        # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
-        # title can be about another version of the first message.
-        words = all_first_words(begins) | {words_with_files(entry) for entry in begins if is_prompt(entry)}
-        is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(begins, stored)
-        return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
+        return await THREADS.run(_shared_chat, link, record, begins, stored)
 
     async def owner_of_file(self, token: str, id_: str) -> str:
         """Return the owner of a file that the readers of a link see. Raises `NotFound`."""
@@ -145,7 +140,7 @@ class ChatLinks:
             if (known := self._remembered(branch)) is not None:
                 return known
             entries = await self._store.history(record)
-            self._files[branch] = files = files_named_in(entry.message for entry in entries)
+            self._files[branch] = files = await THREADS.run(files_named_in, (entry.message for entry in entries))
         if len(self._files) > MAX_BRANCHES:
             del self._files[next(iter(self._files))]
         return files
@@ -158,3 +153,14 @@ class ChatLinks:
     def _check_on(self) -> None:
         if not self.is_on:
             raise NotFound(OFF)
+
+
+def _shared_chat(link: Link, record: Record, begins: Sequence[Entry], stored: Sequence[Entry]) -> SharedChat:
+    """Return the chat of a link, from its first messages and its branch. Raises `NotFound` if the branch is empty."""
+    if not stored:
+        raise NotFound(NO_LINK)
+    # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
+    # title can be about another version of the first message.
+    words = all_first_words(begins) | {words_with_files(entry) for entry in begins if is_prompt(entry)}
+    is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(begins, stored)
+    return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)

@@ -1,0 +1,276 @@
+"""Heavy work has places, which are counted in one step and given back when the work has ended, and is made in steps."""
+
+import asyncio
+import threading
+import tracemalloc
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from agent.history.memory import MemoryStore
+from agent.i18n.translator import Translator
+from agent.media.store import MediaStore
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.system.threads import Threads
+from agent.transfer.document import Block
+from agent.transfer.html import PIECE, pieces_of, to_html
+from agent.web.chat.links import ChatLinks, LinkChoices
+from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, TooManyRequests
+from agent.web.link_page_routes import PAGES, LinkPageRoutes
+from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
+from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
+from agent.web.watchdog import LOOP_LATE_SECONDS, Watchdog
+from tests.support.history_stores import started
+from tests.support.waiting import until
+
+ENGLISH = Translator("en")
+
+
+class SlowStore(MemoryStore):
+    """A store in which other requests can come between any two steps."""
+
+    async def history(self, *arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return await super().history(*arguments, **named)
+
+    async def entries(self, *arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return await super().entries(*arguments, **named)
+
+
+def request(path: str, address: str | None = None, method: str = "GET", **params: str) -> Request:
+    """Return a request as the middleware hands it on."""
+    fixed = {"type": "http", "method": method, "path": path, "query_string": b"format=html", "root_path": ""}
+    headers = [(b"host", b"chat.example")]
+    return Request({**fixed, "headers": headers, "path_params": params, "state": {"address": address}})
+
+
+def export_routes(store: MemoryStore, folder: Path, public: PublicSettings | None = None) -> TransferRoutes:
+    nobody = cast(Any, None)
+    return TransferRoutes(store, MediaStore(folder), nobody, nobody, lambda _: "ann", lambda name: name, public=public)
+
+
+async def hang_up(response: Any) -> None:
+    """Run a response whose client has gone before the first byte."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        pass
+
+    await response(request("/").scope, receive, send)
+
+
+async def read(response: Any) -> bytes:
+    """Run a response whose client stays to the end."""
+    body = bytearray()
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(message: Any) -> None:
+        body.extend(message.get("body", b""))
+
+    await response(request("/").scope, receive, send)
+    return bytes(body)
+
+
+async def test_two_exports_of_a_visitor_run_at_once_whatever_begins_together(tmp_path: Path) -> None:
+    store = SlowStore()
+    record, _ = await started(store, "Yes", owner="ann")
+    routes = export_routes(store, tmp_path)
+    asked = [routes.export_one(request("/export", conversation=record.id)) for _ in range(40)]
+    answers = await asyncio.gather(*asked)
+    taken = [answer for answer in answers if answer.status_code == 200]
+    assert len(taken) == EXPORTS_PER_OWNER
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.headers["retry-after"] in bytes(refused.body).decode()
+    await hang_up(taken[0])
+    again = await asyncio.gather(*(routes.export_one(request("/export", conversation=record.id)) for _ in range(5)))
+    assert [answer.status_code for answer in again].count(200) == 1
+
+
+async def test_pages_of_links_are_counted_before_the_chat_is_read(tmp_path: Path) -> None:
+    store, settings = SlowStore(), Settings(local=LocalSettings())
+    links = ChatLinks(store, settings)
+    record, _ = await started(store, "Yes", owner="ann")
+    token, _ = await links.create("ann", record.id, LinkChoices(days=None))
+    routes = LinkPageRoutes(links, cast(Any, None), MediaStore(tmp_path), settings)
+
+    async def ask(count: int, address: str) -> list[Any]:
+        return await asyncio.gather(*(routes.page(request("/s", address, token=token)) for _ in range(count)))
+
+    answers = await ask(PAGES, "192.0.2.1")
+    assert [answer.status_code for answer in answers].count(200) == PAGES // 2
+    await asyncio.gather(*(hang_up(answer) for answer in answers if answer.status_code == 200))
+    answers = await ask(PAGES // 2, "192.0.2.1")
+    assert {answer.status_code for answer in answers} == {200}
+    answers.clear()  # nobody ever read them
+    assert {answer.status_code for answer in await ask(PAGES // 2, "192.0.2.1")} == {200}
+
+
+async def test_streams_are_counted_before_the_events_are_read() -> None:
+    class Runs:
+        async def events(self, *_: Any, **__: Any) -> list[Any]:
+            await asyncio.sleep(0.01)
+            return []
+
+    class Running:
+        async def find(self, *_: Any) -> None:
+            return None
+
+    store = cast(Any, type("Store", (), {"runs": Runs()})())
+    routes = RunEventRoutes(cast(Any, Running()), store, lambda _: "ann", cast(Any, None))
+    answers = await asyncio.gather(*(routes.events(request("/", run_id="r")) for _ in range(STREAMS_PER_OWNER + 8)))
+    assert [answer.status_code for answer in answers] == [200] * STREAMS_PER_OWNER + [429] * 8
+    for answer in answers[:STREAMS_PER_OWNER]:
+        await hang_up(answer)
+    assert (await routes.events(request("/", run_id="r"))).status_code == 200
+
+
+async def test_work_ends_with_its_reader_and_only_then_gives_its_place_back() -> None:
+    places, threads = HeavyWork(1, each=1, always=1), Threads("test", 1)
+    begun, may_end, made = threading.Event(), threading.Event(), list[int]()
+
+    def items() -> Iterator[str]:
+        for number in range(100):
+            begun.set()
+            may_end.wait(30)
+            made.append(number)
+            yield "x" * 30
+
+    async def pieces() -> AsyncGenerator[str]:
+        async for batch in threads.steps(items()):
+            yield "".join(batch)
+            may_end.clear()
+
+    response = HeavyResponse(pieces(), places.place("ann", None), {}, "text/plain")
+    reading = asyncio.create_task(read(response))
+    await until(begun.is_set)
+    reading.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests):
+        places.place("bob", None)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    ended = len(made)
+    places.place("bob", None)
+    await asyncio.sleep(0)
+    assert len(made) == ended, "the next step does not begin"
+
+
+async def test_export_that_hung_up_writes_no_further_block() -> None:
+    written = list[int]()
+
+    def blocks() -> Iterator[Block]:
+        for number in range(2000):
+            written.append(number)
+            yield Block(type="text", text="A *word* of it. " * 100)
+
+    page = to_html("T", "", blocks(), cast(Any, None), ENGLISH)
+    await hang_up(HeavyResponse(page, Place(lambda: None), {}, "text/html"))
+    count = len(written)
+    assert count < 2000
+    await asyncio.sleep(0.1)
+    assert len(written) == count
+
+
+def texts() -> dict[str, str]:
+    """Return texts of 300,000 characters that need much memory when they are read at once."""
+    patterns = {
+        "words": "A **word** and `code` and [a](https://b.example) text.\n\n",
+        "lines": "a *b*\n",
+        "items": "- a\n",
+        "marks": "*a ",
+        "one word": "a",
+        "code": "```\n" + "x = 1\n" * 8_000 + "```\n\n",
+        "wide table": f"|{'a|' * 200}\n|{'-|' * 200}\n" + "|\n" * 300 + "\n",
+    }
+    return {name: (pattern * (300_000 // len(pattern) + 1))[:300_000] for name, pattern in patterns.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "text"), texts().items(), ids=texts())
+async def test_page_of_long_markdown_needs_little_memory(name: str, text: str) -> None:
+    tracemalloc.start()
+    try:
+        async for _ in to_html("T", "", [Block(type="text", text=text)], cast(Any, None), ENGLISH):
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 45_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.text("a \n`~-", max_size=300).map(lambda text: text * (2 * PIECE // max(len(text), 1))))
+def test_pieces_are_short_and_lose_nothing(text: str) -> None:
+    pieces = [piece for piece, _ in pieces_of(text)]
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) <= PIECE
+
+
+async def test_long_text_is_read_as_markdown_between_its_paragraphs_and_code() -> None:
+    text = "A **word**.\n\n" + "```python\nx = 1\n\ny = **2**\n```\n\n" * 1500 + "The **end**."
+    page = "".join([piece async for piece in to_html("T", "", [Block(type="text", text=text)], none(), ENGLISH)])
+    assert page.count("<pre><code") == 1500
+    assert "<strong>2" not in page
+    assert "<strong>word</strong>" in page
+    assert "<strong>end</strong>" in page
+
+
+def none() -> Callable[[str], AsyncIterator[str]]:
+    return cast(Any, None)
+
+
+async def test_public_page_limits_exports_a_minute_and_says_when_it_works_again(tmp_path: Path) -> None:
+    store = MemoryStore()
+    record, _ = await started(store, "Yes", owner="ann")
+    routes = export_routes(store, tmp_path, PublicSettings())
+    for _ in range(EXPORTS_A_MINUTE):
+        assert b"</html>" in await read(await routes.export_one(request("/export", conversation=record.id)))
+    refused = await routes.export_one(request("/export", conversation=record.id))
+    assert refused.status_code == 429
+    assert 0 < int(refused.headers["retry-after"]) <= 60
+
+
+async def test_head_of_a_link_writes_no_page(tmp_path: Path) -> None:
+    store, settings = MemoryStore(), Settings(local=LocalSettings())
+    links = ChatLinks(store, settings)
+    record, _ = await started(store, "Yes", owner="ann")
+    token, _ = await links.create("ann", record.id, LinkChoices(days=None))
+    routes = LinkPageRoutes(links, cast(Any, None), MediaStore(tmp_path), settings)
+    asked = request("/s", None, "HEAD", token=token)
+    response, sent = await routes.page(asked), list[Any]()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await response(asked.scope, cast(Any, None), send)
+    assert [message.get("body") for message in sent] == [None, b""]
+
+
+async def test_watchdog_names_the_place_that_holds_the_loop_up(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = Watchdog()
+    beating = asyncio.create_task(watchdog.run())
+    await asyncio.sleep(0)
+
+    def hold_the_loop_up() -> None:
+        ended = monotonic() + 30
+        while not caplog.records and monotonic() < ended:
+            sum(range(1000))
+
+    hold_the_loop_up()
+    await until(lambda: watchdog.longest_lag > LOOP_LATE_SECONDS)
+    beating.cancel()
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "test_heavy_work.py" in line
+    assert "hold_the_loop_up" in line
