@@ -8,6 +8,7 @@ from io import BytesIO
 
 from PIL import Image
 
+from bench.attack import documents, heavy
 from bench.attack.client import Client, Reply, message
 
 SLOW = "!tokens 100 @20"
@@ -92,4 +93,8 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "a request of 3 MB of text": lambda url: long_message(url, 16, 190_000),
     "one 20 MB file named 120 times": one_file_many_times,
     "200 guests with a system prompt of 3.9 MB": long_prompts,
+    **heavy.ATTACKS,
+    **documents.ATTACKS,
 }
+SHORT = (*heavy.ATTACKS, *list(documents.ATTACKS)[:2])
+"""Those of the gate."""
