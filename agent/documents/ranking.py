@@ -2,13 +2,13 @@
 
 import math
 import re
-import unicodedata
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.documents.kinds import Document
+from agent.system.normal_form import compatible
 
 PASSAGE = 700
 """Characters of a passage, about. It ends at a line break, if there is one."""
@@ -126,9 +126,7 @@ def _terms(text: str, *, is_question: bool = False) -> Iterator[str]:
 
     A passage also has each of these characters by itself, for a question of one. A longer question would find too much.
     """
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    for word in _WORDS.findall(text.casefold()):
+    for word in _WORDS.findall(compatible(text).casefold()):
         if word[0] < "\u2e80":
             yield word
             if len(word) >= STEM:

@@ -13,6 +13,7 @@ from itertools import accumulate, islice
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from agent.history.records import Entry, Record
+from agent.system.normal_form import compatible
 
 MAX_WORDS = 8
 """Words of a query that are searched for. Further ones are ignored."""
@@ -69,7 +70,7 @@ def fold(text: str) -> str:
     """Return the text as it is compared: without case and differences of width, NUL or halves of surrogate pairs."""
     if not text.isascii():
         valid = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        text = unicodedata.normalize("NFKC", valid)
+        text = compatible(valid)
     return text.casefold().replace("\0", " ")
 
 
@@ -209,7 +210,8 @@ def _first_place(text: str, words: Sequence[str]) -> tuple[int, int]:
     place, word = min(found)
     if len(folded) == len(text):
         return place, place + len(word)
-    starts = [number for number, character in enumerate(text) for _ in fold(character)]
+    lengths = {character: len(fold(character)) for character in set(text)}
+    starts = [number for number, character in enumerate(text) for _ in range(lengths[character])]
     if len(starts) != len(folded):  # some characters are folded together
         return 0, 0
     return starts[place], starts[place + len(word) - 1] + 1

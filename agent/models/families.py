@@ -64,7 +64,9 @@ def can_chat(name: str) -> bool:
 
 def billions(name: str) -> float | None:
     """Return how many billion parameters a model's name says that it has, all experts together, or None."""
-    sizes = re.findall(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:[._]\d+)?)([bm])(?![a-z0-9])", name.lower())
+    sizes = re.findall(
+        r"(?<![a-z0-9.])(?:([0-9]{1,9})x)?([0-9]{1,9}(?:[._][0-9]{1,9})?)([bm])(?![a-z0-9])", name.lower()
+    )
     counts = [
         int(experts or 1) * float(size.replace("_", ".")) * (1 if unit == "b" else 1e-3)
         for experts, size, unit in sizes

@@ -59,7 +59,7 @@ _TAG_IN_LINK = re.compile(r"(?<!\]\()<(?=[A-Za-z/!?])")
 _INLINE = re.compile(r"\$((?:[^$\\\n`]|\\[^\n])++)\$(?:(?![A-Za-z0-9_$])|(?=(?:st|nd|rd|th|s)\b))")
 _COMMAND = re.compile(r"\\[A-Za-z]|[_^]\{")
 _PROSE = re.compile(
-    r"[^\W\d_]*[a-z][^\W\d_]{3,}|[^\W\d_]{3,}[a-z]|[A-Z]{5,}"  # long words
+    r"[a-z][^\W\d_]{3}|[^\W\d_]{3}[a-z]|[A-Z]{5}"  # in a long word
     r"|[^\W\d_A-Za-z\u0370-\u03ff]"  # letters neither Latin nor Greek
     r"|[\s(](?:is|or|and|to|of|in|if|at|on|as|by|the|for|per|und|bis|et|ou|de)[\s)]"
     r"|^\d[\d.,]*\s+[A-Za-z]{2}"  # an amount and its unit

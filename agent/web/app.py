@@ -47,6 +47,7 @@ from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes
 from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
+from agent.web.gradio_compat.contents import content_stand_ins
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.health import Health
@@ -337,7 +338,11 @@ def _middleware(
         isolation,
         uploads,
         Middleware(EventStreamMiddleware, events=queue),
-        Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents | player_stand_in(STATIC_FILES)),
+        Middleware(
+            StaticFilesMiddleware,
+            folder=STATIC_FILES,
+            ours=files.contents | player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES),
+        ),
         Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]
 

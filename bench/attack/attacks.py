@@ -8,7 +8,7 @@ from io import BytesIO
 
 from PIL import Image
 
-from bench.attack import documents, heavy
+from bench.attack import documents, heavy, texts
 from bench.attack.client import Client, Reply, message
 
 SLOW = "!tokens 100 @20"
@@ -95,6 +95,7 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "200 guests with a system prompt of 3.9 MB": long_prompts,
     **heavy.ATTACKS,
     **documents.ATTACKS,
+    **texts.ATTACKS,
 }
-SHORT = (*heavy.ATTACKS, *list(documents.ATTACKS)[:2])
+SHORT = (*heavy.ATTACKS, *texts.ATTACKS, *list(documents.ATTACKS)[:2])
 """Those of the gate."""

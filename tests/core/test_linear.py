@@ -49,6 +49,8 @@ pytestmark = pytest.mark.slow
 
 SIZES = (10_000, 100_000, 1_000_000) if in_full_tier() else (10_000, 60_000, 360_000)
 """Characters. A text that is n times as long takes at most 3n times as long, where quadratic time would be n² times."""
+PROBE = 3_000
+"""Characters of the texts that say which three are the slowest."""
 SLACK = 0.3
 """Seconds for other work of the machine. Quadratic time for 360,000 characters would be many."""
 
@@ -61,7 +63,7 @@ def seconds(work: Callable[[str], object], text: str, most: float) -> float:
 
 def assert_linear(work: Callable[[str], object], seeds: Mapping[str, Callable[[int], str]]) -> None:
     """Assert linear time for the slowest three of these texts in each size."""
-    slow = sorted(seeds, key=lambda name: _once(work, seeds[name](5_000)), reverse=True)[:3]
+    slow = sorted(seeds, key=lambda name: _once(work, seeds[name](PROBE)), reverse=True)[:3]
     for name in slow:
         shorter = SIZES[0] // 10
         before = _once(work, seeds[name](shorter))
@@ -436,11 +438,7 @@ def literals(pattern: re.Pattern[Any]) -> list[str]:
         if run:
             out.append(run)
 
-    walk(
-        re._parser.parse(
-            pattern.pattern, pattern.flags & ~re.UNICODE if isinstance(pattern.pattern, bytes) else pattern.flags
-        )
-    )  # type: ignore[attr-defined]
+    walk(_tree(pattern))
     return list(dict.fromkeys(out))
 
 
@@ -452,8 +450,71 @@ def _inner(given: Any) -> Iterator[Any]:
             yield from _inner(one)
 
 
+MEMBERS = "aA1_ \n\t.,;:-+*/=<>()[]{}|\"'`$&#@!\\\u03b1\u0391\u00e9\u0436\u4e2d\u0663\u00a0\u2003\u2028\U0001d7d8"
+"""One character of each kind: letters, digits and white space of several scripts, and signs."""
+CATEGORIES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
+
+
+def _is_member(char: str, op: str, given: Any) -> bool:
+    """Return True if the character is matched by a single item of a pattern's tree."""
+    match op:
+        case "ANY":
+            return char != "\n"
+        case "LITERAL":
+            return ord(char) == given
+        case "NOT_LITERAL":
+            return ord(char) != given
+        case "RANGE":
+            return given[0] <= ord(char) <= given[1]
+        case "CATEGORY":
+            name = str(given).removeprefix("CATEGORY_")
+            return bool(re.match(CATEGORIES[name.removeprefix("NOT_")], char)) != name.startswith("NOT_")
+        case "IN":
+            rest = given[1:] if str(given[0][0]) == "NEGATE" else given
+            return any(_is_member(char, str(one), value) for one, value in rest) != (rest is not given)
+        case _:
+            return False
+
+
+def _tree(pattern: re.Pattern[Any]) -> Any:
+    flags = pattern.flags & ~re.UNICODE if isinstance(pattern.pattern, bytes) else pattern.flags
+    return re._parser.parse(pattern.pattern, flags)  # type: ignore[attr-defined]
+
+
+def repeated_classes(tree: Any, *, inside: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield what a pattern matches any number of times. Without it, a match is short."""
+    for op, given in tree:
+        is_repeat = str(op).endswith("REPEAT") and given[1] > MOST_REPEATS
+        if inside and str(op) in ("ANY", "IN", "LITERAL", "NOT_LITERAL"):
+            yield str(op), given
+        for inner in _inner(given):
+            yield from repeated_classes(inner, inside=inside or is_repeat)
+
+
+MOST_REPEATS = 300
+"""Repeats up to which a pattern is linear, because its longest match is short."""
+
+
+def class_seeds(pattern: re.Pattern[Any]) -> dict[str, Callable[[int], str]]:
+    """Return texts made of the characters that the pattern repeats, alone, in pairs, and after its literals."""
+    out = dict[str, Callable[[int], str]]()
+    members = list[str]()
+    for op, given in repeated_classes(_tree(pattern)):
+        own = [chr(given)] if op == "LITERAL" else [char for char in MEMBERS if _is_member(char, op, given)]
+        members += [*own[:2], *own[-9::3]]
+    members = list(dict.fromkeys(members))[:12]
+    for one, other in product(members, members):
+        out[f"{one!a}{other!a}"] = repeated(one if one == other else one + other)
+    for literal, one in product(literals(pattern)[:8], members[:6]):
+        out[f"{literal!a}, then {one!a}"] = after(literal, one)
+        out[f"{literal!a} after {one!a}"] = repeated(one * 40 + literal)
+    for one in members:
+        out[f"{one!a}, then an end"] = lambda size, one=one: repeated(one)(size - 1) + "\0"
+    return out
+
+
 def seeds_of(pattern: re.Pattern[Any]) -> dict[str, Callable[[int], str]]:
-    out = dict(TEXTS)
+    out = TEXTS | class_seeds(pattern)
     fillers = ("a", "1", " ", "-", "/", ".")
     for literal, filler in product(literals(pattern)[:40], fillers):
         out[literal] = repeated(literal)
@@ -477,7 +538,10 @@ def test_patterns_are_found() -> None:
     assert set(BOUNDED) <= {one.where for one in ALL}
 
 
-@pytest.mark.parametrize("found", ALL, ids=lambda found: found.where)
+REPEATING = [found for found in ALL if any(repeated_classes(_tree(found.pattern)))]
+
+
+@pytest.mark.parametrize("found", REPEATING, ids=lambda found: found.where)
 def test_pattern_takes_linear_time(found: Found) -> None:
     assert found.methods
     for method in found.methods:

@@ -4,6 +4,7 @@ A citation names its document. The file is found by this name in the visitor's c
 conversations, whose files have other ids, work too.
 """
 
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pydantic_ai.messages import BinaryContent, DocumentUrl, ModelMessage, Model
 
 from agent.documents.for_model import may_have_text
 from agent.documents.kinds import PDF, Document
-from agent.documents.locate import find_passage
+from agent.documents.locate import SearchableText, searchable
 from agent.documents.long_documents import File, read_again
 from agent.documents.reading import marked_page
 from agent.errors import InputError, NotFound
@@ -22,7 +23,8 @@ from agent.i18n import _
 from agent.media.sentences import refused
 from agent.media.store import ROUTE, MediaStore
 from agent.messages.parts import extracted_text_of
-from agent.providers import acting_for
+from agent.providers import RequestQueue, acting_for
+from agent.system.threads import Threads
 from agent.transfer.sources import shown_title
 from agent.web.chat.stored_entries import newest_first
 
@@ -30,6 +32,11 @@ AROUND = 1_500
 """Characters of a text before and after the passage."""
 MAX_FILES = 3
 """The most files of one name in which a passage is searched for, the newest first."""
+MAX_KEPT_LETTERS = 12_000_000
+"""Letters of documents that stay prepared for the next search, which take up to 4 bytes each."""
+
+Place = tuple[int, int, int]
+"""The number of a page, counted from 1, and the start and the end of the passage in its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,7 @@ class CitedPassages:
 
     def __init__(self, store: HistoryStore, media: MediaStore) -> None:
         self._store, self._media = store, media
+        self._search = _Search()
 
     async def find(self, owner: str, conversation: str, document: str, page: int | None, passage: str) -> FoundPassage:
         """Return the passage in the document of this name. `page` is None if it is not known.
@@ -103,13 +111,57 @@ class CitedPassages:
         name = read["name"]
         content = file if isinstance(file, BinaryContent) else await self._media.read(owner, _id_of(file))
         if content.media_type != PDF:
-            return _in_text(name, await read_again(content, read, _loaded), page, passage)
+            return await self._in_text(name, await read_again(content, read, _loaded), page, passage)
         if page is None:
             document = await read_again(content, read, _loaded)
-            page = next((n for n, text in enumerate(document.pages, 1) if find_passage(text, passage)), 1)
+            place = await self._search.find(document.pages, None, passage)
+            page = place[0] if place else 1
         picture, is_found = await marked_page(content.data, page - 1, passage)
         count = int(read["count"]) if read.get("count", "").isdecimal() else page
         return FoundPassage(document=name, page=page, count=count, is_found=is_found, picture=picture)
+
+    async def _in_text(self, name: str, document: Document, page: int | None, passage: str) -> FoundPassage:
+        """Return the passage in the text of its page, or of another one if it is not there."""
+        count = len(document.pages)
+        if page is not None and not 1 <= page <= count:
+            raise refused("no_page", number=page, count=count)
+        if place := await self._search.find(document.pages, page, passage):
+            number, start, end = place
+            text = document.pages[number - 1]
+            around = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
+            return FoundPassage(document=name, page=number, count=count, is_found=True, text=around)
+        text = document.pages[(page or 1) - 1][: 2 * AROUND]
+        return FoundPassage(document=name, page=page or 1, count=count, is_found=False, text=(text, "", ""))
+
+
+class _Search:
+    """Searches documents in a thread of its own, one at a time. Visitors take turns.
+
+    Owns the thread, and the texts of the last documents as they are prepared for searches.
+    """
+
+    def __init__(self) -> None:
+        self._queue = RequestQueue(1, slots_per_visitor=1)
+        self._thread = Threads("passages", 1)
+        self._prepared: OrderedDict[tuple[str, ...], list[SearchableText]] = OrderedDict()
+
+    async def find(self, pages: tuple[str, ...], first: int | None, passage: str) -> Place | None:
+        """Return the place of the passage: on the page `first` if it is there, or else on the first page with it."""
+        async with self._queue.slot():
+            return await self._thread.run(self._find, pages, first, passage)
+
+    def _find(self, pages: tuple[str, ...], first: int | None, passage: str) -> Place | None:
+        texts = self._prepare(pages)
+        for number in [*([first] if first is not None else []), *range(1, len(texts) + 1)]:
+            if place := texts[number - 1].find(passage):
+                return number, *place
+        return None
+
+    def _prepare(self, pages: tuple[str, ...]) -> list[SearchableText]:
+        found = self._prepared[pages] = self._prepared.pop(pages, None) or searchable(pages)
+        while sum(len(text) for texts in self._prepared.values() for text in texts) > MAX_KEPT_LETTERS:
+            self._prepared.popitem(last=False)
+        return found
 
 
 def _files_in(message: ModelMessage, document: str) -> Iterator[tuple[str, _Attached]]:
@@ -131,19 +183,3 @@ def _id_of(file: DocumentUrl) -> str:
 
 async def _loaded(file: File) -> bytes:
     return file.data if isinstance(file, BinaryContent) else b""
-
-
-def _in_text(name: str, document: Document, page: int | None, passage: str) -> FoundPassage:
-    """Return the passage in the text of its page, or of another one if it is not there."""
-    count = len(document.pages)
-    if page is not None and not 1 <= page <= count:
-        raise refused("no_page", number=page, count=count)
-    first = [page] if page is not None else []
-    for number in [*first, *range(1, count + 1)]:
-        text = document.pages[number - 1]
-        if place := find_passage(text, passage):
-            start, end = place
-            around = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
-            return FoundPassage(document=name, page=number, count=count, is_found=True, text=around)
-    text = document.pages[(page or 1) - 1][: 2 * AROUND]
-    return FoundPassage(document=name, page=page or 1, count=count, is_found=False, text=(text, "", ""))

@@ -147,7 +147,10 @@ class _Answer:
         return _assistant(self._text(bubble, number), metadata)
 
     def _text(self, bubble: Bubble, number: int) -> str:
-        return self._formulas.mark(self.sources.mark(without_our_names(bubble.text), bubble.citations, chip), number)
+        text = self._formulas.mark(self.sources.mark(without_our_names(bubble.text), bubble.citations, chip), number)
+        # The page loads the files that are a whole text. So no model's text looks like the one of `shown_file`.
+        is_like_file = text.startswith(("![", "[")) and text.endswith(")") and "](media/" in text
+        return f" {text}" if is_like_file and "\n" not in text else text
 
     def _answered_question(self, call: Call) -> list[WireMessage]:
         """Render a question and its reply. The question that still waits is shown at the end of the turn instead."""

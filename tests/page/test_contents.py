@@ -1,0 +1,153 @@
+"""What a model writes requests nothing with the visitor's cookie, and a diagram only draws."""
+
+# ruff: noqa: E501
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page, Request, expect
+
+from tests.conftest import App, Visitor
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+LATER_PICTURE = """() => new Promise((done) => {
+  const picture = new Image();
+  picture.onload = picture.onerror = () => setTimeout(done);
+  picture.src = "mark.svg?later";
+})"""
+"""Waits for a picture that is requested after those of the texts."""
+ICONS = ("/mark.svg", "/favicon.ico")
+URLS = (
+    "/logout",
+    "logout",
+    "./conversations",
+    "/gradio_api/config",
+    "gradio_api/../conversations?x=1",
+    "\\\\logout",
+    "/%6cogout",
+    "//HOST/healthz",
+    "http://HOST/readyz",
+    "HTTP://HOST/own-data",
+    "/media/../healthz",
+    "/media/%2e%2e/healthz",
+    "/media/AAAAAAAAAAAAAAAAAAAAAA.png",
+    "media/other.png?name=x",
+    "/assets/../healthz",
+    "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E",
+    "data:text/html,hello",
+    "blob:http://HOST/1",
+    "javascript:window.broken=1",
+    "http://elsewhere.invalid/leak.png",
+    "//elsewhere.invalid/leak.png",
+)
+FORMS = (
+    "![x](URL)",
+    "![x](<URL> 'title')",
+    "[![x](URL)](https://example.org)",
+    "- item ![x](URL)",
+    "> ![x](URL)",
+    "| a |\\n|---|\\n| ![x](URL) |",
+    "# ![x](URL)",
+    "![x][NAME]\\n\\n[NAME]: URL",
+    "![NAME][]\\n\\n[NAME]: <URL>",
+    "![NAME]\\n\\n[NAME]: URL 'title'",
+    "<img src='URL'> <img srcset='URL 1x'>",
+    "<video src='URL' poster='URL'></video> <input type=image src='URL'> <p style='background:url(URL)'>x</p>",
+    "```mermaid\\n<img src='URL'></div><img src='URL' onerror='window.broken=1'><svg><image href='URL'/></svg>\\n```",
+)
+
+
+def requests_of(page: Page) -> list[str]:
+    """Return a list, to which each further request for a picture, sound or route is added that leaves the browser."""
+    out: list[str] = []
+
+    def add(request: Request) -> None:
+        if request.failure != "csp" and is_content(request.resource_type, request.url):
+            out.append(request.url)
+
+    page.on("requestfinished", add)
+    page.on("requestfailed", add)
+    return out
+
+
+def is_content(kind: str, url: str) -> bool:
+    path = urlsplit(url).path
+    is_route = path.endswith(("logout", "own-data", "leak.png")) or "elsewhere" in url
+    return is_route or (
+        kind in ("image", "media", "font") and path not in ICONS and not url.startswith(("data:", "blob:"))
+    )
+
+
+@pytest.mark.gate("A picture in a text requests nothing but the chat's own files.")
+def test_pictures_of_texts_request_nothing(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page, host = visitor.page, urlsplit(app.url).netloc
+    requested = requests_of(page)
+    texts = [form.replace("URL", url.replace("HOST", host)) for form in FORMS for url in URLS]
+    whole = "\\n\\n".join(text.replace("NAME", f"name{n}") for n, text in enumerate(texts))
+    visitor.ask(f"!text {whole}\\n\\nEnd of the text.")
+    for _ in "answered", "reloaded":
+        expect(visitor.chat).to_contain_text("End of the text.")
+        expect(visitor.chat.get_by_role("link", name="x").first).to_be_attached()
+        page.evaluate(LATER_PICTURE)
+        assert requested == []
+        assert visitor.bubbles.locator("img").count() == 0
+        assert page.evaluate("window.broken") is None
+        visitor.page.reload()
+
+
+ATTACKS = {
+    "themeCSS": "%%{init: {'themeCSS': 'body{color:red} *{background:url(/logout)}'}}%%\\ngraph TD\\n A[label]",
+    "settings": "%%{init: {'securityLevel': 'loose', 'htmlLabels': true, 'secure': []}}%%\\ngraph TD\\n A[label]",
+    "two": "%%{init: {'x': 1}}%%\\n%%{initialize: {'themeCSS': '}*{color:red}'}}%%\\ngraph TD\\n A[label]",
+    "front": "---\\ntitle: label\\nconfig:\\n  securityLevel: loose\\n  themeCSS: 'a{background:url(/logout)}'\\n---\\ngraph TD\\n A[label]",
+    "font": "%%{init: {'fontFamily': 'x;}*{background:url(/logout)}', 'themeVariables': {'primaryColor': 'url(/logout)'}}}%%\\ngraph TD\\n A[label]",
+    "click": 'graph TD\\n A[label]\\n click A "javascript:window.broken=1"',
+    "href": 'graph TD\\n A[label] --> B\\n click A href "/logout" _self\\n click B "https://elsewhere.invalid/leak.png" _top',
+    "html": 'graph TD\\n A["label<img src=/logout onerror=window.broken=1>"] --> B["<script>window.broken=1</script>"]',
+    "foreign": 'graph TD\\n A["label<foreignObject><iframe src=/logout></iframe></foreignObject>"]',
+    "style": "graph TD\\n A[label]\\n style A fill:url(/logout),background:url(/logout),stroke:red",
+    "class": "graph TD\\n A[label]:::c\\n classDef c fill:red}*{background:url(/logout)\\n linkStyle default fill:url(/logout)",
+    "import": "graph TD\\n A[label]:::c\\n classDef c fill:#fff;}@import '/logout';*{color:red",
+    "image": 'graph TD\\n A@{ img: "/logout", label: "label", h: 60, w: 60 }',
+    "remote": 'graph TD\\n A@{ img: "http://elsewhere.invalid/leak.png", label: "label" }',
+    "icon": 'graph TD\\n A@{ icon: "logos:x", label: "label" } --> B[fa:fa-car]',
+    "sequence": "sequenceDiagram\\n participant A as label\\n A->>B: <img src=/logout>\\n link A: x @ javascript:window.broken=1",
+    "classes": 'classDiagram\\n class label\\n click label href "/logout" "_self"\\n style label fill:url(/logout)',
+    "c4": 'C4Context\\n Person(a, "label", "x", $sprite="/logout", $link="javascript:window.broken=1")',
+    "entity": 'graph TD\\n A["label#lt;img src=/logout onerror=window.broken=1#gt;&lt;img src=/logout&gt;"]',
+    "gantt": 'gantt\\n title label\\n section s\\n a :a1, 2020-01-01, 3d\\n click a1 href "/logout"',
+    "broken": "graph TD\\n label[[[<img src=/logout>",
+}
+PLACE = """() => ["body", "#composer", "#chat"].map((name) => {
+  const { color, backgroundImage, position } = getComputedStyle(document.querySelector(name));
+  return [color, backgroundImage, position].join();
+})"""
+ODD = "a, script, style, foreignObject, image, use, iframe, img, [style*=url], [onclick], [onerror], [onload], [href]"
+
+
+@pytest.mark.gate("A diagram draws, and does nothing else.")
+def test_diagrams_only_draw(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    requested, before = requests_of(page), page.evaluate(PLACE)
+    blocks = [f"```mermaid\\n{text}\\n```\\n\\nEnd of {name}." for name, text in ATTACKS.items()]
+    visitor.ask(
+        "!text " + "\\n\\n".join([*blocks, "```mermaid\\ngraph TD\\n  A[Begin<br/>line] --> B{ready?}\\n```\\n\\nEnd."])
+    )
+    diagrams = visitor.bubbles.locator(".mermaid")
+    expect(diagrams).to_have_count(len(ATTACKS) + 1)
+    for diagram in diagrams.all():
+        expect(diagram.locator("> svg, > pre")).to_have_count(1, timeout=20_000)
+    expect(diagrams.last.locator("svg")).to_contain_text("ready?")
+    page.evaluate(LATER_PICTURE)
+    drawn = {name: diagram.locator("> svg").count() for name, diagram in zip(ATTACKS, diagrams.all(), strict=False)}
+    assert sum(drawn.values()) > len(ATTACKS) / 2, drawn  # the others are not valid, and are shown as code
+    assert requested == []
+    assert diagrams.locator(ODD).count() == 0
+    assert page.evaluate(PLACE) == before
+    assert page.evaluate("[window.broken, document.querySelector('iframe').contentWindow.broken]") == [None, None]
+    visitor.shot("diagrams")
