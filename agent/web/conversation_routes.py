@@ -4,12 +4,11 @@ Every request speaks for one owner, and another owner's conversation answers lik
 describes the routes. The middleware refuses changes that pages of other sites request.
 """
 
-import json
 from base64 import b64encode
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -21,6 +20,7 @@ from agent.i18n.translator import negotiate
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.client_address import client_address
+from agent.web.middleware.requests import RequestRefused, parse_object
 
 MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
@@ -49,6 +49,15 @@ class RequestLimit:
     def count(self, owner: str, address: str | None) -> None:
         """Count a request. Raises `Limited`, which counts nothing."""
         now = self._clock()
+        for key in self._check(owner, address, now):
+            self._times.setdefault(key, deque()).append(now)
+
+    def check(self, owner: str, address: str | None) -> None:
+        """Raise `Limited` if a request would be too many. Counts nothing."""
+        self._check(owner, address, self._clock())
+
+    def _check(self, owner: str, address: str | None, now: float) -> Iterable[str]:
+        """Return the keys that count a request."""
         for key in [key for key, times in self._times.items() if times[-1] <= now - MINUTE_SECONDS]:
             del self._times[key]
         limits = {f"owner {owner}": REQUESTS_EACH}
@@ -61,8 +70,7 @@ class RequestLimit:
             if len(times) >= most:
                 seconds = max(1, round(times[0] + MINUTE_SECONDS - now))
                 raise Limited(_("Too many requests. Try again in {seconds} s.", seconds=seconds))
-        for key in limits:
-            self._times.setdefault(key, deque()).append(now)
+        return limits
 
 
 def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[[Request], Awaitable[Response]]:
@@ -206,12 +214,9 @@ async def json_object(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
         if len(body) > most:
             raise InputError(f"The body is longer than {most} bytes.")
     try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InputError("The body is not JSON.") from error
-    if not isinstance(value, dict):
-        raise InputError("The body is not a JSON object.")
-    return cast(dict[str, Any], value)
+        return parse_object(body)
+    except RequestRefused as error:
+        raise InputError("The body is not a JSON object.") from error
 
 
 def _error(status: int, detail: str) -> Response:

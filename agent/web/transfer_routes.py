@@ -28,7 +28,9 @@ from agent.transfer.export import FORMATS, Download, Exporter, Format
 from agent.web.chat.importer import Importer, ImportProgress, ImportResult
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
+from agent.web.conversation_routes import RequestLimit
 from agent.web.middleware.isolation import visitor_id_of
+from agent.web.middleware.requests import payer_of
 from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import MB, UnsentFiles, delete
 
@@ -45,6 +47,7 @@ class TransferRoutes:
     """The routes. Owns the number of running exports.
 
     `owner_of` returns the owner that a request speaks for, and `name_model` the name of the model with an id.
+    `limit` is for imports, None on a private page.
     """
 
     def __init__(
@@ -55,7 +58,9 @@ class TransferRoutes:
         uploads: UnsentFiles,
         owner_of: Callable[[Request], str],
         name_model: Callable[[str], str],
+        limit: RequestLimit | None = None,
     ) -> None:
+        self._limit = limit
         self._store, self._media, self._importer, self._uploads = store, media, importer, uploads
         self._owner_of, self._name_model = owner_of, name_model
         self._exports = Counter[str]()
@@ -109,6 +114,10 @@ class TransferRoutes:
         owner, translator = visitor_id_of(request.scope), _translator(request)
         visitor = Visitor(owner=owner or "", guest=owner is None, address=client_address(request.scope))
         async with AsyncExitStack() as stack:
+            rate_error = self._count(request, owner)
+            if rate_error is not None:
+                await _drop_rest(request)
+                return JSONResponse({"detail": translator(rate_error.text)}, status_code=429, headers=HEADERS)
             try:
                 await stack.enter_async_context(self._importer.place(visitor))
                 body = stack.enter_context(_Body(self._uploads, visitor.owner, self._importer.limits.file_bytes))
@@ -119,6 +128,15 @@ class TransferRoutes:
                 await _drop_rest(request)
                 return JSONResponse({"detail": translator(error.text)}, status_code=_status(error), headers=HEADERS)
             return _ImportResponse(stack.pop_all(), self._lines(visitor, body.file, translator))
+
+    def _count(self, request: Request, owner: str | None) -> Limited | None:
+        """Count an import before its body is read. Return the error if there were too many."""
+        try:
+            if self._limit is not None:
+                self._limit.count(*payer_of(request.scope, owner))
+        except Limited as error:
+            return error
+        return None
 
     async def _lines(self, visitor: Visitor, file: BinaryIO, translator: Translator) -> AsyncGenerator[str]:
         try:
