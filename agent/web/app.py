@@ -145,10 +145,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     in_use = conversations.list.is_in_use
     importer = Importer(settings, services.store, services.media, services.quota, in_use, _rendered)
     name_model = conversations.models.name_of
-    TransferRoutes(
-        services.store, services.media, importer, services.unsent_files, owner_of, name_model, public=settings.public
-    ).add_to(app)
     limit = RequestLimit() if settings.public else None
+    TransferRoutes(services.store, services.media, importer, services.unsent_files, owner_of, name_model, limit).add_to(
+        app
+    )
     own_data = OwnData(conversations, services.store, services.media, importer)
     OwnDataRoutes(own_data, services.unsent_files, owner_of, limit).add_to(app)
     add_temporary_route(app, conversations.temporary, owner_of)
@@ -323,12 +323,14 @@ def _middleware(
         icons=tuple(ICONS),
         events={number: len(event.inputs) for number, event in page.fns.items()},
         owns_event=queue.owns_event,
+        limit=RequestLimit() if settings.public else None,
     )
     uploads = Middleware(
         UploadMiddleware,
         uploads=services.unsent_files,
         most_bytes=settings.max_upload_bytes,
         translate_error=lambda accepted, error: negotiate(accepted)(error.text),
+        limit=RequestLimit() if settings.public else None,
     )
     return [
         Middleware(ClientAddressMiddleware, any_proxy=trusted_proxies(settings) == ANY),

@@ -4,10 +4,9 @@ Every request speaks for one owner, and another owner's conversation answers lik
 describes the routes. The middleware refuses changes that pages of other sites request.
 """
 
-import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -19,6 +18,7 @@ from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.client_address import client_address
 from agent.web.heavy_work import RequestLimit
+from agent.web.middleware.requests import RequestRefused, parse_object
 
 MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
@@ -173,12 +173,9 @@ async def json_object(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
         if len(body) > most:
             raise InputError(f"The body is longer than {most} bytes.")
     try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InputError("The body is not JSON.") from error
-    if not isinstance(value, dict):
-        raise InputError("The body is not a JSON object.")
-    return cast(dict[str, Any], value)
+        return parse_object(body)
+    except RequestRefused as error:
+        raise InputError("The body is not a JSON object.") from error
 
 
 def _error(status: int, detail: str) -> Response:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from time import monotonic
 from types import TracebackType
@@ -52,6 +52,17 @@ class RequestLimit:
     def count(self, owner: str, address: str | None) -> None:
         """Count a request. Raises `TooManyRequests`, which counts nothing."""
         now = self._clock()
+        for key in self._keys(owner, address, now):
+            times = self._times.pop(key, deque[float]())
+            times.append(now)
+            self._times[key] = times
+
+    def check(self, owner: str, address: str | None) -> None:
+        """Raise `TooManyRequests` if a request would be too many. Counts nothing."""
+        self._keys(owner, address, self._clock())
+
+    def _keys(self, owner: str, address: str | None, now: float) -> Iterable[str]:
+        """Return what a request counts for. Raises `TooManyRequests`."""
         while self._times and (first := next(iter(self._times.items())))[1][-1] <= now - MINUTE_SECONDS:
             del self._times[first[0]]
         limits = {f"owner {owner}": self._each} if owner else {}
@@ -62,12 +73,8 @@ class RequestLimit:
             while times and times[0] <= now - MINUTE_SECONDS:
                 times.popleft()
             if len(times) >= most:
-                seconds = max(1, math.ceil(times[0] + MINUTE_SECONDS - now))
-                raise TooManyRequests(seconds)
-        for key in limits:
-            times = self._times.pop(key, deque[float]())
-            times.append(now)
-            self._times[key] = times
+                raise TooManyRequests(max(1, math.ceil(times[0] + MINUTE_SECONDS - now)))
+        return limits
 
 
 class Place:

@@ -23,13 +23,13 @@ from agent.history import HistoryStore
 from agent.i18n import _
 from agent.i18n.translator import Translator, negotiate
 from agent.media.store import MediaStore
-from agent.settings import PublicSettings
 from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.importer import Importer, ImportProgress, ImportResult
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import visitor_id_of
+from agent.web.middleware.requests import payer_of
 from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import MB, UnsentFiles, delete
 
@@ -50,6 +50,7 @@ class TransferRoutes:
     """The routes. Owns the places of running exports.
 
     `owner_of` returns the owner that a request speaks for, and `name_model` the name of the model with an id.
+    `limit` is for imports, and exports have one, too. It is None on a private page.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class TransferRoutes:
         uploads: UnsentFiles,
         owner_of: Callable[[Request], str],
         name_model: Callable[[str], str],
-        *,
-        public: PublicSettings | None = None,
+        limit: RequestLimit | None = None,
     ) -> None:
         self._store, self._media, self._importer, self._uploads = store, media, importer, uploads
         self._owner_of, self._name_model = owner_of, name_model
-        self._limit = RequestLimit(EXPORTS_A_MINUTE, EXPORTS_A_MINUTE_PER_ADDRESS) if public else None
+        self._import_limit = limit
+        self._export_limit = RequestLimit(EXPORTS_A_MINUTE, EXPORTS_A_MINUTE_PER_ADDRESS) if limit else None
         self._exports = HeavyWork(EXPORTS, each=EXPORTS_PER_OWNER, always=EXPORTS_ALWAYS)
 
     def add_to(self, app: FastAPI) -> None:
@@ -91,8 +92,8 @@ class TransferRoutes:
         address, translator = client_address(request.scope), _translator(request)
         exporter = Exporter(self._store, self._media, owner, translator, self._name_model)
         try:
-            if self._limit is not None:
-                self._limit.count(owner, address)
+            if self._export_limit is not None:
+                self._export_limit.count(owner, address)
             with self._exports.place(owner, address) as place:
                 download = await (exporter.all(form) if conversation is None else exporter.one(conversation, form))
                 disposition = f"attachment; filename*=UTF-8''{quote(download.name)}"
@@ -113,6 +114,8 @@ class TransferRoutes:
         visitor = Visitor(owner=owner or "", guest=owner is None, address=client_address(request.scope))
         async with AsyncExitStack() as stack:
             try:
+                if self._import_limit is not None:
+                    self._import_limit.count(*payer_of(request.scope, owner))
                 await stack.enter_async_context(self._importer.place(visitor))
                 body = stack.enter_context(_Body(self._uploads, visitor.owner, self._importer.limits.file_bytes))
                 await body.receive(request)
@@ -220,6 +223,8 @@ def _translator(request: Request) -> Translator:
 
 def _status(error: AgentError) -> int:
     match error:
+        case TooManyRequests():
+            return 429
         case Busy():
             return 409
         case Limited():

@@ -8,7 +8,7 @@ from io import BytesIO
 
 from PIL import Image
 
-from bench.attack import documents, heavy, texts
+from bench.attack import documents, heavy, requests, texts
 from bench.attack.client import Client, Reply, message
 
 SLOW = "!tokens 100 @20"
@@ -42,7 +42,7 @@ def one_file_many_times(url: str, times: int = 120, megabytes: int = 20) -> Repl
         return client.chat("!text Seen.", *[path] * times, seconds=600)
 
 
-def long_prompts(url: str, guests: int = 200, characters: int = 3_900_000) -> int:
+def long_prompts(url: str, guests: int = 200, characters: int = 900_000) -> int:
     """Send a long system prompt from the page as many guests. Return the number of accepted events."""
     taken = 0
     for _ in range(guests):
@@ -89,13 +89,14 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "36 messages at once, one cookie": lambda url: refusals(rush(url, 36, cookies="one")),
     "36 messages at once, 36 cookies": lambda url: refusals(rush(url, 36, cookies="each")),
     "30 messages at once, guests": lambda url: refusals(rush(url, 30, cookies="none")),
-    "an edit of 3 MB": lambda url: long_edit(url, 3_000_000),
+    "an edit of 0.9 MB": lambda url: long_edit(url, 900_000),
     "a request of 3 MB of text": lambda url: long_message(url, 16, 190_000),
     "one 20 MB file named 120 times": one_file_many_times,
-    "200 guests with a system prompt of 3.9 MB": long_prompts,
+    "200 guests with a system prompt of 0.9 MB": long_prompts,
     **heavy.ATTACKS,
     **documents.ATTACKS,
     **texts.ATTACKS,
+    **requests.ATTACKS,
 }
-SHORT = (*heavy.ATTACKS, *texts.ATTACKS, *list(documents.ATTACKS)[:2])
+SHORT = (*heavy.ATTACKS, *texts.ATTACKS, *requests.ATTACKS, *list(documents.ATTACKS)[:2])
 """Those of the gate."""

@@ -16,10 +16,21 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.errors import Limited
+from agent.i18n.translator import negotiate
 from agent.web.guests import GUEST
 from agent.web.middleware.issued_ids import IssuedIds
 from agent.web.middleware.origins import Origins, is_foreign
-from agent.web.middleware.requests import READ, RequestRefused, locate, read_json, refuse, with_body, with_query
+from agent.web.middleware.requests import (
+    READ,
+    CostLimit,
+    EventBodies,
+    RequestRefused,
+    locate,
+    refuse,
+    with_body,
+    with_query,
+)
 from agent.web.middleware.security_headers import POLICY, SecurityHeadersSend
 from agent.web.middleware.visitor_cookie import COOKIE, CookieJar, VisitorCookies
 
@@ -95,7 +106,9 @@ class IsolationMiddleware:
         icons: tuple[str, ...] = (),
         events: Mapping[int, int] | None = None,
         owns_event: Callable[[str, str], bool] | None = None,
+        limit: CostLimit | None = None,
     ) -> None:
+        self._bodies = EventBodies(limit)
         self._app, self._visitors = app, visitors
         self._origins, self._events, self._owns_event = origins or Origins(), events, owns_event
         self._open = (*OPEN_PATHS, *icons, *(LOGIN_PATHS if login else ()))
@@ -119,6 +132,9 @@ class IsolationMiddleware:
             await self._app(*await self._check_request(scope, receive, answer, visitor))
         except RequestRefused as refused:
             await refuse(answer, refused.status, refused.location)
+        except Limited as error:
+            translator = negotiate(Headers(scope=scope).get("accept-language", ""))
+            await refuse(answer, 429, sentence=translator(error.text))
         except Exception:
             if not answer.begun:
                 await refuse(answer, 500)
@@ -198,26 +214,28 @@ class IsolationMiddleware:
         """Return a checked POST to Gradio's API: an event, its end, or an upload."""
         match route:
             case "queue/join":
-                body = await read_json(receive)
-                paths = list(_paths(body.get("data")))
-                if not all(isinstance(path, str) and self.uploads.owns(path, visitor) for path in paths):
-                    raise RequestRefused
-                session = scope["state"]["session"] = _session(visitor, body.get("session_hash"))
-                self._check_event(body)
-                checked = {name: body[name] for name in JOIN_FIELDS if name in body} | {"session_hash": session}
-                return *with_body(scope, receive, checked), send
+                async with self._bodies.read(scope, receive, visitor) as body:
+                    session = scope["state"]["session"] = _session(visitor, body.get("session_hash"))
+                    self._check_event(body)
+                    if not all(
+                        isinstance(one, str) and self.uploads.owns(one, visitor) for one in _paths(body.get("data"))
+                    ):
+                        raise RequestRefused
+                    checked = {name: body[name] for name in JOIN_FIELDS if name in body} | {"session_hash": session}
+                    return *with_body(scope, receive, checked), send
             case "cancel" if self._owns_event is not None:
-                body = await read_json(receive)
-                session, event = _session(visitor, body.get("session_hash")), body.get("event_id")
-                if not isinstance(event, str) or not self._owns_event(event, session):
-                    raise RequestRefused
-                checked = {"session_hash": session, "fn_index": _number(body.get("fn_index")), "event_id": event}
-                return *with_body(scope, receive, checked), send
+                async with self._bodies.read(scope, receive, visitor) as body:
+                    session, event = _session(visitor, body.get("session_hash")), body.get("event_id")
+                    if not isinstance(event, str) or not self._owns_event(event, session):
+                        raise RequestRefused
+                    checked = {"session_hash": session, "fn_index": _number(body.get("fn_index")), "event_id": event}
+                    return *with_body(scope, receive, checked), send
             case "reset":
-                event = (await read_json(receive)).get("event_id")
-                if not isinstance(event, str):
-                    raise RequestRefused(400)
-                return *with_body(scope, receive, {"event_id": event}), send
+                async with self._bodies.read(scope, receive, visitor) as body:
+                    event = body.get("event_id")
+                    if not isinstance(event, str):
+                        raise RequestRefused(400)
+                    return *with_body(scope, receive, {"event_id": event}), send
             case "upload":
                 ids = QueryParams(scope["query_string"]).getlist("upload_id")
                 scope = with_query(scope, upload_id=_session(visitor, *ids)) if ids else with_query(scope)

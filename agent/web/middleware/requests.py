@@ -2,14 +2,34 @@
 
 import json
 import re
-from typing import Any, cast
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
 from urllib.parse import quote, urlencode
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
+from agent.web.client_address import client_address, has_full_share
+
 READ = ("GET", "HEAD")
-MAX_BODY = 4 * 1024 * 1024
+MAX_BODY = 960 * 1024
+"""Bytes of the largest event: a message of 200,000 characters and a system prompt of 20,000, four bytes each, and what
+stands around them. Parsing them takes a few milliseconds."""
+MAX_SMALL_BODY = 16 * 1024
+"""Bytes of an event without a long text. Larger bodies count as costly requests."""
+MAX_NODES = 10_000
+"""The most strings, arrays, objects and commas in a body. The page sends some hundreds."""
+MAX_DIGITS = 20
+"""The most characters of a whole number. Longer ones take time that grows with the square of their length."""
+LARGE_BODIES = 64
+"""The most bodies above `MAX_SMALL_BODY` that are read at once, because they are in memory."""
+LARGE_BODIES_ALWAYS = 4
+"""Those of one network address that are always read. Beyond these it has its share."""
+MAX_SEGMENT = 255
+"""Bytes of a file name. No system has files with longer names."""
+MAX_PATH = 2048
 
 SENTENCES = {
     307: "Once more.",
@@ -23,6 +43,8 @@ SENTENCES = {
 }
 
 _AMBIGUOUS = re.compile(r"//|\\|[\x00-\x1f\x7f]|/\.{1,2}(/|$)")
+# One node of a JSON text, with what stands before it.
+_NODE = re.compile(r'[^"\[{,]*+(?:[\[{,]|"[^"\\]*+(?:\\.[^"\\]*+)*+"?)', re.DOTALL)
 _ENCODED_SLASH = re.compile(rb"%(2f|5c)", re.IGNORECASE)
 
 
@@ -33,6 +55,18 @@ class RequestRefused(Exception):
         self.status, self.location = status, location
 
 
+class CostLimit(Protocol):
+    """Counts costly requests by visitor and address. Both methods raise `Limited` beyond the limit."""
+
+    def check(self, owner: str, address: str | None) -> None:
+        """Count nothing."""
+        ...
+
+    def count(self, owner: str, address: str | None) -> None:
+        """Count one request."""
+        ...
+
+
 def locate(scope: Scope, prefix: str) -> Scope:
     """Return the request with its path below `prefix`, for both the checks and the routing. Raises `RequestRefused`.
 
@@ -40,6 +74,8 @@ def locate(scope: Scope, prefix: str) -> Scope:
     refused, because they would be checked as one path and routed as another.
     """
     path: str = scope["path"]
+    if not _is_possible(path):
+        raise RequestRefused
     if _AMBIGUOUS.search(path) or _ENCODED_SLASH.search(scope.get("raw_path") or b""):
         raise RequestRefused
     if prefix and _is_below(path, prefix):
@@ -55,6 +91,15 @@ def locate(scope: Scope, prefix: str) -> Scope:
     return {**scope, "path": path, "raw_path": quote(path).encode(), "root_path": ""}
 
 
+def _is_possible(path: str) -> bool:
+    """Return False for a path that no file can have."""
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        return False
+    return len(encoded) <= MAX_PATH and all(len(part) <= MAX_SEGMENT for part in encoded.split(b"/"))
+
+
 def _is_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
 
@@ -65,25 +110,90 @@ def is_secure(scope: Scope) -> bool:
     return "https" in (scope.get("scheme"), forwarded)
 
 
-async def read_json(receive: Receive) -> dict[str, Any]:
-    """Read a small body and return its JSON object. Raises `RequestRefused`."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        body.extend(message.get("body", b""))
-        if len(body) > MAX_BODY:
-            raise RequestRefused(413)
-        if message["type"] == "http.disconnect":
-            raise RequestRefused(400)
-        if not message.get("more_body"):
-            break
+class EventBodies:
+    """Reads the bodies of events. Owns the places of large bodies, of which each network address has a share.
+
+    A refused request counts in `limit`, and so does a large body. Who has used up the limit is refused before the body
+    is read. Without a limit all are read.
+    """
+
+    def __init__(self, limit: CostLimit | None) -> None:
+        self._limit, self._reading = limit, Counter[str | None]()
+
+    @asynccontextmanager
+    async def read(self, scope: Scope, receive: Receive, visitor: str | None) -> AsyncGenerator[dict[str, Any]]:
+        """Read the JSON object in the body. Count it if the block refuses the request. Raises `RequestRefused`."""
+        who, is_counted = payer_of(scope, visitor), False
+        address = who[1]
+
+        def count() -> None:
+            nonlocal is_counted
+            if self._limit is not None and not is_counted:
+                is_counted = True
+                self._limit.count(*who)
+
+        try:
+            if self._limit is not None:
+                self._limit.check(*who)
+            body, is_large = bytearray(), False
+            try:
+                while True:
+                    message = await receive()
+                    body += message.get("body", b"")
+                    if len(body) > MAX_BODY:
+                        raise RequestRefused(413)
+                    if not is_large and len(body) > MAX_SMALL_BODY:
+                        self._begin_large(address)
+                        is_large = True
+                        count()
+                    if message["type"] == "http.disconnect":
+                        raise RequestRefused(400)
+                    if not message.get("more_body"):
+                        break
+                value = parse_object(body)
+            finally:
+                if is_large:
+                    self._reading[address] -= 1
+                    self._reading += Counter()  # drops addresses at zero
+            yield value
+        except RequestRefused:
+            count()
+            raise
+
+    def _begin_large(self, address: str | None) -> None:
+        free, mine = LARGE_BODIES - self._reading.total(), self._reading[address]
+        if free <= 0 or (address is not None and has_full_share(mine, free=free, always=LARGE_BODIES_ALWAYS)):
+            raise RequestRefused(429)
+        self._reading[address] += 1
+
+
+def payer_of(scope: Scope, visitor: str | None) -> tuple[str, str | None]:
+    """Return the owner and the address that a request counts for. The guests at one address are one owner."""
+    address = client_address(scope)
+    return visitor or f"guest {address}", address
+
+
+def parse_object(body: bytes | bytearray) -> dict[str, Any]:
+    """Return the JSON object in a body, in a time that its size bounds. Raises `RequestRefused`."""
     try:
-        value: Any = json.loads(body)
+        text = body.decode("utf-8", "surrogatepass")
+        at, nodes = 0, 0
+        while found := _NODE.match(text, at):
+            at, nodes = found.end(), nodes + 1
+            if nodes > MAX_NODES:
+                raise RequestRefused(413)
+        value: Any = json.loads(text, parse_int=_short_number)
     except (ValueError, RecursionError) as error:
         raise RequestRefused(400) from error
     if not isinstance(value, dict):
         raise RequestRefused(400)
     return cast(dict[str, Any], value)
+
+
+def _short_number(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("The number is too long.")
+    return int(digits)
 
 
 def with_body(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Scope, Receive]:
@@ -110,9 +220,9 @@ def with_query(scope: Scope, **query: str) -> Scope:
     return {**scope, "query_string": urlencode(query).encode()}
 
 
-async def refuse(send: Send, status: int, location: bytes = b"") -> None:
+async def refuse(send: Send, status: int, location: bytes = b"", *, sentence: str = "") -> None:
     """Send this status with a short message."""
-    body = json.dumps({"detail": SENTENCES.get(status, "Not found.")}).encode()
+    body = json.dumps({"detail": sentence or SENTENCES.get(status, "Not found.")}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if location:
         headers.append((b"location", location))

@@ -14,6 +14,10 @@ from agent.web.file_names import given_name, stored_name
 
 FIELD = "files"
 """The form field that holds files. Other fields are read and dropped."""
+MAX_OTHER_PARTS = 16
+"""The most parts of a form besides its files."""
+MAX_HEADER = 16 * 1024
+"""The most bytes of the headers of one part."""
 NOT_UNDERSTOOD = _("The upload was not understood.")
 
 
@@ -33,14 +37,14 @@ class UploadForm:
         self._file: BinaryIO | None = None
         self._path = folder
         self._header, self._value, self._disposition = bytearray(), bytearray(), b""
-        self._ended = False
+        self._ended, self._parts, self._header_bytes = False, 0, 0
         try:
             self._parser = MultipartParser(
                 boundary,
                 {
                     "on_part_begin": self._begin_part,
-                    "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
-                    "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
+                    "on_header_field": lambda data, start, end: self._extend(self._header, data[start:end]),
+                    "on_header_value": lambda data, start, end: self._extend(self._value, data[start:end]),
                     "on_header_end": self._end_header,
                     "on_headers_finished": self._open_file,
                     "on_part_data": self._write_piece,
@@ -78,9 +82,18 @@ class UploadForm:
             self.sizes.clear()
 
     def _begin_part(self) -> None:
+        self._parts, self._header_bytes = self._parts + 1, 0
+        if self._parts > len(self.sizes) + MAX_OTHER_PARTS:
+            raise InputError(NOT_UNDERSTOOD)
         self._disposition = b""
         self._header.clear()
         self._value.clear()
+
+    def _extend(self, text: bytearray, piece: bytes) -> None:
+        self._header_bytes += len(piece)
+        if self._header_bytes > MAX_HEADER:
+            raise InputError(NOT_UNDERSTOOD)
+        text += piece
 
     def _end_header(self) -> None:
         if bytes(self._header).lower() == b"content-disposition":

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.errors import AgentError, InputError, Limited
 from agent.i18n import _
 from agent.web.middleware.isolation import API, visitor_id_of
+from agent.web.middleware.requests import CostLimit, payer_of
 from agent.web.middleware.upload_form import NOT_UNDERSTOOD, UploadForm
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.unsent_files import MB, UnsentFiles, delete
@@ -31,9 +32,21 @@ TranslateError = Callable[[str, AgentError], str]
 
 
 class UploadMiddleware:
-    """Middleware behind the isolation middleware. `most_bytes` is the largest file. Also reports upload progress."""
+    """Middleware behind the isolation middleware. `most_bytes` is the largest file. Also reports upload progress.
 
-    def __init__(self, app: ASGIApp, uploads: UnsentFiles, *, most_bytes: int, translate_error: TranslateError) -> None:
+    `limit` counts uploads before they are read (None: not counted).
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        uploads: UnsentFiles,
+        *,
+        most_bytes: int,
+        translate_error: TranslateError,
+        limit: CostLimit | None = None,
+    ) -> None:
+        self._limit = limit
         self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
         self._translate_error, self._progress = translate_error, UploadProgress()
 
@@ -60,6 +73,8 @@ class UploadMiddleware:
             return message
 
         try:
+            if self._limit is not None:
+                self._limit.count(*payer_of(scope, visitor_id_of(scope)))
             paths = await self._receive_files(headers, receive_body, visitor_id_of(scope), upload_id)
         except _Disconnected:
             return

@@ -1,0 +1,193 @@
+"""No request costs the server much: bodies of events, forms, imports and names of files that are made to be slow."""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from agent.errors import InputError
+from agent.web.chat.attachments import MAX_TEXT
+from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
+from agent.web.conversation_routes import REQUESTS_EACH, REQUESTS_PER_ADDRESS
+from agent.web.middleware.isolation import API, IsolationMiddleware
+from agent.web.middleware.requests import (
+    LARGE_BODIES,
+    LARGE_BODIES_ALWAYS,
+    MAX_BODY,
+    MAX_NODES,
+    EventBodies,
+    RequestRefused,
+    parse_object,
+)
+from agent.web.middleware.upload_form import UploadForm
+from agent.web.middleware.visitor_cookie import VisitorCookies
+from tests.conftest import App
+from tests.support.http_client import HttpVisitor, send_raw
+
+SLOW_BODIES = {
+    "nulls": b"[" + b"null," * (MAX_BODY // 5),
+    "lists": b"[" + b"[]," * (MAX_BODY // 3),
+    "objects": b"[" + b"{}," * (MAX_BODY // 3),
+    "open lists": b"[" * MAX_BODY,
+    "nested objects": b'{"a":' * (MAX_BODY // 5),
+    "one number": b"1" * MAX_BODY,
+    "numbers": b'{"data":[' + (b"1" * 4000 + b",") * (MAX_BODY // 4001 - 1) + b"1]}",
+    "endless numbers": b'{"data":[' + b"1e9999," * (MAX_NODES // 2) + b"1]}",
+    "equal keys": b"{" + b'"a":1,' * (MAX_BODY // 6),
+    "keys": b"{" + b"".join(b'"%d":1,' % number for number in range(MAX_BODY // 11)),
+    "escapes": b'{"data":["' + b"\\u0000" * (MAX_BODY // 6 - 3) + b'"]}',
+    "quotes": b'"' * MAX_BODY,
+    "escaped quotes": b'"' + b'\\"' * (MAX_BODY // 2 - 1),
+    "spaces": b'{"data":' + b" " * (MAX_BODY - 16) + b"[]}",
+    "no UTF-8": b'{"data":"' + b"\xff" * (MAX_BODY - 16) + b'"}',
+    "UTF-32": ("[" + "[]," * (MAX_BODY // 16)).encode("utf-32"),
+    "too long": b" " * (MAX_BODY + 1),
+    "unknown event": b'{"session_hash":"a","fn_index":7,"data":["' + b"a" * (MAX_BODY - 64) + b'"]}',
+}
+
+
+async def nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise AssertionError("The request was not refused.")
+
+
+def owns_none(_event: str, _session: str) -> bool:
+    return False
+
+
+class Counter:
+    """A limit that refuses nothing."""
+
+    def __init__(self) -> None:
+        self.counted = 0
+
+    def check(self, owner: str, address: str | None) -> None:
+        """Do nothing."""
+
+    def count(self, owner: str, address: str | None) -> None:
+        """Count a request."""
+        self.counted += 1
+
+
+@pytest.mark.parametrize("route", ["queue/join", "cancel", "reset"])
+@pytest.mark.parametrize("body", SLOW_BODIES.values(), ids=SLOW_BODIES.keys())
+async def test_refusal_of_an_event_is_cheap_and_counted(route: str, body: bytes) -> None:
+    statuses, limit = list[int](), Counter()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Message) -> None:
+        statuses.append(message.get("status", 0))
+
+    app = IsolationMiddleware(nothing, VisitorCookies("key"), events={0: 1}, owns_event=owns_none, limit=limit)
+    path = API + route
+    scope: Scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": [],
+    }  # fmt: skip
+    began = thread_time()
+    await app(scope, receive, send)
+    assert thread_time() - began < 0.05
+    assert statuses[0] in (400, 404, 413)
+    assert limit.counted == 1
+
+
+def test_longest_message_fits_with_the_longest_prompt() -> None:
+    data: list[Any] = [
+        {"text": "\N{GRINNING FACE}" * MAX_TEXT, "files": []},
+        "\N{GRINNING FACE}" * MAX_PROMPT_CHARACTERS,
+    ]
+    body = json.dumps({"data": data}, ensure_ascii=False).encode()
+    assert len(body) < MAX_BODY - 32_000
+    assert parse_object(body)["data"] == data
+
+
+def test_bodies_in_memory_are_shared_by_address() -> None:
+    """Slow bodies of one address leave places for another one."""
+    bodies = EventBodies(None)
+    for _ in range(LARGE_BODIES):
+        with suppress(RequestRefused):
+            bodies._begin_large("192.0.2.1")  # pyright: ignore[reportPrivateUsage]
+    for _ in range(LARGE_BODIES_ALWAYS):
+        bodies._begin_large("192.0.2.2")  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        b"--b\r\nx: " + b"y" * 100_000,
+        b"".join(b'--b\r\ncontent-disposition: form-data; name="x"\r\n\r\n\r\n' for _ in range(99)),
+    ],
+    ids=["long header", "many parts"],
+)
+def test_form_with_long_headers_or_many_parts_is_refused(form: bytes, tmp_path: Path) -> None:
+    upload = UploadForm(b"b", tmp_path, most_files=16, most_bytes=1000)
+    with pytest.raises(InputError):
+        upload.write(form)
+
+
+LONG_NAMES = {
+    "one name": "x" * 256,
+    "a name of other letters": "%C3%A9" * 128,
+    "a long path": "x/" * 3000,
+    "NUL": "x%00.js",
+    "half of an emoji": "%ED%A0%80.js",
+    "parents": "../../../etc/passwd",
+    "encoded parents": "%2e%2e/%2e%2e/etc/passwd",
+}
+
+
+@pytest.mark.parametrize("name", LONG_NAMES.values(), ids=LONG_NAMES.keys())
+def test_impossible_name_is_not_found(app: App, name: str) -> None:
+    routes = (
+        "/static/", "/static/fonts/", "/assets/", "/svelte/", "/media/", "/conversations/", "/s/", "/c/",
+        "/runs/", "/export/", f"{API}file=", f"{API}file=/", "/custom_component/", f"{API}custom_component/", "/theme/",
+    )  # fmt: skip
+    visitor = HttpVisitor(app.url)
+    assert {
+        route: send_raw(app, "GET", route + name, cookie=visitor.http.headers["cookie"])[0] for route in routes
+    } == dict.fromkeys(routes, 404)
+
+
+ID = "0" * 32
+COSTLY: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "search": ("GET", "/conversations?q=x", {}),
+    "find a message": ("GET", f"/conversations/{ID}/messages/x", {}),
+    "passage": ("POST", f"/conversations/{ID}/passage", {"json": {"document": "x", "passage": "y"}}),
+    "rename": ("PATCH", f"/conversations/{ID}", {"json": {"title": "x"}}),
+    "delete": ("DELETE", f"/conversations/{ID}", {}),
+    "restore": ("POST", f"/conversations/{ID}/restore", {}),
+    "make a link": ("POST", f"/conversations/{ID}/links", {"json": {}}),
+    "what is kept": ("GET", "/own-data", {}),
+    "import": ("POST", "/import", {"content": b"[]"}),
+    "upload": ("POST", f"{API}upload", {"content": b"x"}),
+    "refused event": ("POST", f"{API}queue/join", {"content": b"["}),
+}
+"""A request for each costly route. It counts even if it is refused. Messages are tested with their own limits."""
+OWN_LIMITS = ("search", "upload", "refused event")
+"""Routes with different counts. All other routes count with searches."""
+
+
+def test_costly_routes_count_per_address_and_per_visitor(start_app: Callable[..., App]) -> None:
+    app = start_app("[public]\non = true\n")
+
+    def is_refused(name: str, visitor: HttpVisitor) -> bool:
+        method, path, more = COSTLY[name]
+        answer = visitor.ask(method, path, **more)
+        return re.search(r"Try again in \d+ s\.", answer.text) is not None and answer.status in (413, 429)
+
+    visitors = [HttpVisitor(app.url, address="192.0.2.1") for _ in range(REQUESTS_PER_ADDRESS // REQUESTS_EACH)]
+    for name in OWN_LIMITS:
+        for visitor in visitors:
+            assert not any(is_refused(name, visitor) for _ in range(REQUESTS_EACH)), name
+            assert is_refused(name, visitor), name
+    newcomer, other = HttpVisitor(app.url, address="192.0.2.1"), HttpVisitor(app.url, address="192.0.2.200")
+    assert {name for name in COSTLY if not is_refused(name, newcomer)} == set()
+    assert {name for name in COSTLY if is_refused(name, other)} == set()
+    guest = HttpVisitor(app.url, None, address="192.0.2.1")
+    assert all(is_refused(name, guest) for name in ("import", "upload", "refused event"))
