@@ -79,7 +79,7 @@ def test_passage_comes_on_a_picture_of_its_page(app: App) -> None:
     for change, status, sentence in (
         ({"page": 3}, 400, "report.pdf has no page 3; it has 2."),
         ({"page": 0}, 400, "report.pdf has no page 0; it has 2."),
-        ({"page": 10**40}, 400, "report.pdf has no page"),
+        ({"page": 10**15}, 400, "report.pdf has no page"),
         ({"document": "boat.pdf"}, 404, "This document is no longer in the chat."),
         ({"page": "2"}, 400, 'Send {"document"'),
         ({"page": True}, 400, 'Send {"document"'),

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
-from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.transfer.document import Block
 from agent.transfer.html import PIECE, pieces_of, to_html
 from agent.web.chat.links import ChatLinks, LinkChoices
-from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, TooManyRequests
+from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
 from agent.web.link_page_routes import PAGES, LinkPageRoutes
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
@@ -51,9 +51,9 @@ def request(path: str, address: str | None = None, method: str = "GET", **params
     return Request({**fixed, "headers": headers, "path_params": params, "state": {"address": address}})
 
 
-def export_routes(store: MemoryStore, folder: Path, public: PublicSettings | None = None) -> TransferRoutes:
+def export_routes(store: MemoryStore, folder: Path, limit: RequestLimit | None = None) -> TransferRoutes:
     nobody = cast(Any, None)
-    return TransferRoutes(store, MediaStore(folder), nobody, nobody, lambda _: "ann", lambda name: name, public=public)
+    return TransferRoutes(store, MediaStore(folder), nobody, nobody, lambda _: "ann", lambda name: name, limit)
 
 
 async def hang_up(response: Any) -> None:
@@ -234,7 +234,7 @@ def none() -> Callable[[str], AsyncIterator[str]]:
 async def test_public_page_limits_exports_a_minute_and_says_when_it_works_again(tmp_path: Path) -> None:
     store = MemoryStore()
     record, _ = await started(store, "Yes", owner="ann")
-    routes = export_routes(store, tmp_path, PublicSettings())
+    routes = export_routes(store, tmp_path, RequestLimit())
     for _ in range(EXPORTS_A_MINUTE):
         assert b"</html>" in await read(await routes.export_one(request("/export", conversation=record.id)))
     refused = await routes.export_one(request("/export", conversation=record.id))

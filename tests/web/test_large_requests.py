@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from agent.errors import InputError
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
-from agent.web.conversation_routes import REQUESTS_EACH, REQUESTS_PER_ADDRESS
+from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS
 from agent.web.middleware.isolation import API, IsolationMiddleware
 from agent.web.middleware.requests import (
     LARGE_BODIES,
