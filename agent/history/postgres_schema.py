@@ -135,7 +135,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (
         # What follows a message is found without reading all of its conversation.
-        "CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id)",
+        "CREATE INDEX IF NOT EXISTS entries_by_parent ON entries (conversation_id, parent_id)",
     ),
 )
 

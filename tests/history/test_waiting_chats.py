@@ -289,6 +289,8 @@ def test_new_prompt_gives_up_what_waits(open_chat: Callable[..., Chat], server: 
     assert other.say("!text Other.").text == "Other."
     assert_accepted(server.journal()[-1]["body"]["messages"])
     assert (other.pending, reopen().pending, CALLS) == ((), (), calls)
+    with pytest.raises(Conflict):  # it has seen the question
+        list(first.resume("Go on"))
     for late in (first, other, reopen()):
         with pytest.raises(InputError, match="nothing in this chat waits"):
             list(late.resume("Go on"))

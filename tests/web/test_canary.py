@@ -18,6 +18,7 @@ from agent.web import canary as canary_module
 from agent.web import transfer_routes
 from agent.web.app import create_app
 from agent.web.canary import CROSSED, Canary
+from agent.web.chat.orphaned_files import PROBE
 from agent.web.middleware.issued_ids import IssuedIds
 from tests.conftest import App
 from tests.support.http_client import HttpVisitor
@@ -34,7 +35,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[F
 
 def rows(folder: Path) -> int:
     with closing(sqlite3.connect(f"file:{folder}/history.sqlite?mode=ro", uri=True)) as db:
-        return db.execute("SELECT count(*) FROM conversations").fetchone()[0]
+        return db.execute("SELECT count(*) FROM conversations WHERE owner != ?", [PROBE]).fetchone()[0]
 
 
 def stored_bytes(folder: Path) -> bytes:
