@@ -17,7 +17,8 @@ def main(url: str, pause: float) -> None:
     seen = Bystander()
     with Client(url) as client:
         print("open", flush=True)
-        while not select.select([sys.stdin], [], [], pause)[0]:
+        is_over = False
+        while not is_over:
             for path in ("/", "/conversations"):
                 began = time.monotonic()
                 status = client.http.get(path).status_code
@@ -30,6 +31,7 @@ def main(url: str, pause: float) -> None:
                 seen.seconds.append(time.monotonic() - began)
             else:
                 seen.failures.append(reply.error or str(reply.value))
+            is_over = bool(select.select([sys.stdin], [], [], pause)[0])
     print(json.dumps(asdict(seen)))
 
 

@@ -4,6 +4,7 @@ Every message drawn here equals itself after a round trip through JSON, so tests
 """
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -49,6 +50,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 DETAILS = st.none() | st.dictionaries(NAMES, JSON, min_size=1, max_size=3)
 
 
+@cache
 def binaries() -> st.SearchStrategy[BinaryContent]:
     """Images, sound and files. An image has pydantic-ai's narrower class, as it has after loading."""
     kinds = st.sampled_from(["image/png", "image/jpeg", "audio/wav", "application/pdf", "application/octet-stream"])
@@ -59,6 +61,7 @@ def binaries() -> st.SearchStrategy[BinaryContent]:
     )
 
 
+@cache
 def user_prompts() -> st.SearchStrategy[UserPromptPart]:
     """A visitor's prompt: a string, or a list of text and media."""
     url = NAMES.map(lambda name: ImageUrl(url=f"https://example.com/{name}.png"))
@@ -66,6 +69,7 @@ def user_prompts() -> st.SearchStrategy[UserPromptPart]:
     return st.builds(UserPromptPart, TEXT | st.lists(items, min_size=1, max_size=4), timestamp=MOMENTS)
 
 
+@cache
 def tool_calls() -> st.SearchStrategy[ToolCallPart]:
     """Calls with arguments as a dict, as streamed text, or without arguments."""
     return st.builds(
@@ -79,6 +83,7 @@ def tool_calls() -> st.SearchStrategy[ToolCallPart]:
     )
 
 
+@cache
 def tool_returns() -> st.SearchStrategy[ToolReturnPart]:
     """Results of every outcome: text, JSON, or JSON with media in it."""
     return st.builds(
@@ -92,11 +97,13 @@ def tool_returns() -> st.SearchStrategy[ToolReturnPart]:
     )
 
 
+@cache
 def texts() -> st.SearchStrategy[TextPart]:
     """Text of an answer, with the data that a provider wants back."""
     return st.builds(TextPart, TEXT, id=st.none() | NAMES, provider_name=st.none() | NAMES, provider_details=DETAILS)
 
 
+@cache
 def thoughts() -> st.SearchStrategy[ThinkingPart]:
     """Reasoning with a signature. Its text can be empty, as for encrypted reasoning."""
     return st.builds(
@@ -109,6 +116,7 @@ def thoughts() -> st.SearchStrategy[ThinkingPart]:
     )
 
 
+@cache
 def usages() -> st.SearchStrategy[RequestUsage]:
     """Token counts as a provider reports them."""
     counts = st.integers(0, 2**40)
@@ -121,6 +129,7 @@ def usages() -> st.SearchStrategy[RequestUsage]:
     )
 
 
+@cache
 def requests() -> st.SearchStrategy[ModelRequest]:
     """Requests to a model: prompts and tool results."""
     parts: st.SearchStrategy[ModelRequestPart] = user_prompts() | tool_returns()
@@ -134,6 +143,7 @@ def requests() -> st.SearchStrategy[ModelRequest]:
     )
 
 
+@cache
 def responses() -> st.SearchStrategy[ModelResponse]:
     """Responses of a model: text, reasoning, tool calls, usage and the provider's own data."""
     parts: st.SearchStrategy[ModelResponsePart] = texts() | thoughts() | tool_calls()
@@ -150,11 +160,13 @@ def responses() -> st.SearchStrategy[ModelResponse]:
     )
 
 
+@cache
 def messages() -> st.SearchStrategy[ModelMessage]:
     """One message, a request or a response."""
     return requests() | responses()
 
 
+@cache
 def plain_conversations() -> st.SearchStrategy[list[ModelMessage]]:
     """Any first message, and then messages of one text each, as in most conversations."""
     prompts: st.SearchStrategy[ModelMessage] = st.builds(
@@ -167,6 +179,7 @@ def plain_conversations() -> st.SearchStrategy[list[ModelMessage]]:
     return st.tuples(messages(), rest).map(lambda drawn: [drawn[0], *drawn[1]])
 
 
+@cache
 def conversations(max_size: int = 5) -> st.SearchStrategy[list[ModelMessage]]:
     """Messages in a random order, with calls that have no results."""
     return st.lists(messages(), min_size=1, max_size=max_size)
