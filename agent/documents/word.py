@@ -270,7 +270,7 @@ class _Reader:
 
 
 class _Style:
-    """What a style says of headings and lists."""
+    """The heading level and the list that a style sets."""
 
     def __init__(self, style: Any) -> None:
         self.id = attribute(style, "styleId")

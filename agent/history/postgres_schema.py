@@ -134,7 +134,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP SEQUENCE IF EXISTS conversation_places",
     ),
     (
-        # What follows a message is found without reading all of its conversation.
+        # This index finds the entries that follow an entry, without a read of the whole conversation.
         "CREATE INDEX IF NOT EXISTS entries_by_parent ON entries (conversation_id, parent_id)",
     ),
 )

@@ -214,7 +214,7 @@ _Server = tuple[str, str, str]
 """The address of a server, its model, and the model's switch for reasoning."""
 _MOST_SERVERS = 1000
 _begins_inside: dict[_Server, bool] = {}
-"""Whether answers begin within reasoning, because the chat template has the opening tag in the prompt.
+"""True for servers whose answers begin within reasoning, because the chat template puts the tag into the prompt.
 
 The first answer that shows it decides, and so does a guess that was wrong, so that no answer is hidden twice.
 """

@@ -99,4 +99,4 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     **requests.ATTACKS,
 }
 SHORT = (*heavy.ATTACKS, *texts.ATTACKS, *requests.ATTACKS, *list(documents.ATTACKS)[:2])
-"""Those of the gate."""
+"""The names of the attacks that the gate runs."""

@@ -83,7 +83,7 @@ def test_child_of_sandboxed_process_ends_with_the_app() -> None:
             becomes(False, lambda one=one: one.is_running() and one.status() != psutil.STATUS_ZOMBIE)
 
 
-def test_process_that_starts_after_the_app_has_ended_does_not_run() -> None:
+def test_process_started_after_the_end_of_the_app_does_not_run() -> None:
     code = (
         "import os; from agent.media.sandbox_limits import end_with; read, write = os.pipe(); os.close(write); "
         "end_with(read); print('runs')"

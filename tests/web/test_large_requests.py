@@ -109,12 +109,12 @@ def test_longest_message_fits_with_the_longest_prompt() -> None:
 
 def test_bodies_in_memory_are_shared_by_address() -> None:
     """Slow bodies of one address leave places for another one."""
-    bodies = EventBodies(None)
+    bodies, held = EventBodies(None), list[object]()
     for _ in range(LARGE_BODIES):
         with suppress(RequestRefused):
-            bodies._begin_large("192.0.2.1")  # pyright: ignore[reportPrivateUsage]
+            held.append(bodies._large_place("192.0.2.1"))  # pyright: ignore[reportPrivateUsage]
     for _ in range(LARGE_BODIES_ALWAYS):
-        bodies._begin_large("192.0.2.2")  # pyright: ignore[reportPrivateUsage]
+        held.append(bodies._large_place("192.0.2.2"))  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.errors import Limited
 from agent.i18n.translator import negotiate
 from agent.web.guests import GUEST
+from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.issued_ids import IssuedIds
 from agent.web.middleware.origins import Origins, is_foreign
 from agent.web.middleware.requests import (
     READ,
-    CostLimit,
     EventBodies,
     RequestRefused,
     locate,
@@ -106,7 +106,7 @@ class IsolationMiddleware:
         icons: tuple[str, ...] = (),
         events: Mapping[int, int] | None = None,
         owns_event: Callable[[str, str], bool] | None = None,
-        limit: CostLimit | None = None,
+        limit: RequestLimit | None = None,
     ) -> None:
         self._bodies = EventBodies(limit)
         self._app, self._visitors = app, visitors

@@ -2,16 +2,16 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.web.client_address import client_address, has_full_share
+from agent.web.client_address import client_address
+from agent.web.heavy_work import HeavyWork, Place, RequestLimit, TooManyRequests
 
 READ = ("GET", "HEAD")
 MAX_BODY = 960 * 1024
@@ -26,7 +26,7 @@ MAX_DIGITS = 20
 LARGE_BODIES = 64
 """The most bodies above `MAX_SMALL_BODY` that are read at once, because they are in memory."""
 LARGE_BODIES_ALWAYS = 4
-"""Those of one network address that are always read. Beyond these it has its share."""
+"""The number of such bodies that one network address can always send. Beyond it, the address has its share."""
 MAX_SEGMENT = 255
 """Bytes of a file name. No system has files with longer names."""
 MAX_PATH = 2048
@@ -53,18 +53,6 @@ class RequestRefused(Exception):
 
     def __init__(self, status: int = 404, location: bytes = b"") -> None:
         self.status, self.location = status, location
-
-
-class CostLimit(Protocol):
-    """Counts costly requests by visitor and address. Both methods raise `Limited` beyond the limit."""
-
-    def check(self, owner: str, address: str | None) -> None:
-        """Count nothing."""
-        ...
-
-    def count(self, owner: str, address: str | None) -> None:
-        """Count one request."""
-        ...
 
 
 def locate(scope: Scope, prefix: str) -> Scope:
@@ -117,8 +105,9 @@ class EventBodies:
     is read. Without a limit all are read.
     """
 
-    def __init__(self, limit: CostLimit | None) -> None:
-        self._limit, self._reading = limit, Counter[str | None]()
+    def __init__(self, limit: RequestLimit | None) -> None:
+        self._limit = limit
+        self._large = HeavyWork(LARGE_BODIES, each=LARGE_BODIES, always=LARGE_BODIES_ALWAYS)
 
     @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive, visitor: str | None) -> AsyncGenerator[dict[str, Any]]:
@@ -135,16 +124,15 @@ class EventBodies:
         try:
             if self._limit is not None:
                 self._limit.check(*who)
-            body, is_large = bytearray(), False
+            body, place = bytearray(), None
             try:
                 while True:
                     message = await receive()
                     body += message.get("body", b"")
                     if len(body) > MAX_BODY:
                         raise RequestRefused(413)
-                    if not is_large and len(body) > MAX_SMALL_BODY:
-                        self._begin_large(address)
-                        is_large = True
+                    if place is None and len(body) > MAX_SMALL_BODY:
+                        place = self._large_place(address)
                         count()
                     if message["type"] == "http.disconnect":
                         raise RequestRefused(400)
@@ -152,19 +140,18 @@ class EventBodies:
                         break
                 value = parse_object(body)
             finally:
-                if is_large:
-                    self._reading[address] -= 1
-                    self._reading += Counter()  # drops addresses at zero
+                if place is not None:
+                    place.give_back()
             yield value
         except RequestRefused:
             count()
             raise
 
-    def _begin_large(self, address: str | None) -> None:
-        free, mine = LARGE_BODIES - self._reading.total(), self._reading[address]
-        if free <= 0 or (address is not None and has_full_share(mine, free=free, always=LARGE_BODIES_ALWAYS)):
-            raise RequestRefused(429)
-        self._reading[address] += 1
+    def _large_place(self, address: str | None) -> Place:
+        try:
+            return self._large.place("", address)
+        except TooManyRequests as error:
+            raise RequestRefused(429) from error
 
 
 def payer_of(scope: Scope, visitor: str | None) -> tuple[str, str | None]:

@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited
 from agent.i18n import _
+from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.isolation import API, visitor_id_of
-from agent.web.middleware.requests import CostLimit, payer_of
+from agent.web.middleware.requests import payer_of
 from agent.web.middleware.upload_form import NOT_UNDERSTOOD, UploadForm
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.unsent_files import MB, UnsentFiles, delete
@@ -44,7 +45,7 @@ class UploadMiddleware:
         *,
         most_bytes: int,
         translate_error: TranslateError,
-        limit: CostLimit | None = None,
+        limit: RequestLimit | None = None,
     ) -> None:
         self._limit = limit
         self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
