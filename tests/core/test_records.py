@@ -1,5 +1,6 @@
 """Run records on the page: replayed from the owner's folder under their bare names, and from nowhere else."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -44,7 +45,8 @@ async def test_record_is_replayed_unchanged(page: Conversations) -> None:
     view = await view_of(page, "ann", live.conversation)
     shown = [one["content"][0]["text"] for one in view.messages if one["role"] == "assistant"]
     titles = [one["metadata"]["title"] for one in view.messages if "title" in (one["metadata"] or {})]
-    assert titles == ["Reasoning", "Calculate", "Result"]
+    assert re.fullmatch(r"Reasoning( · [\d.]+ s)?", titles[0])  # a busy machine takes a tenth of a second
+    assert titles[1:] == ["Calculate", "Result"]
     assert [text for text in shown if text in ("Hm.", "Adding.", "It is 42.")] == ["Hm.", "Adding.", "It is 42."]
 
 
