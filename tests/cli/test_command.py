@@ -9,6 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.gate_rows import gate_rows
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +41,7 @@ def switchboard(installed: Path, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.full
 def test_second_name_is_this_checkout(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("")
     env = environment(installed)
@@ -53,7 +55,7 @@ def test_second_name_is_this_checkout(installed: Path, tmp_path: Path) -> None:
 COMMANDS = ["chat", "doctor", "deploy"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", gate_rows({name: name for name in COMMANDS}, ("chat",)))
 def test_each_command_explains_its_options(installed: Path, command: str) -> None:
     found = switchboard(installed, command, "--help")
     assert (found.returncode, found.stderr) == (0, "")
@@ -71,6 +73,7 @@ def test_unknown_command_is_explained(installed: Path) -> None:
     assert found.stderr.startswith("switchboard: there is no command 'serve'\n\nusage: ")
 
 
+@pytest.mark.full
 def test_deployment_can_be_described(installed: Path) -> None:
     found = switchboard(installed, "deploy", "--dry-run")
     assert found.returncode == 0

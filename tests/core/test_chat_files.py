@@ -158,7 +158,7 @@ with Chat(Agent("small", provider="vllm", base_url="http://127.0.0.1:1/v1"), sto
 """
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "json"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("json", marks=pytest.mark.full)])
 def test_same_id_gives_the_same_in_another_process(agent: Agent, folder: Path, kind: str) -> None:
     address = f"sqlite:///{folder / 'chats.db'}" if kind == "sqlite" else f"json:{folder / 'chats'}"
     with Chat(agent, store=address, id="lease") as chat:

@@ -91,6 +91,7 @@ def imported_sdks() -> dict[str, list[str]]:
     return {model: sdks for model, *sdks in map(str.split, done.stdout.splitlines())}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("model", "sdk"), VENDORS.items(), ids=VENDORS)
 def test_each_vendor_imports_only_its_sdk(imported_sdks: dict[str, list[str]], model: str, sdk: str) -> None:
     assert imported_sdks[model] == [sdk]

@@ -96,6 +96,7 @@ def test_keywords_are_the_fields() -> None:
     assert keywords.keys() - fields.keys() == {"options", "journal", "record"}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_type_checker_finds_misspelt_options() -> None:
     command = [sys.executable, "-m", "pyright", "tests/support/typed_programs.py"]

@@ -39,6 +39,7 @@ async def test_rest_tool_example() -> None:
     assert lines[-1].startswith("output_text")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_mcp_server_example() -> None:
     lines = await shown("mcp_server", '!tool words-length {"word": "strawberry"} !text Done.')

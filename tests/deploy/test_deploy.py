@@ -527,6 +527,7 @@ def test_foreign_files_are_never_overwritten(checkout: Checkout, hub: Hub) -> No
     assert hub.spaces[REPO].files["app.py"] == FILES["app.py"].encode()
 
 
+@pytest.mark.full
 def test_sent_files_are_enough_to_load(project: Path, tmp_path: Path) -> None:
     """Run the command as a process, then load the app from the files on the hub."""
     (tmp_path / "Spacefile").write_text(PLAIN + 'secrets = ["A_KEY"]\n')
@@ -674,6 +675,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("stages", "why", "log", "line"), FAILURES.values(), ids=FAILURES)
 def test_failed_build_shows_end_of_log(
     stages: list[str], why: str, log: str, line: str, checkout: Checkout, hub: Hub
@@ -707,6 +709,7 @@ WAITS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("stages", "page", "why"), WAITS.values(), ids=WAITS)
 def test_wait_has_a_limit(stages: list[str], page: int, why: str, checkout: Checkout, hub: Hub) -> None:
     hub.build, hub.page = stages, page

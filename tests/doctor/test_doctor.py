@@ -473,6 +473,7 @@ def local(env: Env) -> Env:
     return {name: value for name, value in env.items() if name != "VLLM_BASE_URL"} | {"SWITCHBOARD_OFFLINE": "1"}
 
 
+@pytest.mark.full
 def test_missing_openmp_is_reported(env: Env, tmp_path: Path) -> None:
     (tmp_path / "libgomp.so.1").touch()  # the loader finds this broken file first
     said = checks(run(local(env) | {"LD_LIBRARY_PATH": str(tmp_path)}, "--json"))["llama.cpp"]
@@ -480,6 +481,7 @@ def test_missing_openmp_is_reported(env: Env, tmp_path: Path) -> None:
     assert "apt-get install libgomp1" in said["fix"]
 
 
+@pytest.mark.full
 def test_old_processor_is_reported(env: Env, tmp_path: Path) -> None:
     (tmp_path / "xllamacpp.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     said = checks(run(local(env) | {"PYTHONPATH": str(tmp_path)}, "--json"))["llama.cpp"]
@@ -487,7 +489,9 @@ def test_old_processor_is_reported(env: Env, tmp_path: Path) -> None:
     assert "AVX2" in said["message"]
 
 
-@pytest.mark.parametrize(("free_kb", "state"), [(100_000, "fault"), (700_000, "warning")])
+@pytest.mark.parametrize(
+    ("free_kb", "state"), [(100_000, "fault"), pytest.param(700_000, "warning", marks=pytest.mark.full)]
+)
 def test_short_memory_is_reported(env: Env, tmp_path: Path, free_kb: int, state: str) -> None:
     (tmp_path / "meminfo").write_text(f"MemTotal: 8000000 kB\nMemAvailable: {free_kb} kB\n")
     within = mounting(f"mount --bind {tmp_path}/meminfo /proc/meminfo")

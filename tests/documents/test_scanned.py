@@ -63,6 +63,7 @@ async def test_scanned_pages_are_read_by_ocr(here: Transcriber, scan: Path) -> N
     assert seen[-1] is None
 
 
+@pytest.mark.full
 @pytest.mark.weights
 @pytest.mark.timeout(400)
 async def test_scan_without_letters_is_refused(here: Transcriber, tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def mixed_pdf(*, scans: int = 1) -> bytes:
     return joined_pdf(pdf(["The rent is 812 euros.", ""]), scanned_pdf(*[picture_of_text(*INVOICE)] * scans))
 
 
+@pytest.mark.full
 @pytest.mark.weights
 @pytest.mark.timeout(400)
 async def test_scans_among_pages_with_text_are_read(here: Transcriber, tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ from tests.support.history_stores import FILE_LEDGER, SERVERS, SUBJECTS, subject
 
 
 def marks(name: str, law: Law) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if name in SERVERS or "processes" in law.needs else []
+    """Laws that need processes run in the gate on one store of each engine: SQLite and Redis."""
+    processes = "processes" in law.needs
+    found = [pytest.mark.slow] if name in SERVERS or processes else []
+    return [*found, pytest.mark.full] if processes and name not in ("sqlite", "redis") else found
 
 
 CASES = [

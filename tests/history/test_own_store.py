@@ -42,6 +42,7 @@ def conformance(folder: Path, *arguments: str, subject: str = SUBJECT) -> subpro
     return python(folder, "-m", "agent.history.conformance", *arguments, subject=subject)
 
 
+@pytest.mark.full
 def test_documented_command_reports_each_capability(tmp_path: Path) -> None:
     done = conformance(tmp_path, "my_stores:SUBJECT", "branches", "search", "raw", "ledger")
     assert done.returncode == 0, done.stderr
@@ -51,6 +52,7 @@ def test_documented_command_reports_each_capability(tmp_path: Path) -> None:
     assert re.fullmatch(r"PARTIAL: \d+ laws, 9 of 12 capabilities are offered", lines[-1])
 
 
+@pytest.mark.full
 def test_broken_law_is_described(tmp_path: Path) -> None:
     done = conformance(tmp_path, "my_stores:SUBJECT", "branches", "search", subject=FORGETFUL)
     assert done.returncode == 1, done.stderr
@@ -78,6 +80,7 @@ def test_unknown_name_is_reported(tmp_path: Path, arguments: tuple[str, ...], sa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_documented_tests_run(tmp_path: Path) -> None:
     (tmp_path / "test_my_stores.py").write_text(IN_PYTEST)
     options = ("-q", "-c", "/dev/null", "--rootdir", ".", "-o", "asyncio_mode=auto", "-k", "branch or old or race")

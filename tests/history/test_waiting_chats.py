@@ -17,7 +17,7 @@ from tests.support import stored_chats
 from tests.support.message_rules import assert_accepted
 from tests.support.models import QWEN3, SMALL
 from tests.support.scripted_server import Running
-from tests.support.stored_chats import ALL, ID, SHARED, start_program
+from tests.support.stored_chats import ALL, ID, ONE, SHARED, start_program
 
 url = stored_chats.url
 CALLS: list[int] = []
@@ -124,7 +124,7 @@ def test_stop_at_a_limit_ends_the_run(open_chat: Callable[..., Chat]) -> None:
     assert reopen().pending == ()
 
 
-@SHARED
+@ONE
 @pytest.mark.slow
 def test_another_process_resumes_after_limit(open_chat: Callable[..., Chat], server: Running, url: str) -> None:
     before = "@tool\ndef look(x: int) -> str:\n    'Look.'\n    return 'seen'"
@@ -188,7 +188,7 @@ except Conflict:
 """
 
 
-@SHARED
+@ONE
 @pytest.mark.slow
 def test_one_of_two_processes_wins(open_chat: Callable[..., Chat], server: Running, url: str, tmp_path: Path) -> None:
     made = tmp_path / "calls"

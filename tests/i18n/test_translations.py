@@ -86,6 +86,7 @@ def test_update_keeps_translations_and_drops_what_is_unused(tmp_path: Path) -> N
     assert path.read_text(encoding="utf-8") == before.replace('"Neuer Chat"', '""')
 
 
+@pytest.mark.full
 def test_new_language_is_one_file(tmp_path: Path) -> None:
     """A sixth language, in a copy of the package: the page offers it once its catalogue exists."""
     shutil.copytree(ROOT / "agent", tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
@@ -296,6 +297,7 @@ PANEL = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("sees", "name"), PANEL, ids=str)
 async def test_attachment_outcome_is_in_german(tmp_path: Path, sees: bool, name: str) -> None:
     picture = media_files.picture("PNG", (300, 300))
@@ -443,6 +445,7 @@ def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
     visitor.shot("words-ends-de")
 
 
+@pytest.mark.full
 @pytest.mark.browser
 def test_missing_local_model_is_explained_in_german(
     visit: Visit, start_app: Callable[..., App], tmp_path: Path

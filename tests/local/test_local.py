@@ -205,6 +205,7 @@ async def test_crash_keeps_the_endpoint(tmp_path: Path) -> None:
     assert any("ended by signal 11. Starting it again." in line for line in said)
 
 
+@pytest.mark.full
 @pytest.mark.weights
 async def test_crash_loop_is_given_up(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
@@ -332,6 +333,7 @@ async def test_smollm2_answers_during_slow_download(
     assert any("takes longer than 0 s: SmolLM2 answers meanwhile" in line for line in said)
 
 
+@pytest.mark.full
 @pytest.mark.weights
 async def test_quick_download_starts_only_better_model(
     tmp_path: Path, smollm2_bytes: bytes, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +352,7 @@ async def test_quick_download_starts_only_better_model(
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("trouble", ["unreachable", "wrong"])
+@pytest.mark.parametrize("trouble", [pytest.param("unreachable", marks=pytest.mark.full), "wrong"])
 async def test_smollm2_answers_if_download_fails(trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     better = from_hub(b"x" * 1000, sha256="0" * 64)
     said: list[str] = []
@@ -596,6 +598,7 @@ async def test_failed_vllm_gives_reason_and_falls_back(tmp_path: Path, fake_vllm
     assert any("No available memory for the cache blocks" in line for line in said)
 
 
+@pytest.mark.full
 @pytest.mark.weights
 async def test_vllm_that_cannot_restart_is_replaced(tmp_path: Path, fake_vllm: Started) -> None:
     said: list[str] = []

@@ -29,7 +29,7 @@ def children() -> list[psutil.Process]:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("name", [NAME, "smollm2-135m"])
+@pytest.mark.parametrize("name", [NAME, pytest.param("smollm2-135m", marks=pytest.mark.full)])
 async def test_name_alone_starts_a_server(name: str) -> None:
     async with Agent(name, provider="llama.cpp") as agent:
         assert children() == [], "started before it was needed"

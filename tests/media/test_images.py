@@ -268,6 +268,7 @@ def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
         assert outcome.startswith("refused"), (name, outcome)
 
 
+@pytest.mark.full
 def test_largest_pictures_stay_within_memory(tmp_path: Path) -> None:
     files = {
         "png": media_files.png_of(5900, 4000, 8),
@@ -360,6 +361,7 @@ def test_sandbox_reaches_nothing_of_server(tmp_path: Path, monkeypatch: pytest.M
         assert b"network allowed" in out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("data", [case[1] for case in KINDS], ids=[case[0] for case in KINDS])
 def test_sandbox_makes_the_same_picture(data: bytes) -> None:
     for limits in (ALL, SMALL):

@@ -18,6 +18,7 @@ from agent.media.sandbox import SandboxJob, run_decoder
 from agent.media.sandbox_worker import RATE, SPARE_SECONDS
 from agent.settings import ROOT
 from tests.support import media_files
+from tests.support.gate_rows import gate_rows
 from tests.support.media_files import FORMATS, heard, sound, tone
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ WAV = SoundLimits()
 BOTH = SoundLimits(types=("audio/wav", "audio/mpeg"))
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("format_", gate_rows({name: name for name in FORMATS}, ("wav", "mp3", "m4a")))
 def test_every_format_becomes_equal_wav(format_: str) -> None:
     normal = convert_audio(sound(format_, tone(1.5, hertz=440)), WAV)
     seconds, hertz = heard(normal.data)

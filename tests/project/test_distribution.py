@@ -53,6 +53,7 @@ def test_sdist_makes_the_same_wheel(built: Distribution, tmp_path: Path) -> None
     assert Distribution(again, built.sdist).names_in_wheel() == built.names_in_wheel()
 
 
+@pytest.mark.full
 def test_import_needs_no_extra(core: Environment, tmp_path: Path) -> None:
     said = core.says(
         f"""

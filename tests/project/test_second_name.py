@@ -28,6 +28,7 @@ def write_package(folder: Path) -> None:
     (folder / "errors.py").write_text("MINE = 'mine'\n")
 
 
+@pytest.mark.full
 def test_second_name_has_the_same_objects(core: Environment, tmp_path: Path) -> None:
     assert (
         core.says(

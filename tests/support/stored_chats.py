@@ -29,6 +29,8 @@ def stores(*names: str, full: Sequence[str] = ()) -> Any:
 
 
 ALL, SHARED = stores(*URLS), stores("sqlite", "json", "postgres", "redis", full=("json", "redis"))
+ONE = stores("sqlite", "json", "postgres", "redis", full=("json", "postgres", "redis"))
+"""For long tests whose law other tests check on the other stores."""
 
 
 @pytest.fixture

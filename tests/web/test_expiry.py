@@ -19,6 +19,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
+from tests.support.gate_rows import gate_rows
 from tests.support.history_stores import run_sql
 from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
@@ -298,7 +299,7 @@ KEPT_OF_OLD = {
 }
 
 
-@pytest.mark.parametrize(("config", "env", "kept"), KEPT_OF_OLD.values(), ids=KEPT_OF_OLD)
+@pytest.mark.parametrize(("config", "env", "kept"), gate_rows(KEPT_OF_OLD, ("public",)))
 def test_older_conversations_expire(
     start_app: Callable[..., App], tmp_path: Path, config: str, env: dict[str, str], kept: list[str]
 ) -> None:

@@ -64,6 +64,7 @@ async def test_stop_of_lost_answer_is_obeyed(build: Build) -> None:
     assert not any("another one" in text for text in shown)
 
 
+@pytest.mark.full
 async def test_stop_of_lost_answer_without_text_is_shown(build: Build) -> None:
     one, other = await build(), await build()
     await other.halt()
@@ -76,6 +77,7 @@ async def test_stop_of_lost_answer_without_text_is_shown(build: Build) -> None:
     assert any("Stopped" in text_of(message) for message in view.messages)
 
 
+@pytest.mark.full
 async def test_late_writer_that_says_nothing_is_cancelled(build: Build) -> None:
     """A run that waits for a tool or its model writes nothing, so that no refusal tells it that it was taken."""
     one, other = await build(), await build()
@@ -88,6 +90,7 @@ async def test_late_writer_that_says_nothing_is_cancelled(build: Build) -> None:
     assert calls == ["once"]
 
 
+@pytest.mark.full
 async def test_step_begins_again_twice(build: Build) -> None:
     """A model that cannot continue its text loses two replicas."""
     house = await build(QWEN3)
@@ -171,6 +174,7 @@ async def test_late_taker_stores_nothing(build: Build) -> None:
     assert words(0, 120) in [text_of(message) for message in view.messages]
 
 
+@pytest.mark.full
 async def test_handovers_in_order_are_not_counted(build: Build) -> None:
     """Each restart of a process hands the answer over. However many there are, nothing is lost."""
     house = await build()
@@ -186,6 +190,7 @@ async def test_handovers_in_order_are_not_counted(build: Build) -> None:
     assert text_of(view.messages[1]) == words(0, 150)
 
 
+@pytest.mark.full
 async def test_replica_that_goes_down_leaves_what_it_took(build: Build) -> None:
     one, other = await build(), await build()
     await other.halt()
@@ -202,6 +207,7 @@ async def test_replica_that_goes_down_leaves_what_it_took(build: Build) -> None:
     assert text_of(view.messages[1]) == words(0, 60)
 
 
+@pytest.mark.full
 async def test_process_joins_before_its_first_run(build: Build) -> None:
     """The store was away when the process started, and came back just before the message."""
     one, other = await build(), await build()
@@ -306,6 +312,7 @@ async def test_answer_outlives_restart_of_the_store(
     assert "taken over" not in caplog.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["redis"], indirect=True)
 async def test_empty_redis_is_used_like_a_new_one(build: Build, own_server: Outage, tmp_path: Path) -> None:
     """After a failover to a server without data, running answers end, and new ones are answered and taken over."""

@@ -100,6 +100,7 @@ async def read_all(live: RunningAnswer) -> list[str]:
     return [text async for text in stream(live, RunFrames(live), "")]
 
 
+@pytest.mark.full
 async def test_step_begins_again_if_the_model_cannot_continue(build: Build) -> None:
     one, other = await build(QWEN3), await build(QWEN3)
     conversation, run = await begin(one, '!tool note {"text": "once"} !tokens 60 @20')
@@ -124,6 +125,7 @@ async def test_tool_of_unknown_outcome_waits_for_the_visitor(build: Build) -> No
     assert any("Interrupted" in text_of(message) for message in view.messages)
 
 
+@pytest.mark.full
 async def test_answer_that_loses_every_replica_ends_as_interrupted(build: Build) -> None:
     house = await build()
     conversation, run = await begin(house, "!tokens 4000 @20")
@@ -143,6 +145,7 @@ async def has_other_run(house: House, conversation: str, run: str) -> bool:
     return await house.replicas.unfinished_run(conversation, owner="ann") != run
 
 
+@pytest.mark.full
 async def test_page_of_another_replica_keeps_an_answer_of_a_public_page(build: Build) -> None:
     public = PublicSettings()
     one, other = await build(public=public, grace=2), await build(public=public, grace=2)
@@ -196,6 +199,7 @@ async def test_quota_keeps_what_another_replica_answers(build: Build, tmp_path: 
     assert await other.store.list(guest.owner) == []
 
 
+@pytest.mark.full
 async def test_quota_sees_reservations_of_other_replicas(build: Build, tmp_path: Path) -> None:
     """A guest that sends a message elsewhere keeps its chats, and its message takes room here, until it is stored."""
     one, other = await build(), await build()
@@ -220,6 +224,7 @@ async def test_quota_sees_reservations_of_other_replicas(build: Build, tmp_path:
     assert await other.store.list(guest.owner) == []
 
 
+@pytest.mark.full
 async def test_expiry_keeps_what_another_replica_answers(build: Build, tmp_path: Path) -> None:
     one, other = await build(), await build()
     await one.halt()  # it would end a run that it does not know

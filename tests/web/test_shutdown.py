@@ -203,6 +203,7 @@ def test_long_answer_is_cut_and_stored(start: Start, model_server: Running) -> N
     model_server.wait_for(lambda journal: journal[before]["ended"] == "client_closed")
 
 
+@pytest.mark.full
 def test_idle_app_ends_soon(start: Start) -> None:
     own = start()
     with connected(own) as idle:
@@ -214,6 +215,7 @@ def test_idle_app_ends_soon(start: Start) -> None:
     assert "Going down" not in own.log
 
 
+@pytest.mark.full
 def test_closed_terminal_is_a_signal(start: Start) -> None:
     own = start(drain=1)
     with connected(own) as reader:
@@ -251,6 +253,7 @@ def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal
     cut_short(own, "word20")
 
 
+@pytest.mark.full
 def test_double_sigterm_counts_once(start: Start) -> None:
     own = start(drain=20)
     with connected(own) as reader:
@@ -292,6 +295,7 @@ time.sleep(120)
 # make run
 
 
+@pytest.mark.full
 def test_ctrl_c_stops_make_run(start: Start) -> None:
     own = start(MAKE, drain=2.5)
     processes = family(own.process.pid)
@@ -365,6 +369,7 @@ def test_first_process_of_container_ends_in_order(start: Start, first_process: l
     cut_short(own, "word100")
 
 
+@pytest.mark.full
 def test_first_process_can_end_while_starting(app: App, first_process: list[str]) -> None:
     process = subprocess.Popen(first_process, cwd=ROOT, env=app.env)
     inner = until(lambda: psutil.Process(process.pid).children())[0]
@@ -400,6 +405,7 @@ LONG_STORY = "Go on with this for as long as you can, and never stop: " + "ha " 
 """At temperature 0, the model continues this until its token limit."""
 
 
+@pytest.mark.full
 @pytest.mark.weights
 def test_ctrl_c_spares_llama_cpp(with_llama: Callable[..., App]) -> None:
     own = with_llama(drain=30)

@@ -30,6 +30,7 @@ for files in (first, second):
 """
 
 
+@pytest.mark.full
 def test_page_starts_without_unix_modules(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_UNIX, str(tmp_path)], cwd=ROOT, timeout=120, check=True)
 

@@ -108,6 +108,7 @@ def test_gigabyte_is_refused_by_its_length(empty: App) -> None:
     assert (answer.status, said) == (413, "At most 1 MB can be attached at once.")
 
 
+@pytest.mark.full
 def test_gigabyte_without_length_is_cut_off(empty: App) -> None:
     another, taken, meanwhile = HttpVisitor(empty.url), 0, list[tuple[int, str]]()
     assert empty.process is not None
