@@ -158,6 +158,7 @@ HOMES = {
     ),
     "psycopg_pool": ("agent.history.postgres_database",),
     "fsspec": (),
+    "babel": ("agent.i18n.catalogues",),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_sdk", "agent.tools.mcp_stdio"),
     "openai": (
         "agent.providers.openai_client",
