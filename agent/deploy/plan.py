@@ -19,7 +19,7 @@ MOUNT = "/data"
 LIST = ".deployed"
 """A file in the Space that lists the sent paths, one per line. The next deploy removes listed paths that are gone."""
 
-NEEDED = ("app.py", "agent/", "configs/", "requirements-models.txt")
+NEEDED = ("app.py", "agent/", "configs/", "requirements-models.txt", "requirements-ocr.txt")
 DOCKER = ("Dockerfile", ".dockerignore")
 GRADIO = ("requirements.txt",)
 NOT_NEEDED = ("agent/deploy/", "tests/", "data/")

@@ -70,12 +70,14 @@ OCR = TranscriptionModel(
             size=9_929_594,
             sha256="090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",
             package="rapidocr",
+            requirements="requirements-ocr.txt",
         ),
         Pinned(
             file="models/PP-OCRv6_rec_small.onnx",
             size=21_234_383,
             sha256="6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
             package="rapidocr",
+            requirements="requirements-ocr.txt",
         ),
     ),
 )

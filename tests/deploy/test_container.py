@@ -93,6 +93,7 @@ def test_build_context_holds_only_the_app() -> None:
         "requirements-app.txt",
         "requirements-extras.txt",
         "requirements-models.txt",
+        "requirements-ocr.txt",
         "requirements-gpu.txt",
         "requirements-stores.txt",
     }

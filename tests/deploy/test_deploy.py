@@ -539,7 +539,8 @@ def test_sent_files_are_enough_to_load(project: Path, tmp_path: Path) -> None:
         (tmp_path / "space" / path).write_bytes(data)
     tops = {path.split("/")[0] for path in hub.spaces[REPO].files}
     assert tops == {
-        *("app.py", "agent", "configs", "requirements.txt", "requirements-models.txt", "README.md"),
+        *("app.py", "agent", "configs", "requirements.txt", "requirements-models.txt", "requirements-ocr.txt"),
+        "README.md",
         *(LIST, ".gitattributes"),
     }
     loading = "import app, agent.web.server, agent.settings; agent.settings.load_settings(); print(agent.__file__)"

@@ -32,7 +32,10 @@ def tracked(*paths: str) -> set[str]:
 
 
 def test_wheel_has_every_file_and_no_test(built: Distribution) -> None:
-    data = {f"agent/installed/{name}" for name in tracked("configs", "app.py", "requirements-models.txt")}
+    data = {
+        f"agent/installed/{name}"
+        for name in tracked("configs", "app.py", "requirements-models.txt", "requirements-ocr.txt")
+    }
     second = {name.removeprefix("agent/") for name in tracked("agent/switchboard")}
     modules = {name for name in tracked("agent") if name.endswith(".py") and not name.startswith("agent/switchboard/")}
     places = {f"switchboard/{name.removeprefix('agent/')}" for name in modules if not name.endswith("/__main__.py")}

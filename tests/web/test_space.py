@@ -319,7 +319,7 @@ def with_login(start_app: StartApp, front: Front, hub: Provider, router: Running
 def hub_start(start_app: StartApp, tmp_path: Path) -> Iterator[StartApp]:
     """Start the app as the hub does: `python app.py` at port 7860, by a user without rights, from read-only code."""
     code = tmp_path / "app"
-    for name in ("app.py", "agent", "configs", "requirements-models.txt"):
+    for name in ("app.py", "agent", "configs", "requirements-models.txt", "requirements-ocr.txt"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
         code.mkdir(exist_ok=True)
         copy(ROOT / name, code / name)
