@@ -21,10 +21,11 @@ FROM base AS packages
 ARG PIP_INDEX_URL
 ENV UV_LINK_MODE=copy
 COPY --chmod=755 .ci/uv .ci/uv.txt .ci/
-COPY requirements.txt requirements-models.txt ./
+COPY requirements-app.txt requirements-extras.txt requirements-models.txt requirements-ocr.txt ./
 RUN --mount=type=cache,target=/root/.cache/uv \
     .ci/uv venv -q --python python .venv \
-    && .ci/uv pip sync -q --require-hashes --compile-bytecode --python .venv requirements.txt requirements-models.txt
+    && .ci/uv pip sync -q --require-hashes --compile-bytecode --python .venv \
+        requirements-app.txt requirements-extras.txt requirements-models.txt requirements-ocr.txt
 
 FROM packages AS packages-stores
 COPY requirements-stores.txt ./

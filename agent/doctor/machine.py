@@ -32,11 +32,11 @@ async def python() -> list[Check]:
         ]
     if IS_INSTALLED:
         return [ok("python", python_version), ok("packages", "their versions are those that the installer chose")]
-    lock = FILES / "requirements.txt"
+    lock = FILES / "requirements-app.txt"
     if not lock.is_file():
         return [
             ok("python", python_version),
-            warning("packages", "requirements.txt is not here", "Fetch the whole project."),
+            warning("packages", "requirements-app.txt is not here", "Fetch the whole project."),
         ]
     wrong = list(_mismatches(lock.read_text(encoding="utf-8")))
     models = FILES / "requirements-models.txt"
@@ -45,9 +45,9 @@ async def python() -> list[Check]:
         message = f"those that carry models are not as in requirements-models.txt: {', '.join(missing)}"
         return [ok("python", python_version), warning("packages", message, "make setup")]
     if not wrong:
-        return [ok("python", python_version), ok("packages", "they are those of requirements.txt")]
+        return [ok("python", python_version), ok("packages", "they are those of requirements-app.txt")]
     some = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-    return [ok("python", python_version), fault("packages", f"not as in requirements.txt: {some}", "make setup")]
+    return [ok("python", python_version), fault("packages", f"not as in requirements-app.txt: {some}", "make setup")]
 
 
 def _mismatches(lock: str) -> Iterator[str]:

@@ -72,7 +72,7 @@ def needing_driver(name: str, extra: str) -> Generator[None]:
     except ImportError as error:
         raise ConfigError(
             f"The driver of {name} is not installed: pip install -r requirements-stores.txt, "
-            f"or pip install 'switchboard-chat[{extra}]'."
+            f"or pip install '.[{extra}]' (in the folder of Switchboard)."
         ) from error
 
 

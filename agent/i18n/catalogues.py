@@ -1,10 +1,13 @@
 """Keeps the catalogues complete: collects the marked sentences of the code, and updates or checks each `.po` file.
 
 `python -m agent.i18n.catalogues` writes new sentences into every catalogue, untranslated, and removes those that the
-code no longer has. With `--check` it changes nothing. Both print what is missing or broken, and exit with 1 for that.
+code no longer has. It also writes `formats.json`. With `--check` it changes nothing. Both print what is missing or
+broken, and exit with 1 for that. Babel is a package for development only.
 """
 
 import argparse
+import json
+import re
 import string
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,9 +18,9 @@ from typing import cast
 from babel.core import Locale, UnknownLocaleError
 from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_from_dir
-from babel.messages.pofile import PoFileError, write_po
+from babel.messages.pofile import PoFileError, read_po, write_po
 
-from agent.i18n.translator import read_catalogue
+from agent.i18n.translator import FORMATS, LANGUAGES
 
 PACKAGE = Path(__file__).resolve().parents[1]
 KEYWORDS = {"_": None, "N_": None, "ngettext": (1, 2), "ngettext_noop": (1, 2)}
@@ -43,7 +46,8 @@ def paths() -> list[Path]:
 def load(path: Path) -> Catalog:
     """Return the catalogue in a file. Raises `ValueError` if it is not one."""
     try:
-        return read_catalogue(path)
+        with path.open("rb") as file:
+            return read_po(file, locale=path.stem, abort_invalid=True)
     except (PoFileError, UnknownLocaleError) as error:
         raise ValueError(f"{path.name}: {error}") from error
 
@@ -58,6 +62,40 @@ def update(path: Path, sentences: Catalog) -> None:
     write_po(text, catalogue, width=120, include_lineno=False, sort_output=True)
     lines = text.getvalue().splitlines(keepends=True)
     path.write_bytes(b"".join(line for line in lines if not line.startswith(_NOT_WRITTEN)))
+
+
+_FIELDS = {
+    "EEEE": "{weekday}",
+    "MMMM": "{month}",
+    "MM": "{number:02}",
+    "M": "{number}",
+    "dd": "{day:02}",
+    "d": "{day}",
+    "y": "{year}",
+}
+"""The fields of CLDR's patterns for dates, and ours."""
+
+
+def formats() -> str:
+    """Return the text of `formats.json` for all languages. Raises `KeyError` if a pattern has an unknown field."""
+
+    def template(pattern: str) -> str:
+        parts = re.findall(r"'([^']*)'|(([A-Za-z])\3*)|([^'A-Za-z]+)", pattern)
+        return "".join(quoted or (_FIELDS[field] if field else text) for quoted, field, _letter, text in parts)
+
+    found: dict[str, object] = {}
+    for language in LANGUAGES:
+        locale = Locale(language)
+        full = "EEEE, d MMMM y" if language == "en" else str(locale.date_formats["full"].pattern)
+        found[language] = {
+            "full": template(full),  # that of English would begin with the month
+            "long": template(str(locale.date_formats["long"].pattern)),
+            "months": [locale.months["format"]["wide"][number] for number in range(1, 13)],
+            "days": [locale.days["format"]["wide"][number] for number in range(7)],
+            "group": locale.number_symbols["latn"]["group"],
+            "decimal": locale.number_symbols["latn"]["decimal"],
+        }
+    return json.dumps(found, ensure_ascii=False, indent=1) + "\n"
 
 
 def problems(path: Path, sentences: Catalog) -> Iterator[str]:
@@ -114,7 +152,10 @@ def main() -> int:
     if not check:
         for path in paths():
             update(path, sentences)
+        FORMATS.write_text(formats(), encoding="utf-8")
     found = [line for path in paths() for line in problems(path, sentences)]
+    if not FORMATS.is_file() or FORMATS.read_text(encoding="utf-8") != formats():
+        found.append(f"{FORMATS.name} is not up to date; run `make translations`")
     print("\n".join(found) or f"{len(paths())} catalogues, {len(sentences)} sentences each, nothing is missing")
     return 1 if found else 0
 

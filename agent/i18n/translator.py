@@ -1,22 +1,20 @@
 """Translates the text of this program. Each language has a GNU gettext catalogue in this folder, such as `de.po`."""
 
+import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from gettext import GNUTranslations, NullTranslations
-from io import BytesIO
+from gettext import NullTranslations, c2py
 from pathlib import Path
-
-from babel.core import Locale
-from babel.dates import format_date
-from babel.messages.catalog import Catalog
-from babel.messages.mofile import write_mo
-from babel.messages.pofile import read_po
+from typing import Any
 
 from agent.i18n import NumberMarks, render
 
 HERE = Path(__file__).parent
+FORMATS = HERE / "formats.json"
+"""How each language writes dates and numbers, from CLDR; `agent.i18n.catalogues` writes it."""
 LANGUAGES = ("en", *sorted(path.stem for path in HERE.glob("*.po")))
 
 
@@ -36,12 +34,11 @@ class Translator:
 
     def weekday_and_date(self, day: date) -> str:
         """Return the date with the day of the week, such as "Wednesday, 25 November 2026"."""
-        form = "EEEE, d MMMM y" if self.language == "en" else "full"  # that of English begins with the month
-        return format_date(day, form, locale=self.language)
+        return _write_date(self.language, "full", day)
 
     def date(self, day: date) -> str:
         """Return the date as this language writes it, such as "November 25, 2026"."""
-        return format_date(day, "long", locale=self.language)
+        return _write_date(self.language, "long", day)
 
 
 ENGLISH = Translator()
@@ -53,26 +50,69 @@ def negotiate(accepted: str) -> Translator:
     return Translator(language) if language in LANGUAGES else ENGLISH
 
 
+class _Catalogue(NullTranslations):
+    """The translations of one language, each in the forms of its plural."""
+
+    def __init__(self, forms: Mapping[str, Sequence[str]], plural: Callable[[int], int]) -> None:
+        super().__init__()
+        self._forms, self._plural = forms, plural
+
+    def gettext(self, message: str) -> str:
+        """Return the translation, or the sentence itself."""
+        return self._forms[message][0] if message in self._forms else message
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        """Return the translation in the form for this number, or the English one."""
+        return self._forms[msgid1][self._plural(n)] if msgid1 in self._forms else super().ngettext(msgid1, msgid2, n)
+
+
 @cache
 def _catalogue(language: str) -> NullTranslations:
     """Return the catalogue of this language. English needs none. Raises `OSError` if there is no such file."""
     if language == ENGLISH.language:
         return NullTranslations()
-    compiled = BytesIO()
-    write_mo(compiled, read_catalogue(HERE / f"{language}.po"))
-    compiled.seek(0)
-    return GNUTranslations(compiled)
+    forms = read_forms((HERE / f"{language}.po").read_text(encoding="utf-8"))
+    plural = re.search(r"plural=([^;\n]+)", forms.pop("")[0])
+    return _Catalogue(forms, c2py(plural[1] if plural else "n != 1"))
+
+
+def read_forms(text: str) -> dict[str, list[str]]:
+    """Return the translations in the text of a `.po` file by their sentences. "" has the header.
+
+    Leaves out what is not translated. Raises `ValueError` if the text is no catalogue.
+    """
+    entries: list[dict[str, str]] = []
+    field = ""
+    for line in text.splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        name, _space, quoted = ("", "", line) if line.startswith('"') else line.partition(" ")
+        field = name or field
+        if name == "msgid":
+            entries.append({})
+        if not entries:
+            raise ValueError(f"{line!r} stands before the first sentence")
+        entries[-1][field] = entries[-1].get(field, "") + json.loads(quoted)
+    found = {entry["msgid"]: [entry[name] for name in entry if name.startswith("msgstr")] for entry in entries}
+    return {sentence: forms for sentence, forms in found.items() if forms and all(forms)}
+
+
+@cache
+def _formats(language: str) -> Mapping[str, Any]:
+    """Return how this language writes dates and numbers; as English does if it is new and the file lacks it."""
+    known = json.loads(FORMATS.read_text(encoding="utf-8"))
+    return known.get(language) or known[ENGLISH.language]
+
+
+def _write_date(language: str, form: str, day: date) -> str:
+    own = _formats(language)
+    names = {"month": own["months"][day.month - 1], "weekday": own["days"][day.weekday()]}
+    return own[form].format(day=day.day, number=day.month, year=day.year, **names)
 
 
 @cache
 def _number_marks(language: str) -> NumberMarks | None:
     """Return how this language writes numbers, or None if it is as in English."""
-    symbols = Locale(language).number_symbols["latn"]
-    marks = {",": str(symbols["group"]), ".": str(symbols["decimal"])}
+    own = _formats(language)
+    marks = {",": own["group"], ".": own["decimal"]}
     return None if all(mark == own for mark, own in marks.items()) else str.maketrans(marks)
-
-
-def read_catalogue(path: Path) -> Catalog:
-    """Return the catalogue in a `.po` file, which is named after its language. Raises what Babel raises."""
-    with path.open("rb") as file:
-        return read_po(file, locale=path.stem, abort_invalid=True)

@@ -168,7 +168,7 @@ VLLM_STEPS = {
 """The texts of the steps that vllm_server.py reports, by name."""
 _LLAMA_ERRORS = {
     "no_openmp": N_("llama.cpp needs OpenMP: install the system package libgomp1 (apt install libgomp1)."),
-    "not_installed": N_('llama.cpp is not installed: pip install "switchboard-chat[local]"'),
+    "not_installed": N_('llama.cpp is not installed: pip install ".[local]" (in the folder of Switchboard)'),
     "not_loaded": N_("llama.cpp cannot be loaded: {reason}"),
     "not_served": N_("llama.cpp cannot serve {file}: {reason}."),
     "no_gguf": N_("{file} is not a GGUF file."),

@@ -153,6 +153,7 @@ class LocalModels:
         except LocalModelError as error:
             if named:  # never replace a file that was asked for without an error
                 raise
+            check_llama()  # SmolLM2 needs it, too
             self._say(f"{error} {_NO_BETTER}")
             self._report(Status("starting", _("Loading {model}.", model="SmolLM2")), rank=1)
             if not self.served:

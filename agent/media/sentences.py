@@ -23,7 +23,7 @@ SENTENCES = {
     "sound_bytes": N_("has {size:.1f} MB as WAV; {most:.1f} MB is the most"),
     "odd_sound": N_("has {channels} channels of {rate} samples a second"),
     "video": N_("is a video. Attach only its audio"),
-    "no_decoder": N_('cannot be read without more packages: pip install "switchboard-chat[media]"'),
+    "no_decoder": N_('cannot be read without more packages: pip install ".[media]" (in the folder of Switchboard)'),
     "unknown_codec": N_("has audio in a format that is not supported, {codec}"),
     "locked_document": N_("is protected by a password. Attach a copy without it"),
     "broken_document": N_("is damaged or cut off: it can't be read as {kind}"),
@@ -38,7 +38,7 @@ SENTENCES = {
     "entities": N_("defines entities of its own, which a document of this kind never needs"),
     "old_document": N_("has a format of Office before 2007. Save it as DOCX, PPTX or XLSX"),
     "slow_document": N_("takes too much time or memory to be read"),
-    "no_reader": N_('cannot be read without more packages: pip install "switchboard-chat[documents]"'),
+    "no_reader": N_('cannot be read without more packages: pip install ".[documents]" (in the folder of Switchboard)'),
     # Changes made to the file.
     "became": N_("converted to {into}"),
     "scaled": N_("{before} to {after} px"),

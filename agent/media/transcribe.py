@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,7 @@ from agent.media import transcribe_worker
 from agent.media.mime import ConvertedMedia
 from agent.media.sandbox import SandboxProgram, environment, inherited
 from agent.providers import RequestQueue, Status
+from agent.system.project import IS_INSTALLED
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,9 @@ class TranscriptionModel:
     licence: str
     source: str
     files: tuple[Pinned, ...]
+    module: str
+    """The module that runs it, which the extra `extra` brings."""
+    extra: str
 
     @property
     def size(self) -> int:
@@ -57,18 +62,22 @@ OCR = TranscriptionModel(
     label="PP-OCRv6",
     licence="Apache-2.0",
     source="PaddleOCR's small models, from the rapidocr package",
+    module="onnxruntime",
+    extra="ocr",
     files=(
         Pinned(
             file="models/PP-OCRv6_det_small.onnx",
             size=9_929_594,
             sha256="090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",
             package="rapidocr",
+            requirements="requirements-ocr.txt",
         ),
         Pinned(
             file="models/PP-OCRv6_rec_small.onnx",
             size=21_234_383,
             sha256="6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
             package="rapidocr",
+            requirements="requirements-ocr.txt",
         ),
     ),
 )
@@ -84,6 +93,8 @@ SPEECH = TranscriptionModel(
     label="Whisper base",
     licence="MIT",
     source="OpenAI's model as Systran converted it, from the model hub, Systran/faster-whisper-base",
+    module="faster_whisper",
+    extra="speech",
     files=(
         _whisper("config.json", 2_309, "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a"),
         _whisper("tokenizer.json", 2_203_239, "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab"),
@@ -103,10 +114,10 @@ class Transcriber:
     def __init__(self, cache_dir: Path, *, downloads: bool = True) -> None:
         self._cache, self._downloads = cache_dir, downloads
         self._queue = RequestQueue(1)
-        self._absent: dict[Kind, LocalizedText] = {}
+        self._absent: dict[Kind, str] = {}
 
     @property
-    def absent(self) -> Mapping[Kind, LocalizedText]:
+    def absent(self) -> Mapping[Kind, str]:
         """The kinds of files that could not be transcribed at the last `check_models`, each with the reason."""
         return self._absent
 
@@ -116,12 +127,13 @@ class Transcriber:
             try:
                 await self.to_fetch(kind)
                 self._absent.pop(kind, None)
-            except InputError:
-                reason = _unreachable if self._downloads else _not_on_disk
-                self._absent[kind] = reason(TRANSCRIPTION_MODELS[kind])
+            except InputError as error:
+                self._absent[kind] = error.text
 
     async def to_fetch(self, kind: Kind) -> int:
         """Return the bytes to download before the first file of that kind. Raises `InputError` if it is impossible."""
+        if find_spec(TRANSCRIPTION_MODELS[kind].module) is None:
+            raise InputError(_not_installed(TRANSCRIPTION_MODELS[kind]))
         is_on_disk = [await find(file, self._cache) is not None for file in TRANSCRIPTION_MODELS[kind].files]
         missing = [file for file, found in zip(TRANSCRIPTION_MODELS[kind].files, is_on_disk, strict=True) if not found]
         if missing and not self._downloads:
@@ -252,6 +264,13 @@ async def _read_bounded(stream: asyncio.StreamReader, process: asyncio.subproces
 
 def _activity(text: str, done: float | None = None) -> Status:
     return Status("loading" if done is None else "fetching", text, done)
+
+
+def _not_installed(model: TranscriptionModel) -> LocalizedText:
+    command = f'pip install ".[{model.extra}]"' if IS_INSTALLED else "make extras"
+    return _(
+        "{reader} is not installed. Run `{command}` in the folder of Switchboard.", reader=model.label, command=command
+    )
 
 
 def _not_on_disk(model: TranscriptionModel) -> LocalizedText:

@@ -30,7 +30,7 @@ def _project() -> Path:
         if (place / REAL / SECOND / "__init__.py").is_file():
             return (place / REAL).resolve()
     raise ImportError(
-        f"The package {REAL} of {SECOND} is not installed: pip install --force-reinstall switchboard-chat"
+        f"The package {REAL} of {SECOND} is not installed: pip install --force-reinstall . in the folder of Switchboard"
     )
 
 

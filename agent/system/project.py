@@ -2,7 +2,7 @@
 
 A checkout has `configs/` and `app.py` beside `agent/`, and the program writes into the checkout. A wheel has the same
 files in `agent/installed/` (see pyproject.toml), and the program writes into the user's own folder, because
-`site-packages` belongs to the installer.
+`site-packages` belongs to the installer. It also does so in a checkout that is read-only.
 """
 
 import os
@@ -22,5 +22,5 @@ def _home() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "switchboard"
 
 
-HOME = _home() if IS_INSTALLED else FILES
+HOME = FILES if not IS_INSTALLED and os.access(FILES, os.W_OK) else _home()
 """The folder of what the program writes. Relative paths of the settings start here."""

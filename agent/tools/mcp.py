@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import httpx2
+import anyio
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, MissingExtra, ToolError
@@ -24,23 +24,7 @@ from agent.fetch import tls_context
 from agent.tools import Tool
 
 try:
-    from mcp.client.client import Client
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared.exceptions import MCPError
-    from mcp.types import (
-        CONNECTION_CLOSED,
-        AudioContent,
-        CallToolResult,
-        ContentBlock,
-        EmbeddedResource,
-        ImageContent,
-        Implementation,
-        ResourceLink,
-        TextContent,
-        TextResourceContents,
-    )
-    from mcp.types import Tool as Described
-
+    from agent.tools.mcp_sdk import CONNECTION_CLOSED, Client, HttpError, SdkError, connect, http_transport
     from agent.tools.mcp_stdio import Command, open_server
 except ImportError as error:
     raise MissingExtra("A tool from an MCP server", "mcp") from error
@@ -147,21 +131,12 @@ class McpServer:
             case Command() as command:
                 transport = open_server(self.name, command, last_words)
             case HttpAddress(url, headers):
-                here = httpx2.URL(url).host in ("localhost", "127.0.0.1", "::1")  # proxies cannot reach this machine
-                http = httpx2.AsyncClient(
-                    headers=dict(headers),
-                    timeout=httpx2.Timeout(30, read=300),
-                    trust_env=not here,
-                    verify=await asyncio.to_thread(tls_context),
-                )
-                await stack.enter_async_context(http)
-                transport = streamable_http_client(url, http_client=http)
-        us = Implementation(name="switchboard", version="1")
-        return await stack.enter_async_context(Client(transport, client_info=us, cache=None))
+                transport = await http_transport(stack, url, headers, await asyncio.to_thread(tls_context))
+        return await connect(stack, transport)
 
     async def _tools(self, client: Client, last_words: deque[str]) -> "AsyncGenerator[Tool]":
         """Yield the wanted tools as ours. Raises `ToolError` if the server lacks one of them."""
-        listed = {tool.name: tool for tool in await _list_tools(client)}
+        listed = {tool["name"]: tool for tool in await _list_tools(client)}
         wanted = list(listed) if self.tools is None else self.tools
         approved = wanted if self.needs_approval is True else self.needs_approval or ()
         for name in {*wanted, *approved} - listed.keys():
@@ -170,23 +145,23 @@ class McpServer:
         for name in wanted:
             yield self._tool(client, listed[name], name in approved, last_words)
 
-    def _tool(self, client: Client, described: Described, needs_approval: bool, last_words: deque[str]) -> Tool:
+    def _tool(self, client: Client, described: dict[str, Any], needs_approval: bool, last_words: deque[str]) -> Tool:
         async def call(**arguments: Any) -> Any:
             try:
-                result = await client.call_tool(described.name, arguments)
+                result = await client.call_tool(described["name"], arguments)
             except Exception as failure:
                 raise ToolError(self._sentence(failure, last_words)) from failure
-            if result.is_error:
+            if result.get("isError"):
                 raise ToolError("\n".join(filter(None, map(str, _contents(result)))) or "The tool failed.")
             return _value(result)
 
         return Tool(
             call,
-            fit_name(self.name, described.name),
+            fit_name(self.name, described["name"]),
             self.timeout,
             needs_approval=needs_approval,
-            schema=described.input_schema,
-            description=described.description or described.title or "",
+            schema=described["inputSchema"],
+            description=described.get("description") or described.get("title") or "",
         )
 
     def _sentence(self, failure: BaseException, last_words: deque[str]) -> str:
@@ -200,11 +175,13 @@ class McpServer:
                 return f"The MCP server {self.name} was given up."
             case FileNotFoundError() | PermissionError() if isinstance(self.where, Command):
                 problem = f"cannot be started: {self.where.command!r}: {leaf.strerror}"
-            case MCPError() if leaf.code == CONNECTION_CLOSED:
+            case anyio.ClosedResourceError() | anyio.BrokenResourceError():
                 problem = "has ended"
-            case MCPError():
-                return f"The MCP server {self.name} refused: {leaf.message}"
-            case httpx2.HTTPError():
+            case SdkError() if leaf.error.code == CONNECTION_CLOSED:
+                problem = "has ended"
+            case SdkError():
+                return f"The MCP server {self.name} refused: {leaf.error.message}"
+            case HttpError():
                 problem = f"cannot be reached: {leaf or type(leaf).__name__}"
             case _:
                 problem = f"answered with what cannot be used: {type(leaf).__name__}: {leaf}"
@@ -221,46 +198,45 @@ def fit_name(server: str, tool: str) -> str:
     return f"{fit[: LONGEST_NAME - 9]}-{hashlib.sha256(tool.encode()).hexdigest()[:8]}"
 
 
-async def _list_tools(client: Client) -> list[Described]:
-    found: list[Described] = []
+async def _list_tools(client: Client) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        cursor = page.next_cursor
+        page = await client.list_tools(cursor)
+        found += page["tools"]
+        cursor = page.get("nextCursor")
         if not cursor:
             break
     return found
 
 
-def _value(result: CallToolResult) -> Any:
+def _value(result: dict[str, Any]) -> Any:
     """Return the result for the model: one text if there is nothing else, else texts, pictures and sound in order."""
     contents = list(_contents(result))
-    if not contents and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
+    if not contents and (structured := result.get("structuredContent")) is not None:
+        return json.dumps(structured, ensure_ascii=False)
     if all(isinstance(one, str) for one in contents):
         return "\n".join(map(str, contents))
     return contents[0] if len(contents) == 1 else contents
 
 
-def _contents(result: CallToolResult) -> "Iterator[str | BinaryContent]":
-    for block in result.content:
+def _contents(result: dict[str, Any]) -> "Iterator[str | BinaryContent]":
+    for block in result["content"]:
         yield _content(block)
 
 
-def _content(block: ContentBlock) -> "str | BinaryContent":
+def _content(block: dict[str, Any]) -> "str | BinaryContent":
     match block:
-        case TextContent():
-            return block.text
-        case ImageContent() | AudioContent():
-            return _binary(block.data, block.mime_type)
-        case ResourceLink():
-            return f"{block.name}: {block.uri}"
-        case EmbeddedResource():
-            resource = block.resource
-            if isinstance(resource, TextResourceContents):
-                return resource.text
-            return _binary(resource.blob, resource.mime_type or "application/octet-stream")
+        case {"type": "image" | "audio", "data": data, "mimeType": kind}:
+            return _binary(data, kind)
+        case {"type": "resource_link", "name": name, "uri": uri}:
+            return f"{name}: {uri}"
+        case {"type": "resource", "resource": {"blob": data, **more}}:
+            return _binary(data, more.get("mimeType") or "application/octet-stream")
+        case {"type": "resource", "resource": {"text": text}} | {"text": text}:
+            return text
+        case _:
+            return f"({block.get('type')} that cannot be read)"
 
 
 def _binary(coded: str, kind: str) -> "str | BinaryContent":

@@ -19,9 +19,8 @@ from typing import cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
-from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+
+from agent.tools.mcp_sdk import SessionMessage, get_default_environment, parse_message
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -143,7 +142,7 @@ def _end_with_us() -> None:
 
 def _parse_line(name: str, line: bytes) -> SessionMessage | None:
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        return parse_message(line)
     except ValueError:
         if line.strip():  # many servers print a greeting
             log.warning("%s wrote what is no message to its stdout: %.200r", name, line)

@@ -89,7 +89,14 @@ def test_dockerfile_passes_linter() -> None:
 def test_build_context_holds_only_the_app() -> None:
     seen = {str(path) for path in context(ROOT)}
     tops = {name.split("/")[0] for name in seen}
-    locks = {"requirements.txt", "requirements-models.txt", "requirements-gpu.txt", "requirements-stores.txt"}
+    locks = {
+        "requirements-app.txt",
+        "requirements-extras.txt",
+        "requirements-models.txt",
+        "requirements-ocr.txt",
+        "requirements-gpu.txt",
+        "requirements-stores.txt",
+    }
     assert tops == {".ci", "agent", "app.py", "configs", *locks}
     assert {name for name in seen if name.startswith(".ci/")} == {".ci/uv", ".ci/uv.txt"}
     assert {"agent/web/server.py", "agent/web/ui/page.css", "configs/app.toml"} <= seen

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from agent.deploy import hub as hub_module
 from agent.deploy.__main__ import main
-from agent.deploy.plan import LIST, find_secrets, front_matter, make_plan, redact_secrets
+from agent.deploy.plan import LIST, find_secrets, front_matter, make_plan, readme, redact_secrets
 from agent.deploy.spacefile import COLORS, HARDWARE, Space, read_spacefile
 from agent.errors import ConfigError
 from agent.settings import ROOT
@@ -55,21 +55,13 @@ FROM python:3.11 AS base
 COPY --chmod=755 .ci/uv .ci/
 # COPY tests tests
 FROM base AS packages
-COPY requirements.txt \\
+COPY requirements-app.txt \\
      ./
 FROM base AS app
 COPY --from=packages /venv /venv
 COPY app.py agent ./
 FROM base AS gpu
 COPY ["requirements-gpu.txt", "./"]
-"""
-REQUIREMENTS = """\
-gradio==6.31.0 \\
-    --hash=sha256:aa \\
-    --hash=sha256:bb
-    # via switchboard
-pip==1 \\
-    --hash=sha256:cc
 """
 FILES = {
     "app.py": "print('app')\n",
@@ -79,7 +71,8 @@ FILES = {
     "agent/.env": "OPENAI_API_KEY=sk-in-a-file\n",
     "agent/server.pem": "key\n",
     "configs/app.toml": "[server]\n",
-    "requirements.txt": REQUIREMENTS,
+    "requirements.txt": "gradio==6.31.0\n    # via switchboard\npip==1\n",
+    "requirements-app.txt": "gradio==6.31.0 --hash=sha256:aa\n",
     "requirements-gpu.txt": "vllm==1\n",
     "pyproject.toml": '[project]\nrequires-python = ">=3.11"\n',
     "README.md": "# Switchboard\n\nA chat page.\n\n## More\n\n![x](docs/x.png)\n",
@@ -90,7 +83,7 @@ FILES = {
     "data/history.sqlite": "x",
     ".cache/weights": "x",
 }
-SENT = {"app.py", "agent/__init__.py", "agent/run.py", "configs/app.toml", "requirements.txt", "README.md", LIST}
+SENT = {"app.py", "agent/__init__.py", "agent/run.py", "configs/app.toml", "README.md", LIST}
 
 
 @dataclass
@@ -316,8 +309,8 @@ def test_front_matter_matches_in_yaml(title: str, colors: Any, oauth: bool, prel
 
 
 def test_only_needed_files_are_sent(checkout: Checkout) -> None:
-    assert set(checkout.plan().files) == SENT | {"Dockerfile", ".ci/uv"}
-    assert set(checkout.plan(PLAIN).files) == SENT
+    assert set(checkout.plan().files) == SENT | {"Dockerfile", ".ci/uv", "requirements-app.txt"}
+    assert set(checkout.plan(PLAIN).files) == SENT | {"requirements.txt"}
     gpu = checkout.plan(SPACEFILE.replace('"app"', '"gpu"'))
     assert set(gpu.files) == SENT | {"Dockerfile", ".ci/uv", "requirements-gpu.txt"}
     assert gpu.files["Dockerfile"].decode() == DOCKERFILE + "\nFROM gpu\n"
@@ -329,15 +322,17 @@ def test_only_needed_files_are_sent(checkout: Checkout) -> None:
     ]
 
 
-def test_gradio_space_gets_packages_without_hashes(checkout: Checkout) -> None:
-    assert checkout.plan(PLAIN).files["requirements.txt"] == b"gradio==6.31.0\n    # via switchboard\npip==1\n"
-    assert b"--hash" in checkout.plan().files["requirements.txt"]
+def test_readme_has_the_front_matter_of_a_gradio_space(project: Path) -> None:
+    """So that a plain push of the project makes a Space, with the Gradio that requirements.txt pins."""
+    space = replace(read_spacefile(project / "Spacefile"), sdk="gradio", target=None)
+    assert (project / "README.md").read_bytes().startswith(readme(space, project))
+    assert "--hash" not in (project / "requirements.txt").read_text()
 
 
 def test_readme_has_its_own_text(checkout: Checkout) -> None:
     before = checkout.plan().files["README.md"]
     assert before.decode().endswith("---\n# Switchboard\n\nA chat page.\n\n")
-    checkout.write("README.md", FILES["README.md"] + "More.\n")
+    checkout.write("README.md", "---\ntitle: Other\n---\n\n" + FILES["README.md"] + "More.\n")
     assert checkout.plan().files["README.md"] == before
 
 
@@ -370,7 +365,7 @@ def test_project_deploys_to_each_stage(project: Path) -> None:
         ".ci/uv",
         "app.py",
         "agent/web/server.py",
-        "requirements.txt",
+        "requirements-app.txt",
         "requirements-models.txt",
         "Dockerfile",
     } <= app.files.keys()
@@ -545,7 +540,8 @@ def test_sent_files_are_enough_to_load(project: Path, tmp_path: Path) -> None:
         (tmp_path / "space" / path).write_bytes(data)
     tops = {path.split("/")[0] for path in hub.spaces[REPO].files}
     assert tops == {
-        *("app.py", "agent", "configs", "requirements.txt", "requirements-models.txt", "README.md"),
+        *("app.py", "agent", "configs", "requirements.txt", "requirements-models.txt", "requirements-ocr.txt"),
+        "README.md",
         *(LIST, ".gitattributes"),
     }
     loading = "import app, agent.web.server, agent.settings; agent.settings.load_settings(); print(agent.__file__)"

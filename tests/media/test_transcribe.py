@@ -26,7 +26,7 @@ from agent.media.convert import convert_file
 from agent.media.mime import ConvertedMedia
 from agent.media.sandbox import SandboxProgram
 from agent.media.store import MediaStore
-from agent.media.transcribe import Transcriber
+from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.messages.adapt import adapt
 from agent.messages.parts import extracted_text, extracted_text_of
 from agent.models.catalog import load_catalog
@@ -324,6 +324,19 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         await here.check_models()
     assert composer_for_model(page, QWEN, transcriber=here)[page.composer.box].sources == ["upload", "microphone"]
+
+
+@pytest.mark.parametrize("kind", TRANSCRIPTION_MODELS)
+async def test_missing_extra_is_named_with_its_command(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make run` installs neither reader."""
+    monkeypatch.setitem(TRANSCRIPTION_MODELS, kind, replace(TRANSCRIPTION_MODELS[kind], module="not_installed"))
+    here = Transcriber(tmp_path / "cache")
+    await here.check_models()
+    said = f"{TRANSCRIPTION_MODELS[kind].label} is not installed. Run `make extras` in the folder of Switchboard."
+    assert here.absent[kind] == said
+    assert said in extraction_info(replace(QWEN, image=False, audio=False), here)
 
 
 # --- announced, stored, sent ------------------------------------------------------------------------------------------

@@ -158,7 +158,8 @@ HOMES = {
     ),
     "psycopg_pool": ("agent.history.postgres_database",),
     "fsspec": (),
-    "mcp": ("agent.tools.mcp", "agent.tools.mcp_stdio"),
+    "babel": ("agent.i18n.catalogues",),
+    "mcp": ("agent.tools.mcp", "agent.tools.mcp_sdk", "agent.tools.mcp_stdio"),
     "openai": (
         "agent.providers.openai_client",
         "agent.providers.event_reading",

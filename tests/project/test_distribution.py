@@ -3,6 +3,7 @@
 The environments have locked packages and are new. Nothing of this checkout can be imported in them.
 """
 
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from gradio_client import Client
 
 from tests.conftest import ROOT, becomes
@@ -30,7 +32,10 @@ def tracked(*paths: str) -> set[str]:
 
 
 def test_wheel_has_every_file_and_no_test(built: Distribution) -> None:
-    data = {f"agent/installed/{name}" for name in tracked("configs", "app.py", "requirements-models.txt")}
+    data = {
+        f"agent/installed/{name}"
+        for name in tracked("configs", "app.py", "requirements-models.txt", "requirements-ocr.txt")
+    }
     second = {name.removeprefix("agent/") for name in tracked("agent/switchboard")}
     modules = {name for name in tracked("agent") if name.endswith(".py") and not name.startswith("agent/switchboard/")}
     places = {f"switchboard/{name.removeprefix('agent/')}" for name in modules if not name.endswith("/__main__.py")}
@@ -51,6 +56,14 @@ def test_sdist_makes_the_same_wheel(built: Distribution, tmp_path: Path) -> None
     (unpacked,) = tmp_path.iterdir()
     (again,) = build(unpacked, tmp_path / "again", "wheel")
     assert Distribution(again, built.sdist).names_in_wheel() == built.names_in_wheel()
+
+
+def test_dependabot_watches_each_lock_file() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    watched = {(update["package-ecosystem"], update["directory"]) for update in updates}
+    kinds = {".txt": "pip", ".json": "npm", "": "docker"}
+    locks = tracked(":(glob)requirements*.txt", ".ci/uv.txt", ":(glob)**/package-lock.json", "Dockerfile")
+    assert watched == {(kinds[Path(name).suffix], str(Path("/", name).parent)) for name in locks}
 
 
 @pytest.mark.full
@@ -93,6 +106,22 @@ def test_run_needs_no_extra(core: Environment, server: Running, tmp_path: Path) 
     assert said == "It is done. ['42']"
 
 
+def test_first_program_of_readme_names_the_missing_extra(core: Environment, tmp_path: Path) -> None:
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    source = next(program for program in programs if 'Agent("auto"' in program)
+    source = source.replace("result.usage)", "result.note.detail)")
+    no_servers = {name: "" for name in ("VLLM_BASE_URL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "MODEL", "LOCAL_MODEL")}
+    said = core.says(source, cwd=tmp_path, **no_servers)
+    assert said == 'error llama.cpp is not installed: pip install ".[local]" (in the folder of Switchboard)'
+
+
+def test_no_text_tells_to_install_an_unregistered_name() -> None:
+    """Anybody could register the name of the distribution, so each command names the checkout."""
+    texts = [name for name in tracked("agent", "docs", "README.md") if Path(name).suffix in (".py", ".po", ".md")]
+    command = re.compile(r"""\binstall(?: -\S+)* [\\"']*switchboard""")
+    assert [name for name in texts if command.search((ROOT / name).read_text(encoding="utf-8"))] == []
+
+
 @pytest.mark.full
 def test_data_are_kept_in_the_users_folder(core: Environment, tmp_path: Path) -> None:
     source = "from agent.settings import load_settings\nprint(load_settings().data_dir, load_settings().title)"
@@ -124,7 +153,7 @@ for extra, program in {MISSING!r}.items():
         exec(program)
         print(extra, "is not needed")
     except AgentError as error:
-        print(extra if f"switchboard-chat[{{extra}}]" in str(error) else error)
+        print(extra if f".[{{extra}}]" in str(error) else error)
 """
     assert core.says(source, cwd=tmp_path).splitlines() == list(MISSING)
 
@@ -137,7 +166,7 @@ def test_command_names_extra_of_the_page(core: Environment, tmp_path: Path, comm
     done = core.run("switchboard", *command, cwd=tmp_path)
     name = " ".join(["switchboard", *command[:1]])
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f'{name} needs more packages: pip install "switchboard-chat[page]"\n'
+    assert done.stderr == f'{name} needs more packages: pip install ".[page]" (in the folder of Switchboard)\n'
 
 
 @pytest.mark.full

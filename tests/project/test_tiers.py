@@ -151,8 +151,9 @@ def test_other_failures_stay_failures(tmp_path: Path, names: list[str], in_proce
 
 
 DEPENDENCIES = {
-    "test-vllm": ["agent/run.py", "agent/providers/errors.py", "requirements.txt", "tests/local/test_vllm.py"],
+    "test-vllm": ["agent/run.py", "agent/providers/errors.py", "requirements-app.txt", "tests/local/test_vllm.py"],
     "test-container": ["Dockerfile", "agent/web/server.py", "agent/local/weights.py", "requirements-gpu.txt"],
+    "test-space": ["requirements.txt", "agent/tools/mcp_sdk.py", "agent/system/project.py", "tests/tools/test_mcp.py"],
 }
 
 

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from tests.conftest import ROOT
 
-LOCK = ROOT / "requirements.txt"
+LOCK = ROOT / "requirements-app.txt"
 NAME = "switchboard-chat"
 SECONDS = 240
 """Enough to install all packages from the index of a slow network."""

@@ -9,8 +9,17 @@ import signal
 import sys
 import time
 
-from mcp.server.mcpserver import Audio, Context, Image, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+try:
+    from mcp.server.mcpserver import Audio, Context, Image, MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    IS_FIRST = False
+except ImportError:  # version 1 of the SDK
+    from mcp.server.fastmcp import Audio, Context, Image
+    from mcp.server.fastmcp import FastMCP as MCPServer
+    from mcp.server.fastmcp.exceptions import ToolError
+
+    IS_FIRST = True
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200_000)
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt "
@@ -42,7 +51,7 @@ def picture() -> Image:
     return Image(data=PNG, format="png")
 
 
-@server.tool()
+@server.tool(structured_output=False)
 def mixed() -> list[str | Image | Audio]:
     """Say, draw and sing."""
     return ["before", Image(data=PNG, format="png"), Audio(data=WAV, format="wav"), "after"]
@@ -56,7 +65,8 @@ def nothing() -> None:
 @server.tool()
 def surroundings(ctx: Context) -> dict[str, object]:
     """Tell the process, its environment and the request's headers."""
-    return {"pid": os.getpid(), "env": dict(os.environ), "headers": dict(ctx.headers or {})}
+    headers = getattr(ctx.request_context.request, "headers", None) if IS_FIRST else ctx.headers
+    return {"pid": os.getpid(), "env": dict(os.environ), "headers": dict(headers or {})}
 
 
 @server.tool()
@@ -90,7 +100,11 @@ def main() -> None:
     """Run in the mode that the first argument names."""
     match sys.argv[1]:
         case "http":
-            server.run("streamable-http", port=int(sys.argv[2]))
+            if IS_FIRST:
+                server.settings.port = int(sys.argv[2])
+                server.run("streamable-http")
+            else:
+                server.run("streamable-http", port=int(sys.argv[2]))
         case "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             try:

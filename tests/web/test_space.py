@@ -4,6 +4,8 @@ Real Chromium uses the real app. The hub's proxy, page and login are small serve
 """
 
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -22,9 +24,10 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.middleware.isolation import LOGIN_PATHS, POLICY, IsolationMiddleware
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.ui.page_sessions import PageSessions
-from tests.conftest import CONFIG, SHOTS, App, Visitor
+from tests.conftest import CONFIG, ROOT, SHOTS, App, Visitor
 from tests.support import chromium
 from tests.support.openid_server import Provider, provider
+from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
 from tests.support.space_proxy import Front, fronted
 from tests.support.traffic import EVENT, Traffic
@@ -312,10 +315,35 @@ def with_login(start_app: StartApp, front: Front, hub: Provider, router: Running
     return space(start_app, front, HUGGINGFACE_BASE_URL=router.base_url, LOG_LEVEL="DEBUG", **hub.env)
 
 
+@pytest.fixture
+def hub_start(start_app: StartApp, tmp_path: Path) -> Iterator[StartApp]:
+    """Start the app as the hub does: `python app.py` at port 7860, by a user without rights, from read-only code."""
+    code = tmp_path / "app"
+    for name in ("app.py", "agent", "configs", "requirements-models.txt", "requirements-ocr.txt"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        code.mkdir(exist_ok=True)
+        copy(ROOT / name, code / name)
+    folders = [code, *(path for path in code.rglob("*") if path.is_dir())]
+    for path in (*folders, *code.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    # The root user keeps its name, because others cannot read the Python in its home, and loses all of its rights.
+    powerless = ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    unset = [word for name in ("SWITCHBOARD_DATA", "GRADIO_TEMP_DIR", "PYTHONPATH") for word in ("-u", name)]
+    port = free_port(7860)  # another one if somebody has started the page
+
+    def start(config: str, **env: str) -> App:
+        given = {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path), "GRADIO_SERVER_PORT": str(port), **env}
+        return start_app(config, prefix=("env", "-C", str(code), *unset, *powerless), **given)
+
+    yield start
+    for path in folders:
+        path.chmod(0o755)
+
+
 @pytest.mark.parametrize("env", [DOCKER, GRADIO], ids=["docker", "gradio"])
-def test_app_serves_under_either_sdk(env: dict[str, str], start_app: StartApp, router: Running) -> None:
+def test_app_serves_under_either_sdk(env: dict[str, str], hub_start: StartApp, router: Running, tmp_path: Path) -> None:
     config = f'{CONFIG}\n[public]\nmodels = ["huggingface:{HUB_MODEL}"]\n'
-    app = start_app(config, **(env | HERE | {"HUGGINGFACE_BASE_URL": router.base_url, "HF_TOKEN": OWNERS}))
+    app = hub_start(config, **(env | HERE | {"HUGGINGFACE_BASE_URL": router.base_url, "HF_TOKEN": OWNERS}))
     client = Client(app.url, verbose=False, analytics_enabled=False)
     assert client.predict({"text": "!text Hi.", "files": []}, api_name="/chat")["text"] == "Hi."
     client.predict({"text": "!text Hub.", "files": []}, f"huggingface:{HUB_MODEL}", api_name="/chat")
@@ -326,6 +354,7 @@ def test_app_serves_under_either_sdk(env: dict[str, str], start_app: StartApp, r
     assert FLEETING in page
     assert "login/huggingface" not in page
     assert OWNERS not in page + app.log
+    assert (tmp_path / "home/.local/share/switchboard/data").is_dir()
     assert app.stop() == 0
     assert "Traceback" not in app.log
 

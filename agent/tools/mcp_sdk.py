@@ -1,0 +1,76 @@
+"""What of the MCP SDK differs between its versions 1 and 2. The page uses 2; on a Gradio Space the hub requires 1.
+
+Answers are JSON values, because the protocol fixes their names and the classes of the versions have different ones.
+"""
+
+import ssl
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+from mcp.client.stdio import get_default_environment as get_default_environment
+from mcp.shared.message import SessionMessage as SessionMessage
+
+IS_FIRST = version("mcp").startswith("1.")
+# Only one of the versions is installed, so the names of the other are looked up.
+_client: Any = import_module("mcp.client.session" if IS_FIRST else "mcp.client.client")
+_errors: Any = import_module("mcp.shared.exceptions")
+_http: Any = import_module("httpx" if IS_FIRST else "httpx2")
+_streamable_http: Any = import_module("mcp.client.streamable_http")
+_types: Any = import_module("mcp.types")
+
+CONNECTION_CLOSED: int = _types.CONNECTION_CLOSED
+HttpError: Any = _http.HTTPError
+SdkError: Any = _errors.McpError if IS_FIRST else _errors.MCPError
+"""The server's refusal. Its `error` has a `code` and a `message`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A session with a server after the handshake."""
+
+    _session: Any
+
+    async def list_tools(self, cursor: str | None) -> dict[str, Any]:
+        """Return one page of the server's tools."""
+        return _json(await self._session.list_tools(cursor=cursor))
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the tool's result."""
+        return _json(await self._session.call_tool(name, arguments))
+
+
+async def connect(stack: AsyncExitStack, transport: AbstractAsyncContextManager[Any]) -> Client:
+    """Return a client after its handshake. The stack closes it and the transport."""
+    us = _types.Implementation(name="switchboard", version="1")
+    if not IS_FIRST:
+        return Client(await stack.enter_async_context(_client.Client(transport, client_info=us, cache=None)))
+    incoming, outgoing, *_ = await stack.enter_async_context(transport)
+    session = await stack.enter_async_context(_client.ClientSession(incoming, outgoing, client_info=us))
+    await session.initialize()
+    return Client(session)
+
+
+async def http_transport(
+    stack: AsyncExitStack, url: str, headers: Mapping[str, str], tls: ssl.SSLContext
+) -> AbstractAsyncContextManager[Any]:
+    """Return the transport to a server at `url`. The stack closes its HTTP client."""
+    here = _http.URL(url).host in ("localhost", "127.0.0.1", "::1")  # proxies cannot reach this machine
+    timeout = _http.Timeout(30, read=300)
+    http = _http.AsyncClient(headers=dict(headers), timeout=timeout, trust_env=not here, verify=tls)
+    await stack.enter_async_context(http)
+    return _streamable_http.streamable_http_client(url, http_client=http)
+
+
+def parse_message(line: bytes) -> SessionMessage:
+    """Return a message of the server. Raises `ValueError` if the line is none."""
+    if IS_FIRST:
+        return SessionMessage(_types.JSONRPCMessage.model_validate_json(line))
+    return SessionMessage(_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+
+def _json(answer: Any) -> dict[str, Any]:
+    return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
