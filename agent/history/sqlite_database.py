@@ -19,6 +19,16 @@ from agent.errors import ConfigError, HistoryError
 from agent.history.sqlite_connection import SqliteConnection
 from agent.history.sqlite_file import create_private, enable_wal, naming_errors, transaction, unusable
 from agent.history.sqlite_schema import migrate
+from agent.history.sqlite_wipe import (
+    deletions,
+    empty_log,
+    enable_shrinking,
+    forget_deletions,
+    has_free_pages,
+    note_deletion,
+    shrink,
+    wipe_pages,
+)
 from agent.history.uninterrupted import UninterruptedWork
 
 T = TypeVar("T")
@@ -26,9 +36,13 @@ Work = Callable[[sqlite3.Connection], T]
 Values = Mapping[str, str | float | None]
 
 WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
-"""Seconds until the file is rewritten after a deletion, and the most of the time that this takes, as a fraction."""
+"""Seconds until the file is wiped after a deletion, and the most of the time that this takes, as a fraction."""
+STEP_PAUSE_SECONDS = 0.15
+"""Seconds between the steps of this. A process that waits for the lock looks every 0.1 s whether it is free."""
 DISK_FULL_SECONDS = 60.0
 """Seconds until this is tried again if the disk is full."""
+CLOSE_SECONDS = 1.0
+"""The most seconds for which closing makes the file smaller. The next process goes on."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +59,7 @@ class SqliteDatabase:
         self._writes = UninterruptedWork()
         self._has_left_text, self._pause = False, WIPE_SECONDS
         self._wiping: asyncio.Task[None] | None = None
+        self._one_wipe, self._is_closing = asyncio.Lock(), asyncio.Event()
 
     @classmethod
     async def open(cls, path: Path, busy_timeout: float, clock: Callable[[], datetime]) -> "SqliteDatabase":
@@ -56,14 +71,15 @@ class SqliteDatabase:
                 connections.append(await SqliteConnection.open(path, busy_timeout))
                 await enable_wal(connections[0], busy_timeout)
                 await migrate(connections[0], path)
-                await connections[0].run(_empty_log)
+                await connections[0].run(empty_log)
+                await connections[0].run(partial(_enable_shrinking, path))
                 connections += [await SqliteConnection.open(path, busy_timeout) for _ in range(2)]
             except BaseException:
                 for connection in connections:
                     await connection.aclose()
                 raise
         database = cls(path, connections, busy_timeout, clock)
-        if await connections[0].run(_has_free_pages):  # A killed process has deleted and not wiped.
+        if await connections[0].run(_is_unwiped):  # A killed process has deleted and not wiped.
             database._wipe_soon()
         return database
 
@@ -93,7 +109,7 @@ class SqliteDatabase:
         return await self._writes.run(self._erase(partial(_delete, sql, values, only_if)))
 
     async def wipe(self) -> None:
-        """Rewrite the file without what deletions have left. This also happens by itself, soon after them."""
+        """Overwrite what deletions have left in the file. This also happens by itself, soon after them."""
         await self._writes.run(self._wipe())
 
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
@@ -106,12 +122,15 @@ class SqliteDatabase:
 
     async def aclose(self) -> None:
         """Close the connections. Writes in progress are finished first."""
+        if self._is_closing.is_set():
+            return
+        self._is_closing.set()
         await self._writes.finish()
         if self._wiping is not None:
             self._wiping.cancel()
             await asyncio.wait([self._wiping])
-        if self._has_left_text:
-            await self._wipe()
+        await self._wipe()
+        await self._shrink(CLOSE_SECONDS)
         for connection in (self._searcher, self._reader, self._writer):
             await connection.aclose()
 
@@ -152,22 +171,47 @@ class SqliteDatabase:
         while self._has_left_text:
             await asyncio.sleep(self._pause)
             await self.wipe()
+        await self._writes.run(self._shrink())
 
     async def _wipe(self) -> None:
-        """Copy the file without unused space. It is tried again if the disk is full or another process reads the log.
+        """Wipe the file step by step. It is tried again if the disk is full or another process reads the log."""
+        async with self._one_wipe:
+            if not self._has_left_text:
+                return
+            began = time.monotonic()
+            try:
+                self._has_left_text = not await self._steps()
+            except sqlite3.Error:
+                log.warning("deleted text could not be wiped from %s; this is tried again", self.path, exc_info=True)
+                self._pause = DISK_FULL_SECONDS
+            else:
+                self._pause = max(WIPE_SECONDS, (time.monotonic() - began) / WIPE_SHARE)
 
-        `secure_delete` overwrites a row where it lies. When SQLite has balanced a tree, older copies of the row lie in
-        the unused parts of pages, and nothing but copying the whole file removes them.
-        """
-        if not self._has_left_text:
-            return
-        try:
-            is_wiped, seconds = await self._writer.run(_wipe)
-        except sqlite3.Error:
-            log.warning("deleted text could not be wiped from %s; this is tried again", self.path, exc_info=True)
-            self._pause = DISK_FULL_SECONDS
-        else:
-            self._has_left_text, self._pause = not is_wiped, max(WIPE_SECONDS, seconds / WIPE_SHARE)
+    async def _steps(self) -> bool:
+        """Wipe all pages, and return whether that is done. Between two steps other writers have their turn."""
+        number, page, wiped, is_again = await self._writer.run(deletions), 1, 0, False
+        while step := await self._writer.run(partial(wipe_pages, page)):
+            page, wiped = step[0], wiped + step[1]
+            if not page and (is_again or not wiped):
+                return await self._writer.run(partial(forget_deletions, number))
+            if not page:  # Writers can have moved a page from those ahead to those behind, so look once more.
+                page, is_again = 1, True
+            await self._rest()
+        return False
+
+    async def _shrink(self, most: float = float("inf")) -> None:
+        """Give free pages back to the disk, step by step, for `most` seconds. The next start goes on."""
+        ends = time.monotonic() + most
+        with suppress(sqlite3.OperationalError):
+            while await self._writer.run(has_free_pages) and time.monotonic() < ends:
+                if self._is_closing.is_set() and most == float("inf"):
+                    return
+                await self._writer.run(shrink)
+                await self._rest()
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_closing.wait(), STEP_PAUSE_SECONDS)
 
 
 def _fetch(sql: str, values: Values, connection: sqlite3.Connection) -> Sequence[sqlite3.Row]:
@@ -181,26 +225,21 @@ def _delete(sql: str, values: Values, only_if: Work[bool] | None, connection: sq
         with transaction(connection):
             if only_if is None or only_if(connection):
                 erased = connection.execute(sql, values).rowcount
+            if erased:
+                note_deletion(connection)
     except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
         return 0
     if erased:
         with suppress(sqlite3.OperationalError):  # `_wipe` tries again.
-            _empty_log(connection)
+            empty_log(connection)
     return erased
 
 
-def _wipe(connection: sqlite3.Connection) -> tuple[bool, float]:
-    """Copy the file. Return whether the log is empty, and the seconds that it took."""
-    began = time.monotonic()
-    connection.execute("VACUUM")
-    return _empty_log(connection), time.monotonic() - began
+def _is_unwiped(connection: sqlite3.Connection) -> bool:
+    return deletions(connection) > 0 or has_free_pages(connection)
 
 
-def _has_free_pages(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("PRAGMA freelist_count").fetchone()[0])
-
-
-def _empty_log(connection: sqlite3.Connection) -> bool:
-    """Copy the log into the file and empty it. Return False if another process reads an older state in it."""
-    busy, _frames, _copied = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    return not busy
+def _enable_shrinking(path: Path, connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.OperationalError):  # The disk is full, or another process uses the file.
+        if not enable_shrinking(connection):
+            log.info("%s does not shrink, because an older version made it. Free pages are used again.", path)

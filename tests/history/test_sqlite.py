@@ -18,7 +18,7 @@ from agent.errors import ConfigError, HistoryError
 from agent.history import HistoryStore, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_schema import MIGRATIONS
-from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled
+from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled, traced
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +79,62 @@ async def test_open_wipes_what_a_killed_process_deleted(tmp_path: Path) -> None:
         assert _holding(tmp_path, "hunter2")
         async with aclosing(await SqliteStore.open(path)):
             assert not _holding(tmp_path, "hunter2")
+
+
+_LEAVE_TEXT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from agent.history.conformance.samples import titled
+from agent.history.sqlite import SqliteStore
+
+async def main():
+    store = await SqliteStore.open(Path(sys.argv[1]))
+    kept = [await titled(store, f"kept {number}", "kept " * 20) for number in range(60)]
+    gone = [await titled(store, "hunter2", "hunter2 " * length) for length in (100, 200, 300) * 20]
+    for record in gone:
+        await store.retention.erase(record)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_wipe_goes_on_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    command = [sys.executable, "-c", _LEAVE_TEXT, str(path)]
+    await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=60)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone() == (60,), "the deletions are not noted"
+    async with aclosing(await SqliteStore.open(path)):
+        await until(lambda: not _holding(tmp_path, "hunter2"))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (60,)
+        assert connection.execute("PRAGMA application_id").fetchone() == (0,)
+
+
+async def test_wipe_copies_no_file_and_shrinks_it(tmp_path: Path) -> None:
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        record = await titled(store, "large", *("hunter2 " * 90_000 for _ in range(8)))
+        await store.delete(record.id, owner=ALICE)
+        async with traced(store) as statements:
+            await store.retention.wipe()
+        assert not [statement for statement in statements if "VACUUM" in statement]
+    assert (tmp_path / "history.db").stat().st_size < 400_000
+
+
+async def test_file_of_an_older_version_learns_to_shrink(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        record = await titled(store, "kept")
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA auto_vacuum = NONE")
+        file.execute("VACUUM")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        assert await store.list(ALICE) == [record]
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA auto_vacuum").fetchone() == (2,)
 
 
 async def test_close_waits_for_save(tmp_path: Path) -> None:
