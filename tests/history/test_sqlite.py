@@ -9,8 +9,11 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
+from unittest.mock import ANY
 
 import pytest
 
@@ -18,6 +21,7 @@ from agent.errors import ConfigError, HistoryError
 from agent.history import HistoryStore, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_schema import MIGRATIONS
+from agent.history.sqlite_wipe import empty_log, wipe_pages
 from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled, traced
 from tests.support.waiting import until
 
@@ -112,6 +116,35 @@ async def test_wipe_goes_on_after_a_kill(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("SELECT count(*) FROM entries").fetchone() == (60,)
         assert connection.execute("PRAGMA application_id").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("who", ["the one that wiped", "another one"])
+def test_pages_in_memory_bring_no_wiped_text_back(tmp_path: Path, who: str) -> None:
+    path, dice = tmp_path / "history.db", Random(1)
+    connections = [sqlite3.connect(path, isolation_level=None) for _ in range(2)]
+    with closing(connections[0]) as wiping, closing(connections[1]) as other:
+        for connection, pragma in product(
+            connections, ("journal_mode = WAL", "secure_delete = ON", "synchronous = OFF")
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        for table in (f"table{number}" for number in range(30)):
+            wiping.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, text)")
+            wiping.executemany(f"INSERT INTO {table} VALUES (?, 'text')", [(id_,) for id_ in range(40)])
+            for id_ in (dice.randrange(40) for _ in range(200)):
+                text = ("hunter2 " if id_ % 2 else "kept ") * dice.choice((1, 30, 150))
+                wiping.execute(f"UPDATE {table} SET text = ? WHERE id = ?", (text, id_))
+            wiping.execute(f"UPDATE {table} SET text = 'none' WHERE id % 2")
+        assert empty_log(wiping)
+        for connection, number in product(connections, range(30)):
+            connection.execute(f"SELECT sum(length(text)) FROM table{number}").fetchone()
+        assert _holding(tmp_path, "hunter2")
+        assert wipe_pages(1, wiping) == (0, ANY)
+        writing = wiping if who == "the one that wiped" else other
+        for number in range(30):
+            writing.execute(f"UPDATE table{number} SET text = upper(text)")
+        assert empty_log(wiping)
+        assert not _holding(tmp_path, "hunter2")
+        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 async def test_wipe_copies_no_file_and_shrinks_it(tmp_path: Path) -> None:
