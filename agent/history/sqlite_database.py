@@ -25,7 +25,9 @@ from agent.history.sqlite_wipe import (
     enable_shrinking,
     forget_deletions,
     has_free_pages,
+    is_unwiped,
     note_deletion,
+    remove_hidden,
     shrink,
     wipe_pages,
 )
@@ -79,7 +81,7 @@ class SqliteDatabase:
                     await connection.aclose()
                 raise
         database = cls(path, connections, busy_timeout, clock)
-        if await connections[0].run(_is_unwiped):  # A killed process has deleted and not wiped.
+        if await connections[0].run(is_unwiped):  # A killed process has deleted and not wiped.
             database._wipe_soon()
         return database
 
@@ -100,9 +102,10 @@ class SqliteDatabase:
         return await self._writes.run(self._in_turn(work))
 
     async def erase(self, sql: str, only_if: Work[bool] | None = None, /, **values: str | float | None) -> int:
-        """Delete rows, and return their number. `:now` is the current time.
+        """Delete rows or hide conversations, and return their number. `:now` is the current time.
 
-        With `only_if`, nothing is deleted unless that returns True in the same transaction.
+        With `only_if`, nothing is deleted unless that returns True in the same transaction. What is hidden is removed
+        step by step before this returns, and other writers have their turn in between.
         Their text is overwritten in the file. Copies of it can be left in the unused parts of pages, until `wipe`.
         """
         values = {"now": self.clock().timestamp(), **values}
@@ -160,7 +163,14 @@ class SqliteDatabase:
     async def _erase(self, delete: Work[int]) -> int:
         if erased := await self._in_turn(delete):
             self._wipe_soon()
+            await self._remove_hidden()
         return erased
+
+    async def _remove_hidden(self) -> None:
+        began = time.monotonic()
+        while await self._in_turn(_remove_hidden):
+            await asyncio.sleep(time.monotonic() - began)  # As long as the step: another process can have its turn.
+            began = time.monotonic()
 
     def _wipe_soon(self) -> None:
         self._has_left_text = True
@@ -189,6 +199,7 @@ class SqliteDatabase:
 
     async def _steps(self) -> bool:
         """Wipe all pages, and return whether that is done. Between two steps other writers have their turn."""
+        await self._remove_hidden()
         number, page, wiped, is_again = await self._writer.run(deletions), 1, 0, False
         while step := await self._writer.run(partial(wipe_pages, page)):
             page, wiped = step[0], wiped + step[1]
@@ -219,7 +230,7 @@ def _fetch(sql: str, values: Values, connection: sqlite3.Connection) -> Sequence
 
 
 def _delete(sql: str, values: Values, only_if: Work[bool] | None, connection: sqlite3.Connection) -> int:
-    """Delete rows if the condition holds, and return their number. The log keeps none of their text."""
+    """Delete or hide rows if the condition holds, and return their number."""
     erased = 0
     try:
         with transaction(connection):
@@ -229,14 +240,13 @@ def _delete(sql: str, values: Values, only_if: Work[bool] | None, connection: sq
                 note_deletion(connection)
     except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
         return 0
-    if erased:
-        with suppress(sqlite3.OperationalError):  # `_wipe` tries again.
-            empty_log(connection)
     return erased
 
 
-def _is_unwiped(connection: sqlite3.Connection) -> bool:
-    return deletions(connection) > 0 or has_free_pages(connection)
+def _remove_hidden(connection: sqlite3.Connection) -> bool:
+    has_more = remove_hidden(connection)
+    empty_log(connection)  # If another process reads the log, `_wipe` tries again.
+    return has_more
 
 
 def _enable_shrinking(path: Path, connection: sqlite3.Connection) -> None:

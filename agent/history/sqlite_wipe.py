@@ -6,22 +6,46 @@ rows and the first row, where nothing reads them. `wipe_pages` overwrites that p
 SQLite has no statement for it but `VACUUM`, which copies everything. See docs/decisions/0027.
 """
 
+import json
 import os
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from struct import unpack_from
 
 from agent.history.sqlite_file import transaction
 
+HIDE = """
+UPDATE conversations SET owner = '', expires_at = -1, head_id = NULL, title = '', folded_title = '', pinned = 0,
+    record = '', size = 0
+"""
+"""Takes conversations from their owners, with its `WHERE`. `remove_hidden` removes their content step by step."""
+STEP_BYTES = 1 << 20
+"""The bytes of text after which a step of this ends."""
 STEP_SECONDS = 0.02
-"""The seconds that a step holds the lock, about."""
+"""The seconds after which each step ends, because it holds the lock."""
 STEP_PAGES = 256
 """Pages that one step moves or gives back to the disk."""
 WAIT_SECONDS = 0.05
 """The most seconds that a step waits for readers or writers, because it holds up others meanwhile."""
 CONVERTED_BYTES = 64 << 20
 """The largest file of an older version that is copied once, at the start, so that it can shrink from then on."""
+
+_OF_HIDDEN = "conversation_id IN (SELECT id FROM conversations WHERE expires_at < 0)"
+_PARTS = {
+    "entry_texts": ("text", _OF_HIDDEN),
+    "run_events": ("events", f"run_id IN (SELECT id FROM runs WHERE {_OF_HIDDEN})"),
+    "entries": ("entry", _OF_HIDDEN),
+}
+"""The tables with the text of conversations, the columns that have it, and the condition for hidden ones."""
+_MOST_ROWS = 500
+# From the newest message to the oldest, because each refers to the one before it.
+_PART = """
+SELECT hidden_row, length(CAST({column} AS BLOB)) FROM (
+    SELECT rowid AS hidden_row FROM {table} WHERE {condition} ORDER BY rowid DESC LIMIT {most}
+) CROSS JOIN {table} ON {table}.rowid = hidden_row
+"""
 
 _ROOM = {2: 12, 5: 12, 10: 8, 13: 8}
 """The length of the header of a page of a tree, by its first byte."""
@@ -48,6 +72,36 @@ def forget_deletions(number: int, connection: sqlite3.Connection) -> bool:
         if is_last := _get(connection, "application_id") == number:
             connection.execute("PRAGMA application_id = 0")
     return is_last
+
+
+def is_unwiped(connection: sqlite3.Connection) -> bool:
+    """Return True if a process has not finished a deletion."""
+    return deletions(connection) > 0 or has_free_pages(connection)
+
+
+def remove_hidden(connection: sqlite3.Connection) -> bool:
+    """Remove a part of the content of hidden conversations, and return whether there is more.
+
+    If a process is killed between two steps, they stay hidden, and the next process goes on.
+    """
+    size = 0
+    with transaction(connection):
+        for table, (column, condition) in _PARTS.items():
+            numbers = list[int]()
+            part = _PART.format(table=table, column=column, condition=condition, most=_MOST_ROWS)
+            with closing(connection.execute(part)) as rows:
+                for number, length in rows:
+                    numbers.append(number)
+                    size += length
+                    if size >= STEP_BYTES:
+                        break
+            if numbers:
+                rows_of = f"DELETE FROM {table} WHERE rowid IN (SELECT value FROM json_each(?))"
+                connection.execute(rows_of, (json.dumps(numbers),))
+            if size >= STEP_BYTES or len(numbers) == _MOST_ROWS:
+                return True
+        connection.execute("DELETE FROM conversations WHERE expires_at < 0")
+    return False
 
 
 def has_free_pages(connection: sqlite3.Connection) -> bool:

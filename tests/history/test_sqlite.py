@@ -97,6 +97,10 @@ async def main():
     gone = [await titled(store, "hunter2", "hunter2 " * length) for length in (100, 200, 300) * 20]
     for record in gone:
         await store.retention.erase(record)
+    large = await titled(store, "hunter2", *["hunter2 " * 90_000] * 8)
+    deleting = asyncio.create_task(store.delete(large.id, owner=large.owner))
+    while (await store._database.texts("SELECT count(*) FROM entries"))[0] > 66:
+        await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())
@@ -104,13 +108,16 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_wipe_goes_on_after_a_kill(tmp_path: Path) -> None:
+async def test_deletion_goes_on_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     command = [sys.executable, "-c", _LEAVE_TEXT, str(path)]
     await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=60)
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA application_id").fetchone() == (60,), "the deletions are not noted"
-    async with aclosing(await SqliteStore.open(path)):
+        assert connection.execute("PRAGMA application_id").fetchone() == (61,), "the deletions are not noted"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        assert len(await store.list(ALICE, limit=100)) == 60
+        assert list(await store.retention.sizes()) == [ALICE]
+        assert not await store.retention.expiring(now() + timedelta(days=1))
         await until(lambda: not _holding(tmp_path, "hunter2"))
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
