@@ -17,7 +17,15 @@ from typing import TypeVar
 
 from agent.errors import ConfigError, HistoryError
 from agent.history.sqlite_connection import SqliteConnection
-from agent.history.sqlite_file import create_private, enable_wal, naming_errors, transaction, unusable
+from agent.history.sqlite_file import (
+    create_private,
+    enable_wal,
+    make_reserve,
+    naming_errors,
+    reserve_of,
+    transaction,
+    unusable,
+)
 from agent.history.sqlite_schema import migrate
 from agent.history.sqlite_wipe import (
     deletions,
@@ -80,6 +88,7 @@ class SqliteDatabase:
                 for connection in connections:
                     await connection.aclose()
                 raise
+            await asyncio.to_thread(make_reserve, path)
         database = cls(path, connections, busy_timeout, clock)
         if await connections[0].run(is_unwiped):  # A killed process has deleted and not wiped.
             database._wipe_soon()
@@ -97,9 +106,9 @@ class SqliteDatabase:
         """Return the rows of a query that can take long."""
         return await self._rows(self._searcher, sql, values)
 
-    async def write(self, work: Work[T]) -> T:
-        """Run `work` in its turn. It is finished even if the caller is cancelled."""
-        return await self._writes.run(self._in_turn(work))
+    async def write(self, work: Work[T], *, frees_space: bool = False) -> T:
+        """Run `work` in its turn. It is finished even if the caller is cancelled. See `make_reserve` for the flag."""
+        return await self._writes.run(self._in_turn(work, frees_space=frees_space))
 
     async def erase(self, sql: str, only_if: Work[bool] | None = None, /, **values: str | float | None) -> int:
         """Delete rows or hide conversations, and return their number. `:now` is the current time.
@@ -145,9 +154,16 @@ class SqliteDatabase:
             except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
                 return ()
 
-    async def _in_turn(self, work: Work[T]) -> T:
+    async def _in_turn(self, work: Work[T], *, frees_space: bool = False) -> T:
         with naming_errors(self.path, HistoryError):
-            return await self._writer.run(partial(self._in_time, work, time.monotonic() + self._patience))
+            in_time = partial(self._in_time, work, time.monotonic() + self._patience)
+            try:
+                return await self._writer.run(in_time)
+            except sqlite3.OperationalError as error:
+                if not frees_space or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
+                    raise
+                await asyncio.to_thread(reserve_of(self.path).unlink, missing_ok=True)
+                return await self._writer.run(in_time)
 
     def _in_time(self, work: Work[T], deadline: float, connection: sqlite3.Connection) -> T:
         """Run `work`, which waits for the lock. If the write before it waited in vain, it waits until `deadline`."""
@@ -161,14 +177,14 @@ class SqliteDatabase:
         return done
 
     async def _erase(self, delete: Work[int]) -> int:
-        if erased := await self._in_turn(delete):
+        if erased := await self._in_turn(delete, frees_space=True):
             self._wipe_soon()
             await self._remove_hidden()
         return erased
 
     async def _remove_hidden(self) -> None:
         began = time.monotonic()
-        while await self._in_turn(_remove_hidden):
+        while await self._in_turn(_remove_hidden, frees_space=True):
             await asyncio.sleep(time.monotonic() - began)  # As long as the step: another process can have its turn.
             began = time.monotonic()
 
@@ -182,6 +198,7 @@ class SqliteDatabase:
             await asyncio.sleep(self._pause)
             await self.wipe()
         await self._writes.run(self._shrink())
+        await asyncio.to_thread(make_reserve, self.path)
 
     async def _wipe(self) -> None:
         """Wipe the file step by step. It is tried again if the disk is full or another process reads the log."""

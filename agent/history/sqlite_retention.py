@@ -114,7 +114,7 @@ class SqliteRetention:
         await self._database.wipe()
 
     async def _put(self, sql: str, records: Sequence[Record]) -> int:
-        return await self._database.write(partial(_put_expiry, sql, records))
+        return await self._database.write(partial(_put_expiry, sql, records), frees_space=True)
 
 
 def _put_expiry(sql: str, records: Sequence[Record], connection: sqlite3.Connection) -> int:

@@ -85,6 +85,61 @@ async def test_open_wipes_what_a_killed_process_deleted(tmp_path: Path) -> None:
             assert not _holding(tmp_path, "hunter2")
 
 
+_ON_FULL_DISK = """
+import asyncio, sys
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from agent.errors import HistoryError
+from agent.history import now
+from agent.history.conformance.samples import ALICE, started, titled
+from agent.history.sqlite import SqliteStore
+
+async def main():
+    path = Path(sys.argv[1], "history.db")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        kept, entries = await started(store, "kept")
+        chats = []
+        try:
+            while True:
+                chats.append(await titled(store, "large", *["hunter2 " * 9000] * 10))
+        except HistoryError as error:
+            print("saving:", error, flush=True)
+        with suppress(OSError), open(path.with_name("fill"), "wb", buffering=0) as fill:
+            while fill.write(bytes(4096)):
+                pass
+        assert await store.retention.set_expiry(chats[0], now() + timedelta(hours=1))
+        chats[0] = replace(chats[0], expires_at=(await store.get(chats[0].id, owner=ALICE)).expires_at)
+        assert await store.retention.erase(chats.pop(0))
+        for chat in chats:
+            await store.delete(chat.id, owner=ALICE)
+        await store.retention.wipe()
+        assert await store.list(ALICE) == [kept]
+        assert await store.history(kept) == entries
+    print("left:", any(b"hunter2" in file.read_bytes() for file in path.parent.iterdir()))
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await started(store, "room again")
+    print("size:", path.stat().st_size < 1_000_000)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_full_disk_refuses_messages_and_lets_chats_be_deleted(tmp_path: Path) -> None:
+    within = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=12m none {tmp_path} && exec "$@"', "sh")
+    if subprocess.run([*within, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("nothing may be mounted here")
+    command = [*within, sys.executable, "-c", _ON_FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    refused, left, size = done.stdout.splitlines()
+    assert "the disk is full" in refused
+    assert str(tmp_path) not in refused, "a visitor sees the path"
+    assert (left, size) == ("left: False", "size: True")
+
+
 _LEAVE_TEXT = """
 import asyncio, os, signal, sys
 from pathlib import Path
@@ -213,7 +268,7 @@ async def test_only_this_user_can_read_the_file(tmp_path: Path) -> None:
         async with aclosing(await SqliteStore.open(path)) as store:
             await started(store)
             modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
-            assert modes == {"history.db": 0o600, "history.db-wal": 0o600, "history.db-shm": 0o600}
+            assert modes == {f"history.db{end}": 0o600 for end in ("", "-wal", "-shm", "-reserve")}
     finally:
         os.umask(before)
     path.chmod(0o644)
