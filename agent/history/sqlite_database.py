@@ -51,7 +51,7 @@ STEP_PAUSE_SECONDS = 0.15
 """Seconds between the steps of this. A process that waits for the lock looks every 0.1 s whether it is free."""
 DISK_FULL_SECONDS = 60.0
 """Seconds until this is tried again if the disk is full."""
-CLOSE_SECONDS = 1.0
+SHRINK_SECONDS = 1.0
 """The most seconds for which closing makes the file smaller. The next process goes on."""
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class SqliteDatabase:
             self._wiping.cancel()
             await asyncio.wait([self._wiping])
         await self._wipe()
-        await self._shrink(CLOSE_SECONDS)
+        await self._shrink(SHRINK_SECONDS)
         for connection in (self._searcher, self._reader, self._writer):
             await connection.aclose()
 

@@ -23,11 +23,11 @@ UPDATE conversations SET owner = '', expires_at = -1, head_id = NULL, title = ''
 """Takes conversations from their owners, with its `WHERE`. `remove_hidden` removes their content step by step."""
 STEP_BYTES = 1 << 20
 """The bytes of text after which a step of this ends."""
-STEP_SECONDS = 0.02
+WIPE_STEP_SECONDS = 0.02
 """The seconds after which each step ends, because it holds the lock."""
 STEP_PAGES = 256
 """Pages that one step moves or gives back to the disk."""
-WAIT_SECONDS = 0.05
+LOG_WAIT_SECONDS = 0.05
 """The most seconds that a step waits for readers or writers, because it holds up others meanwhile."""
 CONVERTED_BYTES = 64 << 20
 """The largest file of an older version that is copied once, at the start, so that it can shrink from then on."""
@@ -111,7 +111,7 @@ def has_free_pages(connection: sqlite3.Connection) -> bool:
 
 def shrink(connection: sqlite3.Connection) -> None:
     """Give some free pages back to the disk."""
-    ends = time.monotonic() + STEP_SECONDS
+    ends = time.monotonic() + WIPE_STEP_SECONDS
     while empty_log(connection) and has_free_pages(connection) and time.monotonic() < ends:
         connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")  # `execute` would end after one page
 
@@ -127,7 +127,7 @@ def enable_shrinking(connection: sqlite3.Connection) -> bool:
 
 def empty_log(connection: sqlite3.Connection) -> bool:
     """Copy the log into the file and empty it. Return False if another process reads an older state in it."""
-    connection.execute(f"PRAGMA busy_timeout = {WAIT_SECONDS * 1000:.0f}")
+    connection.execute(f"PRAGMA busy_timeout = {LOG_WAIT_SECONDS * 1000:.0f}")
     busy, _frames, _copied = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy
 
@@ -178,7 +178,7 @@ def _descriptor(path: str) -> int:
 
 
 def _overwrite(file: int, page: int) -> tuple[int, int]:
-    """Overwrite the unused parts of pages until `STEP_SECONDS` are over. Return the next page and how many had some."""
+    """Overwrite the unused parts of pages until `WIPE_STEP_SECONDS` are over. Return the next page and how many had some."""
     header = os.pread(file, 100, 0)
     size = int.from_bytes(header[16:18]) or 1
     size = 65536 if size == 1 else size
@@ -187,7 +187,7 @@ def _overwrite(file: int, page: int) -> tuple[int, int]:
         raise sqlite3.NotSupportedError(f"a file of {last} pages cannot be wiped")
     # A file that can shrink has pages with other numbers at fixed places.
     distance = (size - header[20]) // 5 + 1 if any(header[52:56]) else 0
-    ends = time.monotonic() + STEP_SECONDS
+    ends = time.monotonic() + WIPE_STEP_SECONDS
     while page <= last and time.monotonic() < ends:
         data = os.pread(file, STEP_PAGES * size, (page - 1) * size)
         for start in range(0, len(data), size):
