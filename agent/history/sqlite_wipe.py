@@ -178,7 +178,7 @@ def _descriptor(path: str) -> int:
 
 
 def _overwrite(file: int, page: int) -> tuple[int, int]:
-    """Overwrite the unused parts of pages until `WIPE_STEP_SECONDS` are over. Return the next page and how many had some."""
+    """Overwrite the unused parts of pages for `WIPE_STEP_SECONDS`. Return the next page, and how many had some."""
     header = os.pread(file, 100, 0)
     size = int.from_bytes(header[16:18]) or 1
     size = 65536 if size == 1 else size
