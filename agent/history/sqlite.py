@@ -31,6 +31,7 @@ from agent.history.sqlite_links import SqliteLinks
 from agent.history.sqlite_retention import SqliteRetention
 from agent.history.sqlite_runs import SqliteRuns, put_events
 from agent.history.sqlite_schema import PUT_TEXT
+from agent.history.sqlite_wipe import HIDE
 
 _GET = f"SELECT record, title, pinned FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
 _LIST = f"""
@@ -54,7 +55,7 @@ UPDATE conversations SET pinned = coalesce(:pinned, pinned),
         FROM (SELECT :title IS NULL OR title <> coalesce(:instead_of, title) AS kept))
 WHERE id = :id AND owner = :owner AND {LIVE}
 """
-_DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
+_DELETE = f"{HIDE} WHERE id = :id AND owner = :owner AND {LIVE}"
 _ENTRIES = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner ORDER BY entries.rowid

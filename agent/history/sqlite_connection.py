@@ -48,7 +48,13 @@ def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
     try:
         # In WAL mode, NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
-        for pragma in ("foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
+        # `auto_vacuum` has an effect on a new file only, and on one that is copied.
+        for pragma in (
+            "auto_vacuum = INCREMENTAL",
+            "foreign_keys = ON",
+            "synchronous = NORMAL",
+            "secure_delete = ON",
+        ):
             connection.execute(f"PRAGMA {pragma}")
     except BaseException:
         connection.close()

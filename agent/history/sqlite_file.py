@@ -15,6 +15,8 @@ from agent.i18n import _
 
 LOCK_SECONDS = 2.5
 """Seconds that a write waits for other processes, from its call on if the write before it waited in vain."""
+RESERVE_BYTES = 4 << 20
+"""The room that deletions have on a full disk. It holds the log of a step, see `agent.history.sqlite_wipe`."""
 LIVE = "(expires_at IS NULL OR expires_at > :now)"
 """The condition for a conversation that has not expired."""
 
@@ -41,6 +43,26 @@ def create_private(path: Path) -> None:
         if path.is_file() and mode & 0o077:
             with suppress(PermissionError):  # Another user owns the file and must protect it.
                 path.chmod(mode & 0o700)
+
+
+def make_reserve(file: Path) -> None:
+    """Take some room on the disk beside a history file, if there is some. Without any, nothing could be deleted."""
+    reserve, is_taken = reserve_of(file), False
+    with suppress(OSError):
+        opened = os.open(reserve, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            for _ in range(RESERVE_BYTES >> 16):
+                os.write(opened, bytes(1 << 16))
+            is_taken = os.fstat(opened).st_size == RESERVE_BYTES
+        finally:
+            os.close(opened)
+            if not is_taken:
+                reserve.unlink()
+
+
+def reserve_of(file: Path) -> Path:
+    """Return the file whose room a deletion takes on a full disk."""
+    return file.with_name(f"{file.name}-reserve")
 
 
 async def enable_wal(connection: SqliteConnection, patience: float) -> None:

@@ -11,11 +11,12 @@ from agent.history.codec import dump_record, load_undamaged
 from agent.history.records import Record, versions_of
 from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, transaction
+from agent.history.sqlite_wipe import HIDE
 
 _PREFIX = "owner >= :owners AND owner < :owners || char(0x10FFFF)"  # unlike substr(), this uses an index
 _EXPIRING = """
 SELECT record, title, pinned, id, owner, revision, head_id, expires_at FROM conversations
-WHERE expires_at <= :by AND id NOT IN (SELECT value FROM json_each(:skip)) ORDER BY expires_at LIMIT :limit
+WHERE expires_at BETWEEN 0 AND :by AND id NOT IN (SELECT value FROM json_each(:skip)) ORDER BY expires_at LIMIT :limit
 """
 _EXPIRING_OF = _EXPIRING.replace("WHERE expires_at", f"WHERE {_PREFIX} AND +expires_at")  # by the index of owners
 _WITHOUT_EXPIRY = """
@@ -31,7 +32,7 @@ WHERE id = :id AND revision = :revision
 _PUT_MISSING_EXPIRY = f"{_PUT_EXPIRY} AND expires_at IS NULL"
 _SIZE = f"SELECT coalesce(sum(size), 0) FROM conversations WHERE {_PREFIX}"
 _SIZES = f"""
-SELECT owner, sum(size) FROM conversations WHERE {_PREFIX}
+SELECT owner, sum(size) FROM conversations WHERE {_PREFIX} AND (expires_at IS NULL OR expires_at >= 0)
 GROUP BY owner ORDER BY max(coalesce(expires_at, 9e999))
 """
 _IDS = "SELECT id FROM conversations WHERE owner = :owner"
@@ -39,15 +40,13 @@ _TEXTS = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner
 """
-_ERASE = """
-DELETE FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS :ends
-"""
+_ERASE = f"{HIDE} WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS :ends"
 _OWNED = f"""
 SELECT id, revision, expires_at, {LIVE} AND EXISTS (
     SELECT 1 FROM runs WHERE conversation_id = conversations.id AND ended_at IS NULL
 ) FROM conversations WHERE owner = :owner
 """
-_ERASE_OWNED = "DELETE FROM conversations WHERE owner = :owner"
+_ERASE_OWNED = f"{HIDE} WHERE owner = :owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +110,11 @@ class SqliteRetention:
         return bool(await self._database.erase(_ERASE_OWNED, unused, owner=owner))
 
     async def wipe(self) -> None:
-        """Implement `RetentionStore.wipe`: rewrite the file, which takes about 10 ms for each megabyte."""
+        """Implement `RetentionStore.wipe`: look at each page of the file, in steps of 20 ms."""
         await self._database.wipe()
 
     async def _put(self, sql: str, records: Sequence[Record]) -> int:
-        return await self._database.write(partial(_put_expiry, sql, records))
+        return await self._database.write(partial(_put_expiry, sql, records), frees_space=True)
 
 
 def _put_expiry(sql: str, records: Sequence[Record], connection: sqlite3.Connection) -> int:

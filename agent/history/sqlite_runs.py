@@ -20,7 +20,9 @@ _UNFINISHED = f"""
 SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
 WHERE ended_at IS NULL AND {LIVE} ORDER BY runs.rowid LIMIT :limit
 """
-_REMOVE = "DELETE FROM runs WHERE ended_at < :before"
+_REMOVE = "DELETE FROM runs WHERE rowid IN (SELECT rowid FROM runs WHERE ended_at < :before LIMIT :most)"
+_MOST_RUNS = 50
+"""The most runs that are removed at once."""
 _OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
 _PUT_RUN = """
 INSERT INTO runs (id, conversation_id, last, saved, ended_at)
@@ -58,7 +60,10 @@ class SqliteRuns:
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`. The text is overwritten in the file."""
-        return await self._database.erase(_REMOVE, before=before.timestamp())
+        removed = some = await self._database.erase(_REMOVE, before=before.timestamp(), most=_MOST_RUNS)
+        while some == _MOST_RUNS:
+            removed += (some := await self._database.erase(_REMOVE, before=before.timestamp(), most=_MOST_RUNS))
+        return removed
 
 
 def put_events(connection: sqlite3.Connection, events: RunEvents, at: datetime, *, saved: bool) -> None:

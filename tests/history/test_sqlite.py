@@ -9,8 +9,11 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
+from unittest.mock import ANY
 
 import pytest
 
@@ -18,7 +21,8 @@ from agent.errors import ConfigError, HistoryError
 from agent.history import HistoryStore, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.history.sqlite_schema import MIGRATIONS
-from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled
+from agent.history.sqlite_wipe import empty_log, wipe_pages
+from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled, traced
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +85,153 @@ async def test_open_wipes_what_a_killed_process_deleted(tmp_path: Path) -> None:
             assert not _holding(tmp_path, "hunter2")
 
 
+_ON_FULL_DISK = """
+import asyncio, sys
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from agent.errors import HistoryError
+from agent.history import now
+from agent.history.conformance.samples import ALICE, started, titled
+from agent.history.sqlite import SqliteStore
+
+async def main():
+    path = Path(sys.argv[1], "history.db")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        kept, entries = await started(store, "kept")
+        chats = []
+        try:
+            while True:
+                chats.append(await titled(store, "large", *["hunter2 " * 9000] * 10))
+        except HistoryError as error:
+            print("saving:", error, flush=True)
+        with suppress(OSError), open(path.with_name("fill"), "wb", buffering=0) as fill:
+            while fill.write(bytes(4096)):
+                pass
+        assert await store.retention.set_expiry(chats[0], now() + timedelta(hours=1))
+        chats[0] = replace(chats[0], expires_at=(await store.get(chats[0].id, owner=ALICE)).expires_at)
+        assert await store.retention.erase(chats.pop(0))
+        for chat in chats:
+            await store.delete(chat.id, owner=ALICE)
+        await store.retention.wipe()
+        assert await store.list(ALICE) == [kept]
+        assert await store.history(kept) == entries
+    print("left:", any(b"hunter2" in file.read_bytes() for file in path.parent.iterdir()))
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await started(store, "room again")
+    print("size:", path.stat().st_size < 1_000_000)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_full_disk_refuses_messages_and_lets_chats_be_deleted(tmp_path: Path) -> None:
+    within = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=12m none {tmp_path} && exec "$@"', "sh")
+    if subprocess.run([*within, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("nothing may be mounted here")
+    command = [*within, sys.executable, "-c", _ON_FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    refused, left, size = done.stdout.splitlines()
+    assert "the disk is full" in refused
+    assert str(tmp_path) not in refused, "a visitor sees the path"
+    assert (left, size) == ("left: False", "size: True")
+
+
+_LEAVE_TEXT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from agent.history.conformance.samples import titled
+from agent.history.sqlite import SqliteStore
+
+async def main():
+    store = await SqliteStore.open(Path(sys.argv[1]))
+    kept = [await titled(store, f"kept {number}", "kept " * 20) for number in range(60)]
+    gone = [await titled(store, "hunter2", "hunter2 " * length) for length in (100, 200, 300) * 20]
+    for record in gone:
+        await store.retention.erase(record)
+    large = await titled(store, "hunter2", *["hunter2 " * 90_000] * 8)
+    deleting = asyncio.create_task(store.delete(large.id, owner=large.owner))
+    while (await store._database.texts("SELECT count(*) FROM entries"))[0] > 66:
+        await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_deletion_goes_on_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    command = [sys.executable, "-c", _LEAVE_TEXT, str(path)]
+    await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=60)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone() == (61,), "the deletions are not noted"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        assert len(await store.list(ALICE, limit=100)) == 60
+        assert list(await store.retention.sizes()) == [ALICE]
+        assert not await store.retention.expiring(now() + timedelta(days=1))
+        await until(lambda: not _holding(tmp_path, "hunter2"))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (60,)
+        assert connection.execute("PRAGMA application_id").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("who", ["the one that wiped", "another one"])
+def test_pages_in_memory_bring_no_wiped_text_back(tmp_path: Path, who: str) -> None:
+    path, dice = tmp_path / "history.db", Random(1)
+    connections = [sqlite3.connect(path, isolation_level=None) for _ in range(2)]
+    with closing(connections[0]) as wiping, closing(connections[1]) as other:
+        for connection, pragma in product(
+            connections, ("journal_mode = WAL", "secure_delete = ON", "synchronous = OFF")
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        for table in (f"table{number}" for number in range(30)):
+            wiping.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, text)")
+            wiping.executemany(f"INSERT INTO {table} VALUES (?, 'text')", [(id_,) for id_ in range(40)])
+            for id_ in (dice.randrange(40) for _ in range(200)):
+                text = ("hunter2 " if id_ % 2 else "kept ") * dice.choice((1, 30, 150))
+                wiping.execute(f"UPDATE {table} SET text = ? WHERE id = ?", (text, id_))
+            wiping.execute(f"UPDATE {table} SET text = 'none' WHERE id % 2")
+        assert empty_log(wiping)
+        for connection, number in product(connections, range(30)):
+            connection.execute(f"SELECT sum(length(text)) FROM table{number}").fetchone()
+        assert _holding(tmp_path, "hunter2")
+        assert wipe_pages(1, wiping) == (0, ANY)
+        writing = wiping if who == "the one that wiped" else other
+        for number in range(30):
+            writing.execute(f"UPDATE table{number} SET text = upper(text)")
+        assert empty_log(wiping)
+        assert not _holding(tmp_path, "hunter2")
+        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_wipe_copies_no_file_and_shrinks_it(tmp_path: Path) -> None:
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        record = await titled(store, "large", *("hunter2 " * 90_000 for _ in range(8)))
+        await store.delete(record.id, owner=ALICE)
+        async with traced(store) as statements:
+            await store.retention.wipe()
+        assert not [statement for statement in statements if "VACUUM" in statement]
+    assert (tmp_path / "history.db").stat().st_size < 400_000
+
+
+async def test_file_of_an_older_version_learns_to_shrink(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        record = await titled(store, "kept")
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA auto_vacuum = NONE")
+        file.execute("VACUUM")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        assert await store.list(ALICE) == [record]
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+
+
 async def test_close_waits_for_save(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "history.db")
     saving = asyncio.create_task(started(store, "1"))
@@ -117,7 +268,7 @@ async def test_only_this_user_can_read_the_file(tmp_path: Path) -> None:
         async with aclosing(await SqliteStore.open(path)) as store:
             await started(store)
             modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
-            assert modes == {"history.db": 0o600, "history.db-wal": 0o600, "history.db-shm": 0o600}
+            assert modes == {f"history.db{end}": 0o600 for end in ("", "-wal", "-shm", "-reserve")}
     finally:
         os.umask(before)
     path.chmod(0o644)

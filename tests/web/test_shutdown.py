@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -31,7 +32,9 @@ from agent.history.codec import load_entries
 from agent.local.weights import SMOLLM2, fetch
 from agent.web.shutdown import REPEAT_SECONDS
 from tests.conftest import CONFIG, ROOT, App, Visitor
+from tests.support import redis_servers
 from tests.support.ports import free_port
+from tests.support.postgres_server import PostgresServer
 from tests.support.scripted_server import Config, Running, running
 
 GONE = "The server is going down."
@@ -518,3 +521,39 @@ def test_missing_store_is_not_ready(start_app: Start) -> None:
         base.commit()
     assert answers(own, "readyz") == (503, {"ready": False, "reason": "The history store does not answer."})
     assert answers(own, "healthz")[0] == 200
+
+
+@pytest.mark.full
+def test_damaged_store_is_not_ready(start_app: Start) -> None:
+    own = start_app()
+    until(lambda: answers(own, "readyz")[0] == 200)
+    path = own.folder / "data" / "history.sqlite"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.write(b"damage " * 20_000)
+    until(lambda: answers(own, "readyz")[0] == 503)
+    assert str(own.folder) not in str(answers(own, "readyz"))
+    assert answers(own, "healthz")[0] == 200
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_store_on_a_server_that_is_away_is_not_ready(start_app: Start, tmp_path: Path, kind: str) -> None:
+    with ExitStack() as ends:
+        if kind == "redis":
+            url = redis_servers.url_in(tmp_path)
+            server = redis_servers.start(tmp_path)
+            ends.callback(redis_servers.stop, server)
+            stop = partial(redis_servers.stop, server)
+        else:
+            postgres = PostgresServer()
+            ends.callback(postgres.remove)
+            postgres.start()
+            url, stop = postgres.url(), postgres.stop
+        own = start_app(SWITCHBOARD_STORE=url)
+        until(lambda: answers(own, "readyz")[0] == 200)
+        stop()
+        away = (503, {"ready": False, "reason": "The history store does not answer."})
+        until(lambda: answers(own, "readyz") == away)
+        assert answers(own, "healthz")[0] == 200

@@ -23,7 +23,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal, branch
-from agent.web.chat.orphaned_files import KEPT_SECONDS, OrphanedFiles
+from agent.web.chat.orphaned_files import KEPT_SECONDS, PROBE, OrphanedFiles
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
@@ -238,6 +238,24 @@ async def test_orphaned_files_go_after_a_day(store: MemoryStore | SqliteStore, t
     assert {path.name for path in stored(tmp_path / "media")} == {*named, notes.name}
 
 
+async def test_files_of_a_lost_history_stay_when_new_chats_come(
+    store: MemoryStore | SqliteStore, tmp_path: Path
+) -> None:
+    media, now = MediaStore(tmp_path / "media"), time()
+    lost = await media.add("bob", file_of(100, 1), "lost")
+    os.utime(tmp_path / "media" / "bob" / lost, (now - 2 * KEPT_SECONDS, now - 2 * KEPT_SECONDS))
+    assert await OrphanedFiles(store, media, clock=lambda: now - 60).remove() == 0
+    await store.save(Record(owner="bob"))
+    named = await talk(store, media, tmp_path / "media", "ann")
+    for owner in ("ann", "bob"):
+        await media.add(owner, file_of(100, 2), "gone")
+    for days in (2, 400):
+        later = now + days * KEPT_SECONDS
+        await OrphanedFiles(store, media, clock=lambda later=later: later).remove()
+        assert [path.name for path in stored(tmp_path / "media")] == named
+        assert [path.name for path in stored(tmp_path / "media", "bob")] == [lost]
+
+
 async def test_damaged_message_keeps_its_files(tmp_path: Path) -> None:
     media, now = MediaStore(tmp_path / "media"), time()
     store = await SqliteStore.open(tmp_path / "history.sqlite")
@@ -264,6 +282,6 @@ def test_empty_history_removes_no_files(start_app: Callable[..., App], tmp_path:
         "[history]\nhousekeeping_minutes = 0.01", SWITCHBOARD_DATA=str(tmp_path / "data"), SWITCHBOARD_STORE="memory"
     )
     with closing(sqlite3.connect(tmp_path / "data" / "history.sqlite")) as base:
-        assert base.execute("SELECT count(*) FROM conversations").fetchone() == (0,)
+        assert base.execute("SELECT count(*) FROM conversations WHERE owner != ?", [PROBE]).fetchone() == (0,)
     app.stop()
     assert {*media.iterdir()} == {old, young}, "files of a stored history were judged by a store in memory"

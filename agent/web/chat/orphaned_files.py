@@ -3,18 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from time import time
 
-from agent.history import HistoryStore
+from agent.errors import NotFound
+from agent.history import HistoryStore, Record
 from agent.media.store import MediaStore, ids_in
 
 PROBE = "readiness"
-"""The owner of the records that `agent.web.health` writes to know if it can. No visitor can be this owner."""
+"""The owner of the records that the app writes for itself, as `agent.web.health` does. No visitor can be this owner."""
 
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 24 * 3600.0
 """Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
+_LOSS, _NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
+"""The id of the record whose title is the time at which the history was found to be empty, and when it expires."""
 
 
 class OrphanedFiles:
@@ -39,8 +43,27 @@ class OrphanedFiles:
                 "Otherwise remove the files.",
                 len(stored),
             )
+            await self._note_loss(now)
             return 0
-        return sum([await self._remove(owner, files, before) for owner, files in stored.items()])
+        kept = await self._media.stored_before(await self._lost_at())
+        return sum(
+            [await self._remove(owner, files - kept.get(owner, set()), before) for owner, files in stored.items()]
+        )
+
+    async def _note_loss(self, at: float) -> None:
+        """Store in the new history that it has no messages of the files from before this Unix time."""
+        try:
+            record = await self._store.get(_LOSS, owner=PROBE)
+        except NotFound:
+            record = await self._store.save(Record(id=_LOSS, owner=PROBE, expires_at=_NEVER))
+        await self._store.label(record.id, owner=PROBE, title=repr(at))
+
+    async def _lost_at(self) -> float:
+        """Return the Unix time at which the history was found to be empty, or 0."""
+        try:
+            return float((await self._store.get(_LOSS, owner=PROBE)).title or 0)
+        except NotFound:
+            return 0.0
 
     async def _remove(self, owner: str, files: set[str], before: float) -> int:
         """Remove those of an owner's files that no message names, and that none refers to since this Unix time."""
