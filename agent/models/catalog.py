@@ -84,8 +84,9 @@ class ModelSpec:
     """One model that can be chosen.
 
     `id` is unique in the menu (`vllm:Qwen/Qwen3-8B`); `name` is the server's name for it. `context_tokens` is for
-    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "emulated" if only tool
-    calls by JSON schema work (see providers/tool_emulation.py). `always_reasons`: reasoning cannot be turned off.
+    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "emulated" if the model
+    must write its tool calls as JSON (see providers/tool_emulation.py), bound by a JSON schema if its server takes
+    `schemas`. `always_reasons`: reasoning cannot be turned off.
     `prefill`: its server lets a model go on with an answer that a request ends with.
     `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
     `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
@@ -107,6 +108,7 @@ class ModelSpec:
     needs_audio: bool = False
     temperature: bool = True
     tools: ToolSupport = "native"
+    schemas: bool = True
     context_tokens: int = 32_768
     max_output_tokens: int = 4_096
     usual_output_tokens: int = 1_024
@@ -145,18 +147,21 @@ class ModelSpec:
 
 
 def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str = "") -> ModelSpec:
-    """Guess the capabilities of a checkpoint from its name alone."""
+    """Guess the capabilities of a checkpoint from its name alone.
+
+    A name that implies nothing gets native tools and images: the server's first refusal corrects that.
+    """
     known = family(name)
     return ModelSpec(
         id=f"{provider}:{name}",
         name=name,
         label=short_name(name),
         provider=provider,
-        image=known.image,
+        image=known.image or not known.is_known,
         audio=known.audio,
         reasoning=known.reasoning_parser is not None,
         always_reasons=known.always_reasons,
-        tools="native" if known.tool_parser else "emulated",
+        tools="native" if known.tools else "emulated",
         context_tokens=context_tokens,
         max_output_tokens=longest_answer(context_tokens),
         source=source,

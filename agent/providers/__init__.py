@@ -16,6 +16,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import MissingExtra, ProviderError, UnknownModel
+from agent.i18n import LocalizedText
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
 from agent.providers.base_url import check_base_url
 from agent.providers.delta_merging import count_deltas as count_deltas
@@ -25,6 +26,7 @@ from agent.providers.reasoning import effort_note as effort_note
 from agent.providers.reasoning import is_off as is_off
 from agent.providers.reasoning import is_reasoning as is_reasoning
 from agent.providers.reasoning import nearest as nearest
+from agent.providers.refusals import without_refused as without_refused
 from agent.providers.request_queue import RequestQueue as RequestQueue
 from agent.providers.request_queue import acting_for as acting_for
 
@@ -108,6 +110,18 @@ class OwnsServers(Protocol):
         """End the servers of all event loops except the one that runs here, where `aclose` does it.
 
         Also of loops that have ended. Does not wait for the end.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsRefusals(Protocol):
+    """A `Connection` that learns from the first refusal what its server does not take. Its `spec` changes with it."""
+
+    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+        """Return the sentence for people about what the server refused, and leave that out of the next request.
+
+        The refused request had `pictures` and `tools`. Returns None if the same request would be made again.
         """
         ...
 
