@@ -31,7 +31,8 @@ class ProviderSpec:
     """A provider of models, and how to call it.
 
     `key_names` are the environment variables that can hold the key, and `keys_at` is where people get one; both are
-    empty if no key is needed. `base_url` is "" if each user has their own server. `open_weights`: the name of the
+    empty if no key is needed. `base_url` is "" if each user has their own server, which listens at `port` of this
+    machine unless told otherwise (0: no usual port). `open_weights`: the name of the
     checkpoint tells the capabilities (see `agent.models.families`).
 
     `image_types` and `audio_types` are the media types that the provider accepts. If one is empty, no model gets such
@@ -46,6 +47,7 @@ class ProviderSpec:
     label: str
     dialect: Dialect
     base_url: str = ""
+    port: int = 0
     key_names: tuple[str, ...] = ()
     keys_at: str = ""
     aliases: tuple[str, ...] = ()
@@ -251,7 +253,7 @@ class Catalog:
         if known.provider != provider.id:
             prefill = bool(self.assumed[provider.id].get("prefill"))
             ours = replace(known, provider=provider.id, price=None, source=provider.label, prefill=prefill)
-        return _carried(
+        return carried(
             replace(ours, id=f"{provider.id}:{called}", name=called, label=short_name(called), menu=False), provider
         )
 
@@ -268,7 +270,7 @@ class Catalog:
     def _assume(self, provider: ProviderSpec, name: str) -> ModelSpec:
         facts = self.assumed[provider.id]
         if provider.open_weights:
-            return _carried(replace(guess(name, provider.id, source=provider.label), **facts), provider)
+            return carried(replace(guess(name, provider.id, source=provider.label), **facts), provider)
         return ModelSpec(**_facts(provider, name, facts))
 
     def _unknown(self, name: str) -> UnknownModel:
@@ -289,7 +291,7 @@ class Catalog:
         return ", ".join(self.providers)
 
 
-def _carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
+def carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
     """Return the model without the media that this provider does not accept."""
     return replace(
         spec, image=spec.image and bool(provider.image_types), audio=spec.audio and bool(provider.audio_types)

@@ -275,6 +275,8 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
     """
     name = base_url_variable(provider.id)
     base_url = (env.get(name) or provider.base_url).rstrip("/")
+    if not base_url and provider.port:
+        base_url = f"http://127.0.0.1:{provider.port}/v1"
     if not base_url:
         raise UnknownModel(f"{provider.label} needs base_url=..., or {name} in the environment: where its server is")
     key = next((env[name].strip() for name in provider.key_names if env.get(name, "").strip()), None)

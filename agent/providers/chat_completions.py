@@ -50,8 +50,12 @@ from agent.providers.refusals import SENTENCES, Ability, refused_abilities, refu
 from agent.providers.think_tags import ThinkTags
 from agent.providers.tool_emulation import ToolEmulationModel
 
-_TEMPLATED = ("vllm", "llama.cpp")
+_TEMPLATED = ("vllm", "llama.cpp", "sglang")
 """Providers with servers that fill in the model's own chat template, which has a switch for reasoning."""
+_FULL = (*_TEMPLATED, "openai", "azure")
+"""Providers that take all that the library sends. The others document neither `strict` nor `max_completion_tokens`."""
+_WANT_REASONING = ("deepseek", "openrouter")
+"""Other providers that take a model's own reasoning in the messages of a tool loop."""
 _REASONING_FIELDS = ("reasoning", "reasoning_content")
 """Fields of a delta in which servers send the reasoning that they have parsed themselves."""
 
@@ -130,14 +134,14 @@ def _profile(provider: str) -> ModelProfile:
     """Return the changes to the library's profile of the model.
 
     The library's Qwen profile drops leading white space of a stream; here the model's text arrives whole. A stream
-    without a finish reason was cut, and must not look finished. The router documents neither `reasoning` in a message
-    sent to it, nor `strict` tools, nor the newer name of `max_tokens`.
+    without a finish reason was cut, and must not look finished.
     """
     ours = OpenAIModelProfile(
         ignore_streamed_leading_whitespace=False, openai_chat_streaming_requires_finish_reason=True
     )
-    if provider == "huggingface":
-        ours["openai_chat_send_back_thinking_parts"] = False
+    if provider not in _FULL:
+        if provider not in _WANT_REASONING:
+            ours["openai_chat_send_back_thinking_parts"] = False
         ours["openai_supports_strict_tool_definition"] = False
         ours["openai_chat_supports_max_completion_tokens"] = False
     return ours
