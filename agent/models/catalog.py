@@ -9,9 +9,9 @@ from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, get_args
 
-from agent.errors import UnknownModel
+from agent.errors import InputError, UnknownModel
 from agent.i18n import _, alternatives, joined
 from agent.models.families import check_name, family
 from agent.models.names import VARIANT, key_of, short_name
@@ -168,6 +168,43 @@ def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str
         max_output_tokens=longest_answer(context_tokens),
         source=source,
     )
+
+
+class Capabilities(TypedDict, total=False):
+    """What the caller knows about a model, in place of what the catalogue and its name tell; see `ModelSpec`."""
+
+    image: bool
+    audio: bool
+    reasoning: bool
+    always_reasons: bool
+    prefill: bool
+    temperature: bool
+    tools: ToolSupport
+    schemas: bool
+    context_tokens: int
+    max_output_tokens: int
+    usual_output_tokens: int
+
+
+def with_capabilities(spec: ModelSpec, given: Capabilities) -> ModelSpec:
+    """Return the model with these facts. Raises `InputError` for an unknown fact or a value of the wrong type."""
+    facts: dict[str, Any] = {**given}
+    for name, value in facts.items():
+        if name not in Capabilities.__annotations__:
+            known = ", ".join(Capabilities.__annotations__)
+            raise InputError(f"a model has no capability {name!r}; there are {known}")
+        if type(value) is not type(getattr(spec, name)):
+            raise InputError(f"the capability {name} must be a {type(getattr(spec, name)).__name__}, not {value!r}")
+    if facts.get("tools", "none") not in get_args(ToolSupport):
+        raise InputError(f"the capability tools is one of {', '.join(get_args(ToolSupport))}, not {facts['tools']!r}")
+    if any(value < 1 for value in facts.values() if type(value) is int):
+        raise InputError("a number of tokens must be 1 or more")
+    context = facts.get("context_tokens", spec.context_tokens)
+    most = facts.setdefault("max_output_tokens", min(spec.max_output_tokens, context))
+    facts.setdefault("usual_output_tokens", min(spec.usual_output_tokens, most))
+    if not facts["usual_output_tokens"] <= most <= context:
+        raise InputError("usual_output_tokens <= max_output_tokens <= context_tokens does not hold")
+    return replace(spec, **facts)
 
 
 def longest_answer(context: int) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ from agent.providers.reasoning import effort_note as effort_note
 from agent.providers.reasoning import is_off as is_off
 from agent.providers.reasoning import is_reasoning as is_reasoning
 from agent.providers.reasoning import nearest as nearest
+from agent.providers.refusals import speaks_only_chat
 from agent.providers.refusals import without_refused as without_refused
 from agent.providers.request_queue import RequestQueue as RequestQueue
 from agent.providers.request_queue import acting_for as acting_for
@@ -246,11 +247,13 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     provider = load_catalog().providers.get(spec.provider)
     if provider is None:
         raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load_catalog().providers)}")
+    endpoint = endpoint or default_endpoint(provider)
+    check_base_url(endpoint.base_url)
+    if spec.dialect == "responses" and speaks_only_chat(endpoint.base_url):
+        spec = replace(spec, dialect="chat")
     module, name = _CONNECTIONS[spec.dialect]
     # The package can have a second name, see agent/switchboard.
     kind: Any = getattr(import_module(module.replace("agent.providers", __name__)), name)
-    endpoint = endpoint or default_endpoint(provider)
-    check_base_url(endpoint.base_url)
     return cast(Connection, kind(spec, endpoint, provider))
 
 

@@ -91,6 +91,22 @@ def remember(spec: ModelSpec, base_url: str, ability: Ability) -> None:
     _refused[server] = known.union((ability,))
 
 
+_chat_only: set[str] = set()
+"""The addresses without the Responses API."""
+CHAT_ONLY = N_("The server does not know the Responses API, so it is asked over Chat Completions.")
+
+
+def remember_chat_only(base_url: str) -> None:
+    """Remember that this server does not know the Responses API."""
+    if len(_chat_only) < MOST_SERVERS:
+        _chat_only.add(base_url)
+
+
+def speaks_only_chat(base_url: str) -> bool:
+    """Return True if this server turned out not to know the Responses API."""
+    return base_url in _chat_only
+
+
 def refused_abilities(spec: ModelSpec, base_url: str) -> frozenset[Ability]:
     """Return what the server has refused for this model since this program started."""
     return _refused.get((base_url, spec.name), frozenset())

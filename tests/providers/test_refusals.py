@@ -13,7 +13,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import BinaryContent
 
-from agent import Agent, Endpoint, Limits, RunResult, connect
+from agent import Agent, Endpoint, InputError, Limits, RunResult, connect
 from agent.models.catalog import load_catalog
 from agent.providers.refusals import Ability, refused_ability
 from tests.support.dialect_server import Playing, Reply, playing
@@ -273,3 +273,70 @@ async def test_json_answer_without_schema_is_no_call(server: Playing) -> None:
     server.play(Reply(status=400, body=SCHEMAS["Groq"][1]), reply(ROLE, chunk(content=text), *ending()))
     async with agent_of(server, new_name(), tools="emulated") as agent:
         assert (await agent.ask("A person as JSON, please.")).text == text
+
+
+ROUTES = {
+    "vLLM, FastAPI": {"detail": "Not Found"},
+    "llama.cpp": error("File Not Found", code=404, type="not_found_error"),
+    "Ollama, Go": b"404 page not found",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("named", ROUTES)
+async def test_server_without_responses_is_asked_over_chat(server: Playing, named: str) -> None:
+    server.play(Reply(status=404, body=ROUTES[named]), ANSWER, ANSWER, ANSWER)
+    spec, endpoint = load_catalog().find("acme-9000", "openai"), Endpoint(f"{server.url}/v1")
+    async with Agent(connect(spec, endpoint)) as agent:
+        first = await agent.ask(["What is this?", PICTURE], reasoning=True)
+        assert (first.finish_reason, first.text) == ("stop", "Done.")
+        assert "Responses" in first.note.omitted
+        assert (await agent.ask("Go on.", context=first.context)).note.omitted == ""
+    async with Agent(connect(spec, endpoint)) as other:
+        assert (await other.ask("And you?")).text == "Done."
+    assert [request.path for request in server.requests] == ["/v1/responses", *["/v1/chat/completions"] * 3]
+
+
+async def test_unknown_model_is_not_asked_over_chat(server: Playing) -> None:
+    server.play(Reply(status=404, body=error("The model `acme-9000` does not exist", code="model_not_found")))
+    spec = load_catalog().find("acme-9000", "openai")
+    async with Agent(connect(spec, Endpoint(f"{server.url}/v1"))) as agent:
+        assert (await agent.ask("Hello")).finish_reason == "error"
+    assert len(server.requests) == 1
+
+
+async def test_given_capabilities_count_more_than_the_name(server: Playing) -> None:
+    server.play(ANSWER)
+    url = f"{server.url}/v1"
+    async with Agent(
+        "Qwen/Qwen3-8B",
+        provider="vllm",
+        base_url=url,
+        tools=[weather],
+        capabilities={"tools": "emulated", "image": True},
+    ) as agent:
+        await agent.ask(["What is this?", PICTURE])
+    assert sent(server) == [{"schema", "image"}]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "words"),
+    [
+        ({"vision": True}, "no capability 'vision'; there are image"),
+        ({"tools": "yes"}, "one of native, emulated, none"),
+        ({"image": "yes"}, "must be a bool"),
+        ({"context_tokens": 0}, "1 or more"),
+        ({"context_tokens": 100, "max_output_tokens": 200}, "does not hold"),
+    ],
+)
+def test_wrong_capability_is_explained(capabilities: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Agent("my-model", provider="vllm", base_url="http://127.0.0.1:1/v1", capabilities=capabilities)
+
+
+def test_capabilities_belong_to_a_name() -> None:
+    agent = Agent("my-model", provider="vllm", base_url="http://127.0.0.1:1/v1", capabilities={"context_tokens": 100})
+    assert (agent.connection.spec.context_tokens, agent.connection.spec.max_output_tokens) == (100, 100)
+    for model in (agent.connection, "auto", "replay:x"):
+        with pytest.raises(InputError, match="capabilities belong to a model"):
+            Agent(model, capabilities={"tools": "native"})
