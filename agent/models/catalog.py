@@ -3,8 +3,9 @@
 A model is found by `provider:name`, by a bare name in the table, or by any name together with its provider.
 """
 
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
@@ -340,18 +341,28 @@ def carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
 
 @cache
 def load_catalog(path: Path = TABLE) -> Catalog:
-    """Load the table once. Raises `ConfigError` with the line and the name of the wrong entry."""
-    file = TomlFile(path, strict=True)
-    table = file.check(_Table, file.table)
-    providers: dict[str, ProviderSpec] = {}
-    assumed: dict[str, Mapping[str, Any]] = {}
+    """Load the table once, and the owner's own one in SWITCHBOARD_MODELS, which adds providers and models.
+
+    Raises `ConfigError` with the line and the name of the wrong entry.
+    """
+    catalog = _read(TomlFile(path, strict=True), Catalog({}, {}, {}))
+    more = os.environ.get("SWITCHBOARD_MODELS") if path == TABLE else None
+    return _read(TomlFile(Path(more).expanduser(), strict=True), catalog) if more else catalog
+
+
+def _read(file: TomlFile, shipped: Catalog) -> Catalog:
+    """Return the catalogue with what a file adds to it."""
+    table = file.check(_AddedTable if shipped.providers else _Table, file.table)
+    providers, assumed = dict(shipped.providers), dict(shipped.assumed)
     for id_, given in table.providers.items():
         way = ("providers", id_)
+        if shipped.provider(id_) is not None:
+            raise file.error(f"there is a provider {id_!r} already; give this one another name", *way)
         facts = file.check(dict[str, Any], given.pop("assumed", {}), *way, "assumed")
         providers[id_] = file.check(ProviderSpec, {**given, "id": id_}, *way)
         checked = _model(file, providers[id_], "any", facts, *way, "assumed")
         assumed[id_] = {key: getattr(checked, key) for key in facts}
-    models: dict[str, ModelSpec] = {}
+    models: dict[str, ModelSpec] = dict(shipped.models)
     entries: dict[str, int] = {}
     for index, given in enumerate(table.models):
         names = file.check(list[str], given.pop("names", None), "models", index, "names")
@@ -364,10 +375,11 @@ def load_catalog(path: Path = TABLE) -> Catalog:
             if spec.id in models:
                 raise file.error(f"model {name!r}: {provider.id} has two entries of this name", "models", index)
             models[spec.id], entries[spec.id] = spec, index
-    for spec in models.values():
+    for id_, index in entries.items():
+        spec = models[id_]
         if spec.replaced_by and f"{spec.provider}:{spec.replaced_by}" not in models:
             what = f"model {spec.name!r}: replaced_by {spec.replaced_by!r} is no model of {spec.provider}"
-            raise file.error(what, "models", entries[spec.id], "replaced_by")
+            raise file.error(what, "models", index, "replaced_by")
     return Catalog(providers, models, assumed)
 
 
@@ -377,6 +389,14 @@ class _Table:
 
     providers: dict[str, dict[str, Any]]
     models: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _AddedTable(_Table):
+    __pydantic_config__ = CLOSED
+
+    providers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    models: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 def _facts(provider: ProviderSpec, name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -171,7 +171,7 @@ class ModelMenu:
     def key_missing(self, owner: str, spec: ModelSpec, login: str | None = None) -> bool:
         """Return True if the model cannot be used because no key is available."""
         provider = self.provider(spec)
-        if provider is None or self._visitors_key(owner, provider, login):
+        if provider is None or not provider.key_names or self._visitors_key(owner, provider, login):
             return False
         return not self._is_lent(spec) or default_endpoint(provider).api_key is None
 
@@ -200,7 +200,7 @@ class ModelMenu:
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
             return connect(spec, Endpoint(endpoint.base_url, key, is_own_key=key != login)), True
-        if not self._is_lent(spec) or endpoint.api_key is None:
+        if provider.key_names and (not self._is_lent(spec) or endpoint.api_key is None):
             raise ProviderError(self._key_advice(spec, provider), kind="key")
         if spec.menu:
             return self._get_shared_connection(ServedModel(spec, endpoint)), False
