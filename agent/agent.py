@@ -30,7 +30,7 @@ from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
-from agent.models.catalog import AUTO
+from agent.models.catalog import AUTO, Capabilities
 from agent.providers import Connection, OwnsServers
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
 from agent.run import Run
@@ -57,14 +57,15 @@ _CLOSING: set[asyncio.Task[None]] = set()
 class Agent:
     """A model, a system message, tools and limits. It stores no conversation: the caller passes the history in.
 
-    The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the
-    return value of `agent.connect`. `Agent("auto")` is the model that the page would choose on this machine: the first
-    run looks for it, and starts a small one if there is nothing else. `Agent("replay:path")` plays a run record. A
-    connection that is a `RunSource`, such as a replay, brings its own tools and limits. `seals` sign suspended runs.
-    `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be
-    fetched from. The constructor does not use the network. A tool can be named, as in "preset:currency". Raises
-    `UnknownModel`, and `ConfigError` for a tool that has an unknown name. Raises `InputError` for a wrong argument, for
-    two tools of one name, and for a limit in dollars if the model's price is unknown.
+    The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the return
+    value of `agent.connect`. `Agent("auto")` is the model that the page would choose on this machine: the first run
+    looks for it, and starts a small one if there is nothing else. `Agent("replay:path")` plays a run record. A
+    connection that is a `RunSource`, such as a replay, brings its own tools and limits. `capabilities` such as
+    `{"tools": "native", "context_tokens": 8192}` correct what is assumed about a model that is given by name. `seals`
+    sign suspended runs. `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs
+    pictures can be fetched from. The constructor does not use the network. A tool can be named, as in
+    "preset:currency". Raises `UnknownModel`, and `ConfigError` for a tool that has an unknown name. Raises `InputError`
+    for a wrong argument, for two tools of one name, and for a limit in dollars if the model's price is unknown.
 
     `async with` closes the connections of its event loop, and `with` ends the model servers that the agent started,
     unless another agent with the same connection has used it and is not closed.
@@ -78,6 +79,7 @@ class Agent:
         provider: str | None = None,
         base_url: str | None = None,
         api_key: str | None = None,
+        capabilities: Capabilities | None = None,
         system_message: str = "",
         tools: Sequence[Tool | Function | Toolset | str] = (),
         limits: Limits | None = None,
@@ -86,7 +88,11 @@ class Agent:
         guard: Guard = GUARD,
     ) -> None:
         check_model(model)
-        connection = connect_by_name(model, provider, base_url, api_key) if isinstance(model, str) else model
+        if capabilities and not isinstance(model, str):
+            raise InputError("capabilities belong to a model that is given by its name; a connection has its own spec")
+        connection = (
+            connect_by_name(model, provider, base_url, api_key, capabilities) if isinstance(model, str) else model
+        )
         self.connection, self._user = connection, _User()
         self.system_message = system_message
         found, self.toolsets = read_tools(tools)

@@ -76,13 +76,15 @@ class LocalSettings(_LocalSection):
 
     `vllm_base_url` is the URL of a running server; nothing is then downloaded or started. `vllm_model` is a model to
     start `vllm serve` with. `local_model` is the user's own GGUF file. `downloads` False uses only files on disk.
-    llama.cpp generates up to `answers` answers at once; further requests wait in a queue.
+    llama.cpp generates up to `answers` answers at once; further requests wait in a queue. `finds_servers`: an Ollama or
+    an LM Studio at its usual port is used, too.
     """
 
     vllm_base_url: str | None = None
     vllm_api_key: str | None = field(default=None, repr=False)
     vllm_model: str | None = None
     local_model: Path | None = None
+    finds_servers: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,10 +322,11 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ)
     if env.get("SWITCHBOARD_OFFLINE", "") not in ("", "0"):
         local["downloads"] = False
     local |= {name: given.pop(name) for name in _LocalVariables.model_fields if name in given}
+    is_public = bool(file.public.on or share or space)  # whose visitors must not find more of this machine
     return Settings(
-        local=LocalSettings(**local),
+        local=LocalSettings(**local, finds_servers=not is_public),
         uploads=file.uploads,
-        public=_public(file.public, keys=not share) if file.public.on or share or space else None,
+        public=_public(file.public, keys=not share) if is_public else None,
         space=space,
         **{**values, **given},
     )

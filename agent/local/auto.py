@@ -11,10 +11,11 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import ProviderError
+from agent.i18n import LocalizedText
 from agent.local.manager import LocalModels
 from agent.local.process import loop_runs_here
 from agent.models.catalog import AUTO, ModelSpec
-from agent.providers import Connection, Reasoning, ServedModel, connect
+from agent.providers import Connection, LearnsRefusals, Reasoning, ServedModel, connect
 from agent.settings import LocalSettings
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,11 @@ class AutoConnection:
     def explain(self, error: Exception) -> ProviderError:
         """Translate a failure of the chosen model."""
         return self._required().explain(error)
+
+    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+        """Implement `LearnsRefusals`."""
+        chosen = self._required()
+        return chosen.learn(error, pictures=pictures, tools=tools) if isinstance(chosen, LearnsRefusals) else None
 
     async def aclose(self) -> None:
         """End what runs in this loop: the connection, and the server if one was started. The next run starts again."""

@@ -6,8 +6,8 @@ The model answers at its provider, at a given address, on a server that this mac
 import os
 from dataclasses import replace
 
-from agent.errors import UnknownModel
-from agent.models.catalog import AUTO, load_catalog
+from agent.errors import InputError, UnknownModel
+from agent.models.catalog import AUTO, Capabilities, load_catalog, with_capabilities
 from agent.providers import Connection, Endpoint, base_url_variable, check_base_url, connect, default_endpoint
 from agent.settings import load_settings
 from agent.tracing.replay import PREFIX, Replay
@@ -16,18 +16,28 @@ _OWN_SERVERS = ("vllm", "llama.cpp")
 """Providers with servers that this machine can start."""
 
 
-def connect_by_name(model: str, provider: str | None, base_url: str | None, api_key: str | None = None) -> Connection:
+def connect_by_name(
+    model: str,
+    provider: str | None,
+    base_url: str | None,
+    api_key: str | None = None,
+    capabilities: Capabilities | None = None,
+) -> Connection:
     """Return the connection to a model by its name, as `Catalog.find` reads it. `replay:path` plays a run record.
 
-    `auto` is the model that the page would choose on this machine, or the first model at `base_url`.
+    `auto` is the model that the page would choose on this machine, or the first model at `base_url`. `capabilities`
+    count more than what the catalogue says about the model.
 
     If the model has open weights and no server is named, this machine serves it from its first request on. Raises
     `UnknownModel` if no server for it is known, or if this machine cannot serve it. Raises `InputError` if a record
     cannot be read.
     """
+    is_auto = model.strip() == AUTO and provider is None
+    if capabilities and (is_auto or model.startswith(PREFIX)):
+        raise InputError("capabilities belong to a model with a name of its own")
     if model.startswith(PREFIX):
         return Replay.from_name(model)
-    if model.strip() == AUTO and provider is None:
+    if is_auto:
         return _connect_later(base_url, api_key)
     try:
         spec = load_catalog().find(model, provider)
@@ -38,6 +48,7 @@ def connect_by_name(model: str, provider: str | None, base_url: str | None, api_
             f'a model at an address of your own needs the kind of its server: Agent({model!r}, provider="vllm", '
             f"base_url=...). {error}"
         ) from None
+    spec = with_capabilities(spec, capabilities or {})
     if base_url:
         return connect(spec, Endpoint(base_url, api_key, is_own_key=bool(api_key)))
     if spec.provider in _OWN_SERVERS and not os.environ.get(base_url_variable(spec.provider)):

@@ -20,7 +20,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import UnknownModel
-from agent.i18n import _
+from agent.i18n import LocalizedText, _
 from agent.local.launch import Launched, check_llama, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess, loop_runs_here
 from agent.local.vllm_server import find_vllm
@@ -78,6 +78,14 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         async with connection.slot(on_position):
             yield
 
+    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+        """Implement `LearnsRefusals`."""
+        if (connection := self._server().connection) is None:
+            return None
+        sentence = connection.learn(error, pictures=pictures, tools=tools)
+        self.spec = replace(connection.spec, name=self.spec.name)
+        return sentence
+
     async def launch(self) -> Launched:
         """Start a server and return it when it answers. Raises `LocalModelError` with the reason if it cannot start."""
         key = secrets.token_urlsafe(32)
@@ -134,17 +142,17 @@ class _Server:
         self._owner = owner
         self._lock = asyncio.Lock()
         self._child: ServerProcess | None = None
-        self._connection: chat_completions.ChatCompletionsConnection | None = None
+        self.connection: chat_completions.ChatCompletionsConnection | None = None
 
     async def ready(self) -> chat_completions.ChatCompletionsConnection:
         """Return the connection. Starts the server if it has not been started or has crashed."""
         async with self._lock:
-            if self._child is None or self._connection is None or not self._child.is_alive:
+            if self._child is None or self.connection is None or not self._child.is_alive:
                 await self._close()
                 self._child, endpoint, served = await self._owner.launch()
                 spec = replace(self._owner.spec, name=served[0].name)
-                self._connection = chat_completions.ChatCompletionsConnection(spec, endpoint, self._owner.provider)
-        return self._connection
+                self.connection = chat_completions.ChatCompletionsConnection(spec, endpoint, self._owner.provider)
+        return self.connection
 
     async def aclose(self) -> None:
         """End the server, also while it is starting."""
@@ -157,8 +165,8 @@ class _Server:
             self._child.end()
 
     async def _close(self) -> None:
-        connection, child = self._connection, self._child
-        self._connection = self._child = None
+        connection, child = self.connection, self._child
+        self.connection = self._child = None
         if connection is not None:
             await connection.aclose()
         if child is not None:

@@ -16,13 +16,14 @@ from agent.local.progress_bar import ProgressBar
 from agent.local.start_errors import crashed, not_started
 from agent.local.vllm_server import default_model, find_vllm
 from agent.local.weights import BETTER, SMOLLM2, Weights, fetch, find
-from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel, Status
+from agent.models.catalog import ModelSpec, load_catalog
+from agent.providers import Endpoint, ServedModel, Status, default_endpoint
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 
 _RETRY_SECONDS = 2.0  # between two requests to a named server that does not answer
 _RECHECK_SECONDS = 30.0  # if it does answer: it may have been restarted with another model
+_USUAL = ("ollama", "lmstudio")  # servers that people run on their own machine
 _MAX_RESTARTS = 3  # a server that crashes more often within `_RESTART_WINDOW_SECONDS` stays down
 _RESTART_WINDOW_SECONDS = 300.0
 _NO_BETTER = (
@@ -35,8 +36,9 @@ class LocalModels:
     """Serves the best model that this machine can run, and owns every process started for that.
 
     The order of choice: a server that the user names, our own vLLM, a file that the user names, a better model from the
-    cache or a download, and SmolLM2 until a better model answers or if there is none. `say` gets one line about each
-    step. `better` lists the models that can be downloaded, best first. Use it from one event loop.
+    cache or a download, and SmolLM2 until a better model answers or if there is none. The models of an Ollama and an LM
+    Studio that answer at their usual ports come after these. `say` gets one line about each step. `better` lists the
+    models that can be downloaded, best first. Use it from one event loop.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class LocalModels:
         self._say = say
         self._better = better
         self._ranks: dict[int, tuple[ServedModel, ...]] = {}
+        self._found: dict[str, tuple[ServedModel, ...]] = {}  # by provider
         self._latest_status = Status("starting", _("Looking for a model."))
         self._better_status: Status | None = None  # the latest status of the better model, until it answers
         self._changed = asyncio.Event()
@@ -59,10 +62,17 @@ class LocalModels:
         """Start in a background task of the running loop and return at once. A second call does nothing."""
         if self._task is None and not self._closed:
             self._task = asyncio.create_task(self._run())
+            if self._settings.finds_servers:
+                self._restart_tasks |= {asyncio.create_task(self._watch_usual_port(id_)) for id_ in _USUAL}
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
         """The models that answer now, the default first."""
+        return self._chosen + tuple(each for found in self._found.values() for each in found)
+
+    @property
+    def _chosen(self) -> tuple[ServedModel, ...]:
+        """The models of the server that was named or started."""
         return tuple(each for rank in sorted(self._ranks) for each in self._ranks[rank])
 
     @property
@@ -81,8 +91,13 @@ class LocalModels:
         It also raises if a named server does not answer. The search for that server goes on: call again later.
         """
         self.start()
-        while not self.served:
+        while not self._chosen:
             if self._latest_status.phase == "failed":
+                if self.served:
+                    break
+                if self._settings.finds_servers and not self._closed and len(self._found) < len(_USUAL):
+                    await asyncio.sleep(0.05)  # they have not been asked yet
+                    continue
                 raise LocalModelError(self._latest_status.text)
             await self._changed.wait()
         return self.served
@@ -97,6 +112,7 @@ class LocalModels:
         await asyncio.gather(*(child.aclose() for child in self._children))
         self._children.clear()
         self._ranks.clear()
+        self._found.clear()
         self._report_failure(LocalModelError(_("The local model was shut down.")), rank=0)
 
     def end(self) -> None:
@@ -126,16 +142,27 @@ class LocalModels:
             try:
                 specs = await discover(endpoint)
             except ProviderError as error:
-                if not self.served:
+                if not self._chosen:
                     self._fail(
                         error, LocalModelError(_("Trying again every {seconds:.0f} seconds.", seconds=_RETRY_SECONDS))
                     )
             else:
                 served = tuple(ServedModel(spec, endpoint) for spec in specs)
-                if self.served != served:
+                if self._chosen != served:
                     self._say(f"Using the server named by VLLM_BASE_URL: {', '.join(spec.name for spec in specs)}.")
                     self._set_served(0, served)
-            await asyncio.sleep(_RECHECK_SECONDS if self.served else _RETRY_SECONDS)
+            await asyncio.sleep(_RECHECK_SECONDS if self._chosen else _RETRY_SECONDS)
+
+    async def _watch_usual_port(self, id_: str) -> None:
+        """Offer the models of this kind of server while one answers at its usual port."""
+        endpoint = default_endpoint(load_catalog().providers[id_])
+        while endpoint.base_url != self._settings.vllm_base_url:
+            try:
+                specs = await discover(endpoint, provider=id_)
+            except ProviderError:
+                specs = ()
+            self._found[id_] = tuple(ServedModel(spec, endpoint) for spec in specs)
+            await asyncio.sleep(_RECHECK_SECONDS)
 
     async def _start_best_or_fallback(self) -> None:
         """Start the best model there is. If that takes long or fails, start SmolLM2."""
@@ -156,7 +183,7 @@ class LocalModels:
             check_llama()  # SmolLM2 needs it, too
             self._say(f"{error} {_NO_BETTER}")
             self._report(Status("starting", _("Loading {model}.", model="SmolLM2")), rank=1)
-            if not self.served:
+            if not self._chosen:
                 await self._start_fallback()
             self._report_failure(error, rank=0)
         finally:
@@ -318,13 +345,13 @@ class LocalModels:
     async def _give_up_server(self, candidate: Candidate, error: LocalModelError) -> None:
         """Report why the server is lost. If no other server answers, start SmolLM2 instead of the better model."""
         self._say(str(error))
-        if not self.served and candidate.rank == 0 and self._settings.local_model is None:
+        if not self._chosen and candidate.rank == 0 and self._settings.local_model is None:
             try:
                 await self._start_fallback()
             except LocalModelError as other:
                 self._fail(error, other)
                 return
-        if self.served:  # the failure also replaces the status of a restart that did not succeed
+        if self._chosen:  # the failure also replaces the status of a restart that did not succeed
             self._report_failure(error, rank=candidate.rank)
         else:
             self._fail(error)

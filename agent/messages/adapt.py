@@ -255,6 +255,11 @@ class _Adapter:
         return item
 
 
+def has_pictures(messages: Sequence[ModelMessage]) -> bool:
+    """Return True if a prompt or the result of a tool has a picture."""
+    return any(_is_picture(item) for message in messages for item in _items(message))
+
+
 def _items(message: ModelMessage) -> Iterator[object]:
     """Yield the content items of a message's prompts and tool results."""
     if isinstance(message, ModelRequest):

@@ -3,15 +3,16 @@
 A model is found by `provider:name`, by a bare name in the table, or by any name together with its provider.
 """
 
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, get_args
 
-from agent.errors import UnknownModel
+from agent.errors import InputError, UnknownModel
 from agent.i18n import _, alternatives, joined
 from agent.models.families import check_name, family
 from agent.models.names import VARIANT, key_of, short_name
@@ -31,7 +32,8 @@ class ProviderSpec:
     """A provider of models, and how to call it.
 
     `key_names` are the environment variables that can hold the key, and `keys_at` is where people get one; both are
-    empty if no key is needed. `base_url` is "" if each user has their own server. `open_weights`: the name of the
+    empty if no key is needed. `base_url` is "" if each user has their own server, which listens at `port` of this
+    machine unless told otherwise (0: no usual port). `open_weights`: the name of the
     checkpoint tells the capabilities (see `agent.models.families`).
 
     `image_types` and `audio_types` are the media types that the provider accepts. If one is empty, no model gets such
@@ -46,6 +48,7 @@ class ProviderSpec:
     label: str
     dialect: Dialect
     base_url: str = ""
+    port: int = 0
     key_names: tuple[str, ...] = ()
     keys_at: str = ""
     aliases: tuple[str, ...] = ()
@@ -84,8 +87,9 @@ class ModelSpec:
     """One model that can be chosen.
 
     `id` is unique in the menu (`vllm:Qwen/Qwen3-8B`); `name` is the server's name for it. `context_tokens` is for
-    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "emulated" if only tool
-    calls by JSON schema work (see providers/tool_emulation.py). `always_reasons`: reasoning cannot be turned off.
+    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "emulated" if the model
+    must write its tool calls as JSON (see providers/tool_emulation.py), bound by a JSON schema if its server takes
+    `schemas`. `always_reasons`: reasoning cannot be turned off.
     `prefill`: its server lets a model go on with an answer that a request ends with.
     `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
     `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
@@ -107,6 +111,7 @@ class ModelSpec:
     needs_audio: bool = False
     temperature: bool = True
     tools: ToolSupport = "native"
+    schemas: bool = True
     context_tokens: int = 32_768
     max_output_tokens: int = 4_096
     usual_output_tokens: int = 1_024
@@ -145,22 +150,62 @@ class ModelSpec:
 
 
 def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str = "") -> ModelSpec:
-    """Guess the capabilities of a checkpoint from its name alone."""
+    """Guess the capabilities of a checkpoint from its name alone.
+
+    A name that implies nothing gets native tools and images: the server's first refusal corrects that.
+    """
     known = family(name)
     return ModelSpec(
         id=f"{provider}:{name}",
         name=name,
         label=short_name(name),
         provider=provider,
-        image=known.image,
+        image=known.image or not known.is_known,
         audio=known.audio,
         reasoning=known.reasoning_parser is not None,
         always_reasons=known.always_reasons,
-        tools="native" if known.tool_parser else "emulated",
+        tools="native" if known.tools else "emulated",
         context_tokens=context_tokens,
         max_output_tokens=longest_answer(context_tokens),
         source=source,
     )
+
+
+class Capabilities(TypedDict, total=False):
+    """What the caller knows about a model, in place of what the catalogue and its name tell; see `ModelSpec`."""
+
+    image: bool
+    audio: bool
+    reasoning: bool
+    always_reasons: bool
+    prefill: bool
+    temperature: bool
+    tools: ToolSupport
+    schemas: bool
+    context_tokens: int
+    max_output_tokens: int
+    usual_output_tokens: int
+
+
+def with_capabilities(spec: ModelSpec, given: Capabilities) -> ModelSpec:
+    """Return the model with these facts. Raises `InputError` for an unknown fact or a value of the wrong type."""
+    facts: dict[str, Any] = {**given}
+    for name, value in facts.items():
+        if name not in Capabilities.__annotations__:
+            known = ", ".join(Capabilities.__annotations__)
+            raise InputError(f"a model has no capability {name!r}; there are {known}")
+        if type(value) is not type(getattr(spec, name)):
+            raise InputError(f"the capability {name} must be a {type(getattr(spec, name)).__name__}, not {value!r}")
+    if facts.get("tools", "none") not in get_args(ToolSupport):
+        raise InputError(f"the capability tools is one of {', '.join(get_args(ToolSupport))}, not {facts['tools']!r}")
+    if any(value < 1 for value in facts.values() if type(value) is int):
+        raise InputError("a number of tokens must be 1 or more")
+    context = facts.get("context_tokens", spec.context_tokens)
+    most = facts.setdefault("max_output_tokens", min(spec.max_output_tokens, context))
+    facts.setdefault("usual_output_tokens", min(spec.usual_output_tokens, most))
+    if not facts["usual_output_tokens"] <= most <= context:
+        raise InputError("usual_output_tokens <= max_output_tokens <= context_tokens does not hold")
+    return replace(spec, **facts)
 
 
 def longest_answer(context: int) -> int:
@@ -246,7 +291,7 @@ class Catalog:
         if known.provider != provider.id:
             prefill = bool(self.assumed[provider.id].get("prefill"))
             ours = replace(known, provider=provider.id, price=None, source=provider.label, prefill=prefill)
-        return _carried(
+        return carried(
             replace(ours, id=f"{provider.id}:{called}", name=called, label=short_name(called), menu=False), provider
         )
 
@@ -263,7 +308,7 @@ class Catalog:
     def _assume(self, provider: ProviderSpec, name: str) -> ModelSpec:
         facts = self.assumed[provider.id]
         if provider.open_weights:
-            return _carried(replace(guess(name, provider.id, source=provider.label), **facts), provider)
+            return carried(replace(guess(name, provider.id, source=provider.label), **facts), provider)
         return ModelSpec(**_facts(provider, name, facts))
 
     def _unknown(self, name: str) -> UnknownModel:
@@ -284,7 +329,7 @@ class Catalog:
         return ", ".join(self.providers)
 
 
-def _carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
+def carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
     """Return the model without the media that this provider does not accept."""
     return replace(
         spec, image=spec.image and bool(provider.image_types), audio=spec.audio and bool(provider.audio_types)
@@ -296,18 +341,28 @@ def _carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
 
 @cache
 def load_catalog(path: Path = TABLE) -> Catalog:
-    """Load the table once. Raises `ConfigError` with the line and the name of the wrong entry."""
-    file = TomlFile(path, strict=True)
-    table = file.check(_Table, file.table)
-    providers: dict[str, ProviderSpec] = {}
-    assumed: dict[str, Mapping[str, Any]] = {}
+    """Load the table once, and the owner's own one in SWITCHBOARD_MODELS, which adds providers and models.
+
+    Raises `ConfigError` with the line and the name of the wrong entry.
+    """
+    catalog = _read(TomlFile(path, strict=True), Catalog({}, {}, {}))
+    more = os.environ.get("SWITCHBOARD_MODELS") if path == TABLE else None
+    return _read(TomlFile(Path(more).expanduser(), strict=True), catalog) if more else catalog
+
+
+def _read(file: TomlFile, shipped: Catalog) -> Catalog:
+    """Return the catalogue with what a file adds to it."""
+    table = file.check(_AddedTable if shipped.providers else _Table, file.table)
+    providers, assumed = dict(shipped.providers), dict(shipped.assumed)
     for id_, given in table.providers.items():
         way = ("providers", id_)
+        if shipped.provider(id_) is not None:
+            raise file.error(f"there is a provider {id_!r} already; give this one another name", *way)
         facts = file.check(dict[str, Any], given.pop("assumed", {}), *way, "assumed")
         providers[id_] = file.check(ProviderSpec, {**given, "id": id_}, *way)
         checked = _model(file, providers[id_], "any", facts, *way, "assumed")
         assumed[id_] = {key: getattr(checked, key) for key in facts}
-    models: dict[str, ModelSpec] = {}
+    models: dict[str, ModelSpec] = dict(shipped.models)
     entries: dict[str, int] = {}
     for index, given in enumerate(table.models):
         names = file.check(list[str], given.pop("names", None), "models", index, "names")
@@ -320,10 +375,11 @@ def load_catalog(path: Path = TABLE) -> Catalog:
             if spec.id in models:
                 raise file.error(f"model {name!r}: {provider.id} has two entries of this name", "models", index)
             models[spec.id], entries[spec.id] = spec, index
-    for spec in models.values():
+    for id_, index in entries.items():
+        spec = models[id_]
         if spec.replaced_by and f"{spec.provider}:{spec.replaced_by}" not in models:
             what = f"model {spec.name!r}: replaced_by {spec.replaced_by!r} is no model of {spec.provider}"
-            raise file.error(what, "models", entries[spec.id], "replaced_by")
+            raise file.error(what, "models", index, "replaced_by")
     return Catalog(providers, models, assumed)
 
 
@@ -333,6 +389,14 @@ class _Table:
 
     providers: dict[str, dict[str, Any]]
     models: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _AddedTable(_Table):
+    __pydantic_config__ = CLOSED
+
+    providers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    models: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 def _facts(provider: ProviderSpec, name: str, given: Mapping[str, Any]) -> dict[str, Any]:

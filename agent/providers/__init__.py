@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import MissingExtra, ProviderError, UnknownModel
+from agent.i18n import LocalizedText
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
 from agent.providers.base_url import check_base_url
 from agent.providers.delta_merging import count_deltas as count_deltas
@@ -25,6 +26,8 @@ from agent.providers.reasoning import effort_note as effort_note
 from agent.providers.reasoning import is_off as is_off
 from agent.providers.reasoning import is_reasoning as is_reasoning
 from agent.providers.reasoning import nearest as nearest
+from agent.providers.refusals import speaks_only_chat
+from agent.providers.refusals import without_refused as without_refused
 from agent.providers.request_queue import RequestQueue as RequestQueue
 from agent.providers.request_queue import acting_for as acting_for
 
@@ -108,6 +111,18 @@ class OwnsServers(Protocol):
         """End the servers of all event loops except the one that runs here, where `aclose` does it.
 
         Also of loops that have ended. Does not wait for the end.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsRefusals(Protocol):
+    """A `Connection` that learns from the first refusal what its server does not take. Its `spec` changes with it."""
+
+    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+        """Return the sentence for people about what the server refused, and leave that out of the next request.
+
+        The refused request had `pictures` and `tools`. Returns None if the same request would be made again.
         """
         ...
 
@@ -232,11 +247,13 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     provider = load_catalog().providers.get(spec.provider)
     if provider is None:
         raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load_catalog().providers)}")
+    endpoint = endpoint or default_endpoint(provider)
+    check_base_url(endpoint.base_url)
+    if spec.dialect == "responses" and speaks_only_chat(endpoint.base_url):
+        spec = replace(spec, dialect="chat")
     module, name = _CONNECTIONS[spec.dialect]
     # The package can have a second name, see agent/switchboard.
     kind: Any = getattr(import_module(module.replace("agent.providers", __name__)), name)
-    endpoint = endpoint or default_endpoint(provider)
-    check_base_url(endpoint.base_url)
     return cast(Connection, kind(spec, endpoint, provider))
 
 
@@ -261,6 +278,8 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
     """
     name = base_url_variable(provider.id)
     base_url = (env.get(name) or provider.base_url).rstrip("/")
+    if not base_url and provider.port:
+        base_url = f"http://127.0.0.1:{provider.port}/v1"
     if not base_url:
         raise UnknownModel(f"{provider.label} needs base_url=..., or {name} in the environment: where its server is")
     key = next((env[name].strip() for name in provider.key_names if env.get(name, "").strip()), None)

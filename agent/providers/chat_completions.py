@@ -38,17 +38,24 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage
 
+from agent.i18n import LocalizedText
 from agent.messages.plain_text import plain_text
-from agent.providers import Reasoning
+from agent.models.catalog import ModelSpec, ProviderSpec
+from agent.providers import Endpoint, Reasoning
 from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off
+from agent.providers.refusals import SENTENCES, Ability, refused_abilities, refused_ability, remember, without_refused
 from agent.providers.think_tags import ThinkTags
 from agent.providers.tool_emulation import ToolEmulationModel
 
-_TEMPLATED = ("vllm", "llama.cpp")
+_TEMPLATED = ("vllm", "llama.cpp", "sglang")
 """Providers with servers that fill in the model's own chat template, which has a switch for reasoning."""
+_FULL = (*_TEMPLATED, "openai", "azure")
+"""Providers that take all that the library sends. The others document neither `strict` nor `max_completion_tokens`."""
+_WANT_REASONING = ("deepseek", "openrouter")
+"""Other providers that take a model's own reasoning in the messages of a tool loop."""
 _REASONING_FIELDS = ("reasoning", "reasoning_content")
 """Fields of a delta in which servers send the reasoning that they have parsed themselves."""
 
@@ -56,9 +63,32 @@ _REASONING_FIELDS = ("reasoning", "reasoning_content")
 class ChatCompletionsConnection(ClientConnection):
     """A `Connection` to one model of a server with the Chat Completions API."""
 
+    def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
+        super().__init__(without_refused(spec, endpoint.base_url), endpoint, provider)
+
+    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+        """Implement `LearnsRefusals`. Every later connection to this model of this server knows it, too."""
+        possible: dict[Ability, bool] = {
+            "tools": tools and self.spec.tools == "native",
+            "schema": tools and self.spec.tools == "emulated" and self.spec.schemas,
+            "image": pictures and self.spec.image,
+            "switch": self._has_switch,
+        }
+        ability = refused_ability(error, [one for one, is_used in possible.items() if is_used])
+        if ability is None:
+            return None
+        remember(self.spec, self.endpoint.base_url, ability)
+        self.change_spec(without_refused(self.spec, self.endpoint.base_url))
+        return LocalizedText(SENTENCES[ability], {"model": self.spec.label})
+
+    @property
+    def _has_switch(self) -> bool:
+        is_templated = self.spec.reasoning and self.spec.provider in _TEMPLATED
+        return is_templated and "switch" not in refused_abilities(self.spec, self.endpoint.base_url)
+
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
         """Return on or off if the chat template has a switch for reasoning. It knows no efforts."""
-        if not self.spec.reasoning or reasoning is None or self.spec.provider not in _TEMPLATED:
+        if reasoning is None or not self._has_switch:
             return None
         return self.spec.always_reasons or not is_off(reasoning)
 
@@ -82,7 +112,9 @@ class ChatCompletionsConnection(ClientConnection):
         model: Model = chat
         if self.spec.examples:
             model = ExampleModel(model, self.spec.examples)
-        return ToolEmulationModel(model) if self.spec.tools == "emulated" else model
+        if self.spec.tools != "emulated":
+            return model
+        return ToolEmulationModel(model, schemas=self.spec.schemas)
 
 
 def _provider(id_: str, client: AsyncOpenAI) -> Provider[AsyncOpenAI]:
@@ -102,14 +134,14 @@ def _profile(provider: str) -> ModelProfile:
     """Return the changes to the library's profile of the model.
 
     The library's Qwen profile drops leading white space of a stream; here the model's text arrives whole. A stream
-    without a finish reason was cut, and must not look finished. The router documents neither `reasoning` in a message
-    sent to it, nor `strict` tools, nor the newer name of `max_tokens`.
+    without a finish reason was cut, and must not look finished.
     """
     ours = OpenAIModelProfile(
         ignore_streamed_leading_whitespace=False, openai_chat_streaming_requires_finish_reason=True
     )
-    if provider == "huggingface":
-        ours["openai_chat_send_back_thinking_parts"] = False
+    if provider not in _FULL:
+        if provider not in _WANT_REASONING:
+            ours["openai_chat_send_back_thinking_parts"] = False
         ours["openai_supports_strict_tool_definition"] = False
         ours["openai_chat_supports_max_completion_tokens"] = False
     return ours

@@ -1,7 +1,8 @@
-"""The models that an OpenAI-compatible server lists, as `ModelSpec`s. A model's name stands in for missing facts."""
+"""The models that an OpenAI-compatible server lists, as `ModelSpec`s, with all that the server tells about them."""
 
+import asyncio
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -9,16 +10,29 @@ import httpx2
 
 from agent.errors import ProviderError
 from agent.i18n import _
-from agent.models.catalog import ModelSpec, ToolSupport, guess, longest_answer
+from agent.models.catalog import LONGEST_ANSWER, ModelSpec, Price, carried, load_catalog, longest_answer
 from agent.models.families import LONGEST_NAME, can_chat
+from agent.models.names import short_name
 from agent.providers import Endpoint
 from agent.providers.base_url import without_login
 
+_MOST_ASKED = 100
+"""Models of an Ollama that are asked for one by one. The others go by their names."""
+_SAYS_MORE = {
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "supported_parameters",
+    "providers",
+}
 
-async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSpec, ...]:
-    """Return the models of `endpoint`, with ids `vllm:<name>`. llama.cpp is also asked for its /props.
 
-    They are in the server's order, but those that do not chat come last: the first model is the default.
+async def discover(endpoint: Endpoint, *, provider: str = "vllm", seconds: float = 5.0) -> tuple[ModelSpec, ...]:
+    """Return the models of `endpoint`, with ids `<provider>:<name>`.
+
+    llama.cpp, Ollama and LM Studio tell what their models can do at other addresses, which are asked, too. The models
+    are in the server's order, but those that do not chat come last: the first model is the default.
 
     Raises `ProviderError`: `key` (401, 403), `connection`, `malformed` (not such a server, or no model), `server`.
     """
@@ -31,13 +45,86 @@ async def discover(endpoint: Endpoint, *, seconds: float = 5.0) -> tuple[ModelSp
         where = without_login(endpoint.base_url)
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
-        entries.sort(key=lambda entry: not _chats(entry))
         if not entries:
             raise ProviderError(_("The server at {where} answers, but serves no model.", where=where), kind="malformed")
-        if entries[0].get("owned_by") != "llamacpp":
-            return tuple(_vllm_spec(entry) for entry in entries)
-        props = await _ask(client, endpoint.base_url.removesuffix("/v1") + "/props", where)
-        return tuple(_llama_spec(entry, props) for entry in entries)
+        server, entries = await _with_details(client, endpoint.base_url, entries, where)
+    entries.sort(key=lambda entry: not _chats(entry))
+    return tuple(described(entry, provider, server) for entry in entries)
+
+
+def described(entry: dict[str, Any], provider: str, server: str) -> ModelSpec:
+    """Return the model that a server describes in an entry of its list, with the id `<provider>:<name>`.
+
+    What the entry does not tell comes from the catalogue, or else from the name. `server` is the id of the provider
+    that the server is one of, or "" for a server that does not tell.
+    """
+    catalog, name = load_catalog(), entry["id"]
+    kind = catalog.providers[server or provider]
+    known, told = catalog.find(name, kind.id), _facts(entry)
+    context = told.pop("context_tokens", 4096 if server == "llama.cpp" else 32_768)
+    most = max(16, min(told.pop("max_output_tokens", LONGEST_ANSWER), longest_answer(context)))
+    described = replace(
+        known,
+        id=f"{provider}:{name}",
+        name=name,
+        label=short_name(name),
+        source=_source(server) or kind.label,
+        licence="",
+        menu=False,
+        prefill=server in ("vllm", "llama.cpp"),
+        context_tokens=context,
+        max_output_tokens=most,
+        usual_output_tokens=min(1_024, most),
+        **told,
+    )
+    return carried(replace(described, always_reasons=described.always_reasons and described.reasoning), kind)
+
+
+def _source(server: str) -> str:
+    match server:
+        case "vllm":
+            return _("a vLLM server")
+        case "llama.cpp":
+            return _("a llama.cpp server")
+        case "":
+            return _("an OpenAI-compatible server")
+        case _:
+            return ""
+
+
+async def _with_details(
+    client: httpx2.AsyncClient, base_url: str, entries: list[dict[str, Any]], where: str
+) -> tuple[str, list[dict[str, Any]]]:
+    """Return the id of the provider that the server is one of, and the entries with what it tells elsewhere."""
+    owner, root = entries[0].get("owned_by"), base_url.removesuffix("/v1")
+    if owner == "llamacpp":
+        props = await _ask(client, f"{root}/props", where)
+        return "llama.cpp", [_llama_entry(entry, props) for entry in entries]
+    if owner in ("vllm", "sglang"):
+        return owner, entries
+    hosted = next((one.id for one in load_catalog().providers.values() if one.base_url == base_url), "")
+    if hosted or any(_SAYS_MORE & entry.keys() for entry in entries):
+        return hosted, entries
+    if "models" in await _ask_quietly(client, f"{root}/api/tags"):
+        shown = await asyncio.gather(
+            *(_ask_quietly(client, f"{root}/api/show", model=entry["id"]) for entry in entries[:_MOST_ASKED])
+        )
+        details = [*map(_ollama_details, shown), *[{}] * len(entries)]
+        return "ollama", [{**entry, **more} for entry, more in zip(entries, details, strict=False)]
+    more = {one["id"]: one for one in _items((await _ask_quietly(client, f"{root}/api/v0/models")).get("data"))}
+    if more:
+        return "lmstudio", [{**entry, **more.get(entry["id"], {})} for entry in entries]
+    return "", entries
+
+
+async def _ask_quietly(client: httpx2.AsyncClient, url: str, **body: str) -> dict[str, Any]:
+    """Return what a server may tell at another address of its own; {} if it does not."""
+    try:
+        answer = await (client.post(url, json=body) if body else client.get(url))
+        told: object = answer.json() if answer.status_code == 200 else None
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+        return {}
+    return cast(dict[str, Any], told) if isinstance(told, dict) else {}
 
 
 async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, Any]:
@@ -65,6 +152,8 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
             kind="server",
             status=status,
         )
+    if isinstance(body, list):  # Together sends the list alone
+        return {"data": body}
     if not isinstance(body, dict):
         raise ProviderError(
             _(
@@ -78,76 +167,116 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
     return cast(dict[str, Any], body)
 
 
-def _vllm_spec(entry: dict[str, Any]) -> ModelSpec:
-    is_vllm = entry.get("owned_by") == "vllm"
-    source = _("a vLLM server") if is_vllm else _("an OpenAI-compatible server")
-    spec = guess(entry["id"], "vllm", context_tokens=_positive_int(entry.get("max_model_len"), 32_768), source=source)
-    return replace(spec, prefill=is_vllm)
+# --- what the entries tell ------------------------------------------------------------------------------------------
 
 
-def _llama_spec(entry: dict[str, Any], props: dict[str, Any]) -> ModelSpec:
-    answers = _LlamaAnswers(entry, props)
-    return ModelSpec(
-        id=f"vllm:{entry['id']}",
-        name=entry["id"],
-        label=entry["id"].rsplit("/", 1)[-1],
-        provider="llama.cpp",
-        image=answers.image,
-        audio=answers.audio,
-        reasoning=answers.reasoning,
-        prefill=True,
-        tools=answers.tools,
-        context_tokens=answers.context,
-        max_output_tokens=longest_answer(answers.context),
-        source=_("a llama.cpp server"),
+def _facts(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of `ModelSpec` that an entry of a list tells, whichever server wrote it."""
+    inputs = _words(_table(entry, "architecture").get("input_modalities"))
+    parameters = _words(entry.get("supported_parameters"))
+    abilities = _words(entry.get("capabilities"))
+    is_complete = "completion" in abilities  # Ollama's list has all abilities, LM Studio's only some
+    flags = {**entry, **_table(entry, "capabilities")}
+    behind = [one for one in _items(entry.get("providers")) if one.get("status", "live") == "live"]
+    tools = _first(
+        flags.get("function_calling"),
+        flags.get("supports_tools"),
+        "tools" in parameters if parameters else None,
+        "tools" in abilities if is_complete else None,
+        "tool_use" in abilities or None,
+        any(one.get("supports_tools") for one in behind) if behind else None,
     )
+    facts: dict[str, Any] = {
+        "tools": None if tools is None else "native" if tools else "emulated",
+        "image": _first(
+            flags.get("vision"),
+            flags.get("supports_image_input"),
+            "image" in inputs if inputs else None,
+            "vision" in abilities if is_complete else None,
+            {"vlm": True, "llm": False}.get(str(entry.get("type"))),
+        ),
+        "audio": _first(flags.get("audio"), "audio" in inputs if inputs else None),
+        "reasoning": _first(
+            flags.get("reasoning"),
+            "reasoning" in parameters if parameters else None,
+            "thinking" in abilities if is_complete else None,
+        ),
+        "schemas": bool(parameters & {"structured_outputs", "response_format"}) if parameters else None,
+        "temperature": "temperature" in parameters if parameters else None,
+        "context_tokens": _context(entry, behind),
+        "max_output_tokens": _int(entry.get("max_completion_tokens"))
+        or _int(_table(entry, "top_provider").get("max_completion_tokens")),
+        "price": _price(_table(entry, "pricing")),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _LlamaAnswers:
-    """The answers of llama.cpp to /models and /props."""
+def _context(entry: dict[str, Any], behind: list[dict[str, Any]]) -> int | None:
+    """Return the tokens of the context: of the model as it is loaded, else of the model. Of a router, the smallest."""
+    names = ("loaded_context_length", "max_model_len", "max_context_length", "context_window", "context_length")
+    found = next(filter(None, (_int(entry.get(name)) for name in names)), None)
+    smaller = [
+        _int(_table(entry, "top_provider").get("context_length")),
+        *(_int(o.get("context_length")) for o in behind),
+    ]
+    return min((one for one in (found, *smaller) if one), default=None)
 
-    entry: dict[str, Any] = field(repr=False)
-    props: dict[str, Any] = field(repr=False)
 
-    @property
-    def image(self) -> bool:
-        return bool(_table(self.props, "modalities").get("vision")) or "image" in self._inputs
+def _price(pricing: dict[str, Any]) -> Price | None:
+    """Return the price: OpenRouter tells it for a token and in text, Together for a million tokens."""
+    names, factor = ("prompt", "completion", "input_cache_read"), 1e6
+    if "prompt" not in pricing:
+        names, factor = ("input", "output", "cached_input"), 1.0
+    try:
+        given = [float(pricing[name]) * factor if name in pricing else None for name in names]
+    except (TypeError, ValueError):
+        return None
+    (prompt, answer, cached) = (None if one is None else round(one, 6) for one in given)
+    if prompt is None or answer is None or min(prompt, answer, cached or 0) < 0:  # -1: it depends on the model
+        return None
+    return Price(input=prompt, output=answer, cached=cached)
 
-    @property
-    def audio(self) -> bool:
-        return bool(_table(self.props, "modalities").get("audio")) or "audio" in self._inputs
 
-    @property
-    def reasoning(self) -> bool:
-        template = str(self.props.get("chat_template") or "")
-        return "enable_thinking" in template or "<think>" in template
+def _ollama_details(shown: dict[str, Any]) -> dict[str, Any]:
+    """Return what Ollama's /api/show tells. A `num_ctx` in the parameters is less than the model's own context."""
+    own = re.search(r"^num_ctx\s{1,100}(\d{1,9})", str(shown.get("parameters") or ""), re.MULTILINE)
+    lengths = (value for name, value in _table(shown, "model_info").items() if name.endswith(".context_length"))
+    context = int(own[1]) if own else next(lengths, None)
+    abilities = {"capabilities": shown["capabilities"]} if _words(shown.get("capabilities")) else {}
+    return {**abilities, "context_length": context}
 
-    @property
-    def tools(self) -> ToolSupport:
-        # If its template has no tools, llama.cpp drops them silently; a JSON schema still binds any model.
-        return "native" if _table(self.props, "chat_template_caps").get("supports_tool_calls") else "emulated"
 
-    @property
-    def context(self) -> int:
-        """The number of tokens of one slot."""
-        per_slot = _table(self.props, "default_generation_settings").get("n_ctx")
-        return _positive_int(per_slot, _positive_int(_table(self.entry, "meta").get("n_ctx"), 4096))
-
-    @property
-    def _inputs(self) -> list[Any]:
-        inputs = _table(self.entry, "architecture").get("input_modalities")
-        return cast(list[Any], inputs) if isinstance(inputs, list) else []
+def _llama_entry(entry: dict[str, Any], props: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry of llama.cpp in the words of the others. A template without tools drops them silently."""
+    media, template = _table(props, "modalities"), str(props.get("chat_template") or "")
+    inputs = _words(_table(entry, "architecture").get("input_modalities"))
+    per_slot = _int(_table(props, "default_generation_settings").get("n_ctx"))
+    return {
+        "id": entry["id"],
+        "vision": bool(media.get("vision")) or "image" in inputs,
+        "audio": bool(media.get("audio")) or "audio" in inputs,
+        "reasoning": "enable_thinking" in template or "<think>" in template,
+        "supports_tools": bool(_table(props, "chat_template_caps").get("supports_tool_calls")),
+        "context_length": per_slot or _int(_table(entry, "meta").get("n_ctx")),
+    }
 
 
 def _is_name(value: object) -> bool:
     """Return True for the name of one model. Gateways list patterns, too, such as "openai/*"."""
-    return isinstance(value, str) and 0 < len(value.strip()) <= LONGEST_NAME and "*" not in value
+    return isinstance(value, str) and 0 < len(value.strip(" :")) <= len(value) <= LONGEST_NAME and "*" not in value
 
 
 def _chats(entry: dict[str, Any]) -> bool:
     kinds = " ".join(str(entry.get(name, "")) for name in ("type", "mode", "task")).lower()
-    return can_chat(entry["id"]) and not re.search(r"embed|rerank|image|audio|speech|transcri|moderation", kinds)
+    if not can_chat(entry["id"]) or re.search(r"embed|rerank|image|audio|speech|transcri|moderation", kinds):
+        return False
+    abilities, outputs = (
+        _words(entry.get("capabilities")),
+        _words(_table(entry, "architecture").get("output_modalities")),
+    )
+    flags = (_table(entry, "capabilities").get("completion_chat"), entry.get("supports_chat"), entry.get("active"))
+    only_vectors = "embedding" in abilities and "completion" not in abilities
+    return False not in flags and not only_vectors and (not outputs or "text" in outputs)
 
 
 def _items(value: object) -> list[dict[str, Any]]:
@@ -160,5 +289,15 @@ def _table(value: dict[str, Any], name: str) -> dict[str, Any]:
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
-def _positive_int(value: object, default: int) -> int:
-    return value if isinstance(value, int) and value > 0 else default
+def _words(value: object) -> frozenset[str]:
+    found = cast(list[object], value) if isinstance(value, list) else []
+    return frozenset(item for item in found if isinstance(item, str))
+
+
+def _first(*told: object) -> bool | None:
+    """Return the first that is told."""
+    return next((one for one in told if isinstance(one, bool)), None)
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

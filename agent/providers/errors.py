@@ -330,6 +330,26 @@ def _too_long(error: ModelAPIError, label: str, fields: Mapping[str, Any]) -> li
     return [size, _("Start a new chat or shorten the message.")]
 
 
+def refusal_words(error: ModelAPIError) -> str:
+    """Return all words of a refusal: its message, codes, a gateway's quote of another server, and FastAPI's details.
+
+    "" if the prompt is too long, which is no refusal of anything in it.
+    """
+    fields = _fields(_body(error))
+    found: list[object] = [*_codes(fields), fields.get("message"), fields.get("param")]
+    metadata: object = fields.get("metadata")
+    found += [metadata.get("raw")] if _is_dict(metadata) else []
+    detail: object = fields.get("detail")
+    for item in cast(list[object], detail) if isinstance(detail, list) else [detail]:
+        if _is_dict(item):  # without "input", which quotes the request
+            way = ".".join(map(str, cast(list[object], item.get("loc") or [])))
+            found += [way, item.get("msg"), item.get("type")]
+        else:
+            found.append(item)
+    text = " ".join(str(one) for one in found if one)[:MAX_LOGGED_CHARACTERS]
+    return "" if _OVERFLOW.search(text) else text
+
+
 def _message(fields: Mapping[str, Any]) -> str:
     return str(fields.get("message", ""))[:MAX_SEARCHED_CHARACTERS]
 

@@ -58,7 +58,9 @@ class ClientConnection(ABC):
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         self.spec, self.endpoint, self.provider = spec, endpoint, provider
         self._queue = RequestQueue(endpoint.slots) if endpoint.slots else None
-        self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, _Held]] = WeakKeyDictionary()
+        self._open_ones: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Model, httpx2.AsyncClient, _Held]] = (
+            WeakKeyDictionary()
+        )
 
     def check(self) -> None:
         """Raise `MissingKey` if the provider wants a key and there is none. Self-hosted servers need none."""
@@ -72,8 +74,14 @@ class ClientConnection(ABC):
         loop = asyncio.get_running_loop()
         if loop not in self._open_ones:
             http = new_client(self.endpoint.base_url, timeout=self.timeout)
-            self._open_ones[loop] = self._open(http), _held(http)
+            self._open_ones[loop] = self._open(http), http, _held(http)
         return self._open_ones[loop][0]
+
+    def change_spec(self, spec: ModelSpec) -> None:
+        """Describe the model in another way from the next request on. The clients stay open."""
+        self.spec = spec
+        for loop, (_old, http, held) in list(self._open_ones.items()):
+            self._open_ones[loop] = self._open(http), http, held
 
     def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         """Wait for a free slot at the server, behind earlier requests, and hold it for the block."""
@@ -109,7 +117,7 @@ class ClientConnection(ABC):
     async def aclose(self) -> None:
         """Close the running loop's client. The next call of `model` opens another."""
         if found := self._open_ones.pop(asyncio.get_running_loop(), None):
-            await found[1].aclose()
+            await found[2].aclose()
 
 
 _Held = AsyncGenerator[None, None]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import cast, get_args
 
 import httpx2
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
@@ -14,27 +15,63 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
+from agent.i18n import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Effort, Endpoint, Reasoning
+from agent.providers.base_url import missing_route
+from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import MessageRewriting
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off, least, nearest
+from agent.providers.refusals import CHAT_ONLY, remember_chat_only
 
 XAI_TIMEOUT = httpx2.Timeout(connect=5.0, read=900.0, write=30.0, pool=5.0)
 """xAI's models can be silent for that long while they reason. Its documentation asks for a time-out of 15 minutes."""
 
 
 class OpenAIResponsesConnection(ClientConnection):
-    """A `Connection` to one model of OpenAI or xAI."""
+    """A `Connection` to one model of OpenAI or xAI, or of another server that speaks the same API.
+
+    If that server turns out to speak only Chat Completions, the requests go over that from then on.
+    """
 
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         super().__init__(spec, endpoint, provider)
+        self._chat: ChatCompletionsConnection | None = None
         if provider.id == "xai":
             self.timeout = XAI_TIMEOUT
 
+    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+        """Implement `LearnsRefusals`."""
+        url = self.endpoint.base_url
+        if self._chat is not None:
+            sentence = self._chat.learn(error, pictures=pictures, tools=tools)
+            self.spec = self._chat.spec
+            return sentence
+        if url == self.provider.base_url or not isinstance(error, ModelHTTPError):
+            return None
+        if missing_route(error.status_code, error.body, url) != "no_route":
+            return None
+        remember_chat_only(url)
+        self._chat = ChatCompletionsConnection(replace(self.spec, dialect="chat"), self.endpoint, self.provider)
+        self.spec = self._chat.spec
+        return LocalizedText(CHAT_ONLY)
+
+    def model(self) -> Model:
+        """Return the model for the running loop."""
+        return self._chat.model() if self._chat is not None else super().model()
+
+    async def aclose(self) -> None:
+        """Close the running loop's clients."""
+        if self._chat is not None:
+            await self._chat.aclose()
+        await super().aclose()
+
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
         """Return one of the model's efforts. On is medium or the nearest one. Off is "none" if the model has it."""
+        if self._chat is not None:
+            return self._chat.effort(reasoning)
         if not self.spec.reasoning or reasoning is None:
             return None
         if is_off(reasoning):
@@ -43,6 +80,8 @@ class OpenAIResponsesConnection(ClientConnection):
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
         """Return settings that store nothing and, for models that reason, ask for a visible summary and an effort."""
+        if self._chat is not None:
+            return self._chat.settings(reasoning)
         given = OpenAIResponsesModelSettings(openai_store=False)
         if not self.spec.reasoning:
             return given

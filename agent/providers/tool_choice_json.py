@@ -6,7 +6,7 @@ messages, models or servers. Measurements decided its shape and wording: see `te
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -64,12 +64,15 @@ class ToolChoiceDecoder:
     """Decodes one choice from chunks cut anywhere. Gives out its text while the rest is still being written.
 
     `feed` and `finish` never raise, and take time linear in the input. If a model ignores the schema and writes no JSON
-    at all, everything it wrote is the text. It is stateful: use one decoder for each response.
+    at all, everything it wrote is the text. Without a schema, so is JSON that names none of the `tools`. Each response
+    needs its own decoder.
     """
 
-    def __init__(self, reply: str = "reply") -> None:
-        self._reply = reply
-        self._opening = re.compile(rf'\s*\{{\s*"name"\s*:\s*{re.escape(json.dumps(reply))}\s*,\s*"text"\s*:\s*"')
+    def __init__(self, reply: str = "reply", tools: Collection[str] | None = None) -> None:
+        self._reply, self._tools = reply, tools
+        self._opening = re.compile(
+            rf'\s*(?:```\w*\s*)?\{{\s*"name"\s*:\s*{re.escape(json.dumps(reply))}\s*,\s*"text"\s*:\s*"'
+        )
         self._chunks: list[str] = []
         self._undecided: str | None = ""
         self._string: _JsonString | None = None
@@ -97,7 +100,8 @@ class ToolChoiceDecoder:
         if opening := self._opening.match(head):
             self._string = _JsonString()
             return self._string.feed(head[opening.end() :])
-        if head.lstrip()[:1] not in ("", "{"):
+        bare = _FENCE.sub("", head.lstrip())
+        if bare[:1] not in ("", "{") and not "```".startswith(bare):
             self._plain = True
             return head
         self._undecided = head if len(head) < _LONGEST_OPENING else None
@@ -105,14 +109,16 @@ class ToolChoiceDecoder:
 
     def _read(self, raw: str) -> ToolChoice:
         """Decode a text that does not open as a reply: a tool call, a reply in another order, or neither."""
+        bare = _FENCE.sub("", raw.lstrip())
         try:
-            value, _ = _DECODER.raw_decode(raw.lstrip())
+            value, _ = _DECODER.raw_decode(bare)
         except (ValueError, RecursionError):
-            return ToolChoice(whole=False) if _begins_a_choice(raw) else ToolChoice(text=raw)
+            return ToolChoice(whole=False) if _begins_a_choice(bare) else ToolChoice(text=raw)
         name, arguments = value.get("name"), value.get("arguments", {})
         if name == self._reply and isinstance(text := value.get("text"), str):
             return ToolChoice(text=_scrub(text))
-        if isinstance(name, str) and name != self._reply and _is_dict(arguments):
+        is_tool = name != self._reply if self._tools is None else name in self._tools
+        if isinstance(name, str) and is_tool and _is_dict(arguments):
             return ToolChoice(call=(_scrub(name), _scrub(arguments)))
         return ToolChoice(text=raw)
 
@@ -151,6 +157,8 @@ class _JsonString:
 
 
 _LONGEST_OPENING = 256
+_FENCE = re.compile(r"^```\w*\s*")
+"""The beginning of a block of code, which models put around JSON that no schema binds."""
 _PLAIN_RUN = re.compile(r'[^"\\]+')
 _ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
 _HALF_ESCAPE = re.compile(

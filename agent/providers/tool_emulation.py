@@ -6,7 +6,7 @@ Knows pydantic-ai's messages. Does not know the form of a choice (`tool_choice_j
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeGuard, cast
 
@@ -25,11 +25,12 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
+    ToolCallPartDelta,
     ToolReturnPart,
     UserContent,
     UserPromptPart,
 )
-from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings, ToolOrOutput
 from pydantic_ai.tools import ToolDefinition
@@ -47,9 +48,15 @@ class ToolEmulationModel(StreamingModel, WrapperModel):
     parts, one part per response. A request without function tools passes through, except that the tool parts of its
     history become text. `tool_choice` is honoured.
 
+    Without `schemas`, the system message alone binds the model. A native call is taken, too, if the server sends one.
+
     Malformed output of the model never raises. JSON that was cut or is wrong gives the text so far, `state`
     "incomplete" and the server's finish reason, or "error" if the server claims a normal end.
     """
+
+    def __init__(self, wrapped: Model, *, schemas: bool = True) -> None:
+        super().__init__(wrapped)
+        self._schemas = schemas
 
     @asynccontextmanager
     async def request_stream(
@@ -69,22 +76,25 @@ class ToolEmulationModel(StreamingModel, WrapperModel):
             return
         reply = reply_name(tools)
         system = "\n\n".join([*_instructions(messages, parameters), instruction(tools, reply if may_reply else None)])
-        settings = self._routed_settings(model_settings, choice_schema(tools, reply if may_reply else None))
+        settings = _without_tool_choice(model_settings)
+        if self._schemas:
+            settings = self._with_schema(settings, choice_schema(tools, reply if may_reply else None))
         rewritten = rewrite_history(messages, reply=reply, system=system)
         parameters = replace(parameters, instruction_parts=None, output_mode="text", output_object=None)
         async with self.wrapped.request_stream(rewritten, settings, parameters, run_context) as stream:
-            yield ToolEmulationStream(model_request_parameters, inner=stream, decoder=ToolChoiceDecoder(reply))
+            decoder = ToolChoiceDecoder(reply, None if self._schemas else [tool.name for tool in tools])
+            yield ToolEmulationStream(model_request_parameters, inner=stream, decoder=decoder)
 
-    def _routed_settings(self, settings: ModelSettings | None, schema: dict[str, Any]) -> ModelSettings:
+    def _with_schema(self, settings: ModelSettings, schema: dict[str, Any]) -> ModelSettings:
         """Return the settings with the schema in `extra_body`, which is sent untouched whatever the profile supports.
 
         pydantic-ai merges settings only at the top level, so the wrapped model's own `extra_body` is merged here.
         """
         own = (self.wrapped.settings or {}).get("extra_body")
-        given = (settings or {}).get("extra_body")
+        given = settings.get("extra_body")
         body: dict[str, Any] = {**(own if _is_dict(own) else {}), **(given if _is_dict(given) else {})}
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "choice", "schema": schema}}
-        return cast(ModelSettings, {**_without_tool_choice(settings), "extra_body": body})
+        return cast(ModelSettings, {**settings, "extra_body": body})
 
 
 @dataclass
@@ -93,6 +103,7 @@ class ToolEmulationStream(StreamedResponse):
 
     inner: StreamedResponse
     decoder: ToolChoiceDecoder
+    _has_native_call: bool = field(default=False, init=False)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
@@ -123,6 +134,17 @@ class ToolEmulationStream(StreamedResponse):
                     provider_name=delta.provider_name,
                     provider_details=delta.provider_details,
                 )
+            case PartStartEvent(part=ToolCallPart() as part):
+                self._has_native_call = True
+                yield self._parts_manager.handle_part(vendor_part_id=("call", event.index), part=replace(part))
+            case PartDeltaEvent(delta=ToolCallPartDelta() as delta):
+                if routed := self._parts_manager.handle_tool_call_delta(
+                    vendor_part_id=("call", event.index),
+                    tool_name=delta.tool_name_delta,
+                    args=delta.args_delta,
+                    tool_call_id=delta.tool_call_id,
+                ):
+                    yield routed
             case _:
                 pass  # the base class creates the end and final-result events itself
 
@@ -132,6 +154,8 @@ class ToolEmulationStream(StreamedResponse):
 
     def _close(self, choice: ToolChoice) -> Iterator[ModelResponseStreamEvent]:
         yield from self._text(choice.text)
+        if self._has_native_call:
+            return
         if choice.call:
             name, arguments = choice.call
             yield self._parts_manager.handle_tool_call_part(vendor_part_id="call", tool_name=name, args=arguments)

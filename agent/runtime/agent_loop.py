@@ -51,12 +51,12 @@ class AgentLoop:
         used = resumed.suspension.spent.allowing(resumed.suspension.limit) if resumed else BudgetUsed()
         self.messages = MessageLog(context.session_id, history, journal)
         self.meter = UsageMeter()
-        self.results = ResultBuilder(run_id, plan, self.messages, self.meter)
         self._budget = Budget(plan.limits, used)
         self._clock = RunClock(stream, self._budget, self.meter)
         self.requests = ModelRequests(
             run_id, plan, self.meter, stream.emit, stream.relabel, self._clock.on_wait, stream.observers
         )
+        self.results = ResultBuilder(run_id, plan, self.messages, self.meter, self.requests.corrections)
         self.calls = ToolCalls(plan, self._budget, resumed, stream.emit, stream.observers)
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None

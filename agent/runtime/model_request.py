@@ -20,15 +20,15 @@ from pydantic_ai.usage import RequestUsage
 
 from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
-from agent.i18n import _, joined
+from agent.i18n import LocalizedText, _, joined
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.media.convert import convert_messages
-from agent.messages.adapt import adapt_and_prepare
+from agent.messages.adapt import adapt_and_prepare, has_pictures
 from agent.messages.cited_documents import with_document_names
 from agent.messages.continuation import without_end_space
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
-from agent.providers import count_deltas
+from agent.providers import LearnsRefusals, count_deltas
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
 from agent.runtime.retry import Wait, final_error, next_wait, queued
@@ -44,7 +44,7 @@ class ModelRequests:
     `emit` gets each piece of text and reasoning, `relabel` the new type and the text of a bubble whose type was wrong.
     `on_wait` gets each pause before a retry and each place in the request
     queue, and None when the wait is over. The `observers` get all events. `unshown_usage` is what the server counted
-    for an answer that was withheld or empty.
+    for an answer that was withheld or empty. `corrections` are the sentences on what the server turned out not to take.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class ModelRequests:
     ) -> None:
         self.freed_at = 0.0
         self.unshown_usage: RequestUsage | None = None
+        self.corrections: list[LocalizedText] = []
         self._run_id, self._plan, self._meter = run_id, plan, meter
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
         self._open: StreamedResponse | None = None
@@ -74,18 +75,14 @@ class ModelRequests:
         A request is repeated only if nothing of its answer was emitted, because people have seen what was emitted.
         If the messages end with an unfinished answer, the model continues that.
         """
-        spec = self._plan.connection.spec
-        sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
-        sent, self._seam = without_end_space(sent)
-        self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
-        # The JSON of emulated tools cannot begin in the middle of a text.
-        offered = [] if self._continues and spec.tools == "emulated" else [tool.definition for tool in tools]
+        definitions = [tool.definition for tool in tools]
+        sent, offered = await self._prepare(messages, definitions)
         if not self._observers:
-            return await self._with_retries(messages, sent, offered)
+            return await self._with_retries(messages, definitions, sent, offered)
         response, failed = None, None
         self._observers(StepStarted(sent, self._settings()))
         try:
-            response = await self._with_retries(messages, sent, offered)
+            response = await self._with_retries(messages, definitions, sent, offered)
             return response
         except ProviderError as failure:
             failed = failure
@@ -93,8 +90,23 @@ class ModelRequests:
         finally:
             self._observers(StepEnded(response or self.partial_response(), failed))
 
+    async def _prepare(
+        self, messages: Sequence[ModelMessage], tools: list[ToolDefinition]
+    ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
+        """Return the messages and the tools to send, as the model takes them now."""
+        spec = self._plan.connection.spec
+        sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
+        sent, self._seam = without_end_space(sent)
+        self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
+        # The JSON of emulated tools cannot begin in the middle of a text.
+        return sent, [] if self._continues and spec.tools == "emulated" else tools
+
     async def _with_retries(
-        self, messages: Sequence[ModelMessage], sent: list[ModelMessage], offered: list[ToolDefinition]
+        self,
+        messages: Sequence[ModelMessage],
+        tools: list[ToolDefinition],
+        sent: list[ModelMessage],
+        offered: list[ToolDefinition],
     ) -> ModelResponse:
         tried = 0
         while True:
@@ -102,6 +114,12 @@ class ModelRequests:
             try:
                 response = await self._attempt(sent, offered)
             except ProviderError as failure:
+                if (pause := self._correction(failure, sent, offered)) is not None:
+                    if self._observers:
+                        self._observers(AttemptFailed(failure, pause))
+                    self._open, tried = None, tried - 1
+                    sent, offered = await self._prepare(messages, tools)
+                    continue
                 retries = 0 if self._emitted else self._plan.limits.retries
                 pause = next_wait(failure, tried=tried, retries=retries, now=monotonic())
                 if pause is None:
@@ -112,6 +130,19 @@ class ModelRequests:
                 await self._wait(pause)
             else:
                 return replace(response, parts=_valid_parts(response, messages, {tool.name for tool in offered}))
+
+    def _correction(
+        self, failure: ProviderError, sent: Sequence[ModelMessage], offered: Sequence[ToolDefinition]
+    ) -> Wait | None:
+        """Return a wait of no time if the server refused something that the connection now leaves out."""
+        connection = self._plan.connection
+        if self._emitted or not isinstance(connection, LearnsRefusals):
+            return None
+        sentence = connection.learn(failure.__cause__, pictures=has_pictures(sent), tools=bool(offered))
+        if sentence is None:
+            return None
+        self.corrections.append(sentence)
+        return Wait(until=monotonic(), seconds=0.0, sentence=sentence)
 
     def partial_response(self) -> ModelResponse | None:
         """Return the readable part of an unfinished answer, if there is one."""

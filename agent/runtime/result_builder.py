@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from agent.history import Note, Timings
+from agent.i18n import joined
 from agent.limits import Limit
 from agent.messages.adapt import adapt
 from agent.result import RunPlan, RunResult, files_of_messages, text_of_message
@@ -19,10 +20,13 @@ from agent.tools import Tool
 
 
 class ResultBuilder:
-    """Builds the notes and the result of one run."""
+    """Builds the notes and the result of one run. `corrections` are those of its model requests."""
 
-    def __init__(self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter) -> None:
+    def __init__(
+        self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter, corrections: Sequence[str]
+    ) -> None:
         self._run_id, self._plan, self._log, self._meter = run_id, plan, messages, meter
+        self._corrections = corrections
 
     def cost(self) -> float | None:
         """Return the cost so far in US dollars, or None if it is unknown."""
@@ -34,7 +38,8 @@ class ResultBuilder:
         note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
         if outcome is None:
             return note
-        return replace(_with_outcome(note, outcome), timings=self._meter.timings(), cost=self.cost())
+        omitted = joined(self._corrections)
+        return replace(_with_outcome(note, outcome), timings=self._meter.timings(), cost=self.cost(), omitted=omitted)
 
     def empty_answer(self) -> ModelResponse:
         """Return the last message of a run in which the model gave no answer."""
@@ -83,7 +88,7 @@ class ResultBuilder:
             suspension=sealed[0] if sealed else None,
             pending=tuple(pending) if outcome.reason == "suspended" else (),
             effort=self._plan.effort,
-            notes=(*self._plan.notes, *([omitted] if omitted else [])),
+            notes=(*self._plan.notes, *self._corrections, *([omitted] if omitted else [])),
             system_message=self._plan.system_message,
             failure=outcome.failure,
         )

@@ -335,6 +335,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
         "agent.providers.errors:_LIMIT", "agent.providers.errors:_PROMPT", "agent.providers.errors:_TOTAL"
     ),
     ("agent.models.families", "*"): constants("agent.models.families:_OTHER_NAME"),
+    ("agent.models.families", "pattern"): lambda: [one[0] for one in import_module("agent.models.families")._FAMILIES],
     ("agent.history.search", "pattern"): lambda: import_module("agent.history.search")._SIGNS,
     ("agent.local.vllm_server", "pattern"): lambda: [one[0] for one in import_module("agent.local.vllm_server")._STEPS],
     ("agent.runtime.model_request", "*"): lambda: [re.compile(r"\bcalculate\b")],

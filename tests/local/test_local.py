@@ -400,6 +400,31 @@ async def test_named_server_restarts_with_another_model(tmp_path: Path, monkeypa
     assert said == [f"Using the server named by VLLM_BASE_URL: {name}." for name in ("first", "second")]
 
 
+async def test_ollama_at_its_port_is_found_and_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "_RECHECK_SECONDS", 0.05)
+    with serving(files=listing(id="named")) as named, serving(files=listing(id="qwen3:8b")) as ollama:
+        monkeypatch.setenv("OLLAMA_BASE_URL", f"{ollama.url}/v1")
+        for finds in (False, True):
+            async with models(tmp_path, vllm_base_url=f"{named.url}/v1", finds_servers=finds) as local:
+                assert (await local.ready())[0].spec.id == "vllm:named"
+                if finds:
+                    await until(lambda: [each.spec.id for each in local.served] == ["vllm:named", "ollama:qwen3:8b"])
+                    assert local.served[1].endpoint == Endpoint(f"{ollama.url}/v1")
+                    ollama.files = {}
+                await until(lambda: [each.spec.id for each in local.served] == ["vllm:named"])
+
+
+async def test_ollama_answers_if_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_package: None
+) -> None:
+    with serving(files=listing(id="qwen3:8b")) as ollama:
+        monkeypatch.setenv("OLLAMA_BASE_URL", f"{ollama.url}/v1")
+        async with models(tmp_path) as local:
+            local.start()
+            await until(lambda: local.served)
+            assert [each.spec.id for each in await local.ready()] == ["ollama:qwen3:8b"]
+
+
 async def test_unreachable_named_server_hides_key(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

@@ -378,7 +378,9 @@ def test_bare_name_means_one_provider() -> None:
 
 @pytest.mark.parametrize("provider", CATALOG.providers.values(), ids=CATALOG.providers)
 def test_provider_is_consistent(provider: Any) -> None:
-    assert bool(provider.keys_at) == bool(provider.base_url) == (provider.id not in ("vllm", "llama.cpp"))
+    own = ("vllm", "llama.cpp", "ollama", "lmstudio", "sglang", "azure")
+    assert bool(provider.keys_at) == bool(provider.base_url) == (provider.id not in own)
+    assert bool(provider.port) == (provider.id in ("ollama", "lmstudio", "sglang"))
     assert provider.key_names or not provider.base_url
     assert all(kind.startswith("image/") for kind in provider.image_types)
     assert all(kind.startswith("audio/") for kind in provider.audio_types)
@@ -392,7 +394,8 @@ def test_provider_is_consistent(provider: Any) -> None:
 def test_media_limits_match_vendors() -> None:
     assert CATALOG.providers["xai"].image_types == ("image/png", "image/jpeg")
     assert CATALOG.providers["xai"].max_image_bytes == 20 * 2**20
-    assert [id_ for id_, one in CATALOG.providers.items() if not one.audio_types] == ["anthropic", "xai", "huggingface"]
+    hearing = ["openai", "google", "vllm", "llama.cpp", "sglang", "openrouter"]
+    assert [id_ for id_, one in CATALOG.providers.items() if one.audio_types] == hearing
     assert CATALOG.providers["openai"].audio_types == ("audio/wav", "audio/mpeg")
     assert CATALOG.providers["google"].max_audio_seconds == 9.5 * 3600
     assert (CATALOG.providers["anthropic"].max_images, CATALOG.providers["anthropic"].max_image_side) == (100, 8000)

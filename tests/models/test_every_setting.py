@@ -36,7 +36,7 @@ from agent.history import Entry, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.local.manager import LocalModels
 from agent.models.catalog import load_catalog
-from agent.providers import base_url_variable
+from agent.providers import base_url_variable, default_endpoint
 from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
 from agent.suspension import Suspension
@@ -47,6 +47,7 @@ from agent.web.canary import Canary
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
+from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.visitor import Visitor
 from agent.web.log_levels import LogLimit
 from agent.web.middleware.isolation import IsolationMiddleware
@@ -60,6 +61,7 @@ from tests.support.embeddings import hashed_vectors
 from tests.support.http_client import forged
 from tests.support.hub_server import serving
 from tests.support.media_files import picture
+from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
 from tests.support.toy_weights import from_hub
 from tests.support.waiting import until
@@ -769,6 +771,55 @@ def test_chat_is_searched_by_vectors_of_the_server(tmp_path: Path, monkeypatch: 
             with Chat(agent) as chat:
                 chat.say(["!text Done.", tmp_path / "notes.md"])
                 assert way in chat.search("leasing").note
+
+
+OWN_TABLE = """
+[providers.box]
+label = "The box"
+dialect = "chat"
+base_url = "http://box.invalid:8000/v1"
+open_weights = true
+image_types = ["image/png", "image/jpeg"]
+
+[[models]]
+provider = "box"
+names = ["acme-1"]
+tools = "emulated"
+menu = true
+
+[[models]]
+provider = "openai"
+names = ["acme-2"]
+"""
+
+
+@shows("SWITCHBOARD_MODELS")
+def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text(OWN_TABLE)
+    load_catalog.cache_clear()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setenv("SWITCHBOARD_MODELS", str(file))
+            catalog = load_catalog()
+            assert catalog.find("acme-1").tools == "emulated"
+            assert catalog.find("acme-1") in catalog.menu()
+            assert catalog.find("acme-2").provider == "openai"
+            assert catalog.find("box:Qwen/Qwen3-8B").reasoning
+            assert default_endpoint(catalog.providers["box"]).base_url == "http://box.invalid:8000/v1"
+            menu = ModelMenu(FakeLocalModels(), catalog, key_seconds=60, keys_taken=True)
+            assert menu.missing("ann", catalog.find("acme-1")) == ""
+            for wrong, words in (
+                (OWN_TABLE.replace("[providers.box]", "[providers.openai]"), "line 2: there is a provider 'openai'"),
+                (OWN_TABLE.replace('"acme-2"', '"gpt-6-luna"'), "two entries of this name"),
+                (OWN_TABLE.replace("menu =", "menue ="), "unknown key 'menue'; perhaps 'menu'"),
+            ):
+                file.write_text(wrong)
+                load_catalog.cache_clear()
+                with pytest.raises(ConfigError, match=words):
+                    load_catalog()
+    finally:
+        load_catalog.cache_clear()
 
 
 @pytest.mark.slow

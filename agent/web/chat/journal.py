@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.errors import AgentError
 from agent.history import Entry, HistoryStore, Note, Record, new_id
+from agent.i18n import joined
 from agent.media.references import new_files, reference_of, with_references
 from agent.media.store import MediaStore
 from agent.messages.repair import open_calls
@@ -36,7 +37,7 @@ class Omitted:
 
     def on(self, note: Note) -> Note:
         """Return the note with these fields added."""
-        return replace(note, left_out=self.left_out, omitted=self.omitted)
+        return replace(note, left_out=self.left_out, omitted=joined([self.omitted, note.omitted]))
 
 
 class StoreJournal:

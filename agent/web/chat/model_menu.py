@@ -11,7 +11,7 @@ from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import Catalog, ModelSpec, ProviderSpec, load_catalog
 from agent.models.families import check_name
-from agent.providers import Connection, Endpoint, Models, ServedModel, connect, default_endpoint
+from agent.providers import Connection, Endpoint, Models, ServedModel, connect, default_endpoint, without_refused
 from agent.settings import Settings
 from agent.tracing.record_format import record_path
 from agent.tracing.replay import PREFIX, Replay
@@ -142,8 +142,8 @@ class ModelMenu:
             return self._replay(model).spec
         served = self._find_served(model)
         if served is not None or not model:
-            return served.spec if served else None
-        return self.catalog.find(model)
+            return without_refused(served.spec, served.endpoint.base_url) if served else None
+        return self._without_refused(self.catalog.find(model))
 
     def get(self, model: str | None) -> ModelSpec | None:
         """Return the model with this id or name, or None."""
@@ -171,7 +171,7 @@ class ModelMenu:
     def key_missing(self, owner: str, spec: ModelSpec, login: str | None = None) -> bool:
         """Return True if the model cannot be used because no key is available."""
         provider = self.provider(spec)
-        if provider is None or self._visitors_key(owner, provider, login):
+        if provider is None or not provider.key_names or self._visitors_key(owner, provider, login):
             return False
         return not self._is_lent(spec) or default_endpoint(provider).api_key is None
 
@@ -200,7 +200,7 @@ class ModelMenu:
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
             return connect(spec, Endpoint(endpoint.base_url, key, is_own_key=key != login)), True
-        if not self._is_lent(spec) or endpoint.api_key is None:
+        if provider.key_names and (not self._is_lent(spec) or endpoint.api_key is None):
             raise ProviderError(self._key_advice(spec, provider), kind="key")
         if spec.menu:
             return self._get_shared_connection(ServedModel(spec, endpoint)), False
@@ -258,7 +258,7 @@ class ModelMenu:
 
     def _is_local(self, spec: ModelSpec) -> bool:
         """Return True if the model runs on this machine. A server elsewhere can be named as an endpoint, too."""
-        served = next((one for one in self.local.served if one.spec == spec), None)
+        served = next((one for one in self.local.served if one.spec.id == spec.id), None)
         return served is not None and urlsplit(served.endpoint.base_url).hostname in HERE
 
     def _usable(self, owner: str, login: str | None) -> list[ModelSpec]:
@@ -269,8 +269,12 @@ class ModelMenu:
 
     def specs(self) -> list[ModelSpec]:
         """Return the local models, then the hosted models of the menu."""
-        specs = [one.spec for one in self.local.served]
-        return specs + [spec for spec in self.catalog.menu() if spec not in specs]
+        specs = [without_refused(one.spec, one.endpoint.base_url) for one in self.local.served]
+        return specs + [self._without_refused(spec) for spec in self.catalog.menu() if spec not in specs]
+
+    def _without_refused(self, spec: ModelSpec) -> ModelSpec:
+        provider = self.provider(spec)
+        return without_refused(spec, default_endpoint(provider).base_url) if provider else spec
 
     def specs_with(self, model: str) -> list[ModelSpec]:
         """Return the models of `specs`, and the model with this id or name, which may have been typed."""

@@ -1,0 +1,124 @@
+"""Learns from refusals what a server does not take, although nobody has told so: tools, pictures, schemas."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from pydantic_ai.exceptions import ModelAPIError
+
+from agent.i18n import N_
+from agent.models.catalog import ModelSpec
+from agent.providers.errors import refusal_words
+
+Ability = Literal["tools", "image", "schema", "switch"]
+"""What a request can use although the server does not take it. `switch` is the one for reasoning in a chat template."""
+_REFUSING_STATUSES = (400, 404, 422, 500, 501)
+_NAMES: Mapping[Ability, re.Pattern[str]] = {
+    "switch": re.compile(r"chat_template_kwargs|enable_thinking", re.IGNORECASE),
+    "schema": re.compile(r"response[_. ]?formats?|json[_ ]schema|structured[_ ]outputs?|grammar", re.IGNORECASE),
+    "image": re.compile(
+        r"\bimages?\b|image_url|\bvision\b|multi-?modal|mmproj|\bcontent\b.{0,40}\bstring\b|\bonly text\b",
+        re.IGNORECASE,
+    ),
+    "tools": re.compile(r"\btools?\b|tool_c|function[_ -]?call", re.IGNORECASE),
+}
+"""What servers call the abilities, the most specific one first."""
+_REFUSES = re.compile(
+    r"not (?:\w{1,12} )?(?:support|available|enabled|allow|permit|implement|accept|recogni|have)"
+    r"|not (?:capable|a (?:multi|vision))"
+    r"|n't (?:\w{1,12} )?(?:support|available|enabled|allow|accept)|unsupported|unavailable|no endpoints|unknown"
+    r"|unrecogni|unexpected|cannot|can't|requires?\b|disabled|missing|only|extra inputs|forbid|must be a string"
+    r"|valid string|expected a string|at most 0|invalid parameter|lacks?\b|no (?:tool|vision|image)",
+    re.IGNORECASE,
+)
+_ONE_ITEM: Mapping[Ability, re.Pattern[str]] = {
+    "image": re.compile(
+        r"image[_ ](?:too|parse|size|format)|too (?:large|big|many)|larger|exceed|formats?\b|decod|download"
+        r"|fetch|corrupt|invalid[_ ]image|process image|resolution|dimension|base64|media.?type|mime|at most [1-9]",
+        re.IGNORECASE,
+    ),
+    "tools": re.compile(
+        r"tool_call_id|role .?tool|\btools?[.\[]{1,2}\d|schema|\.parameters|at most [1-9]|too many|tool names?\b"
+        r"|parsing|to parse|parse error",
+        re.IGNORECASE,
+    ),
+}
+"""Faults of one picture or one tool: others would be taken. Any fault of a schema or a switch is a refusal of it."""
+_NO_MODEL = re.compile(r"model\b.{0,80}\b(?:not exist|not found)|model_not_|(?:unknown|invalid) model", re.IGNORECASE)
+
+
+def refused_ability(error: BaseException | None, used: Collection[Ability]) -> Ability | None:
+    """Return the ability, of those that a request has `used`, that the server says it does not have; None for others.
+
+    Servers have no codes for this, so their words decide.
+    """
+    status = getattr(error, "status_code", None)
+    is_in_stream = getattr(error, "in_stream", False)
+    if not isinstance(error, ModelAPIError) or (status not in _REFUSING_STATUSES and not is_in_stream):
+        return None
+    text = refusal_words(error)
+    if _NO_MODEL.search(text):
+        return None
+    for ability, name in _NAMES.items():
+        if ability not in used or not name.search(text):
+            continue
+        one_item = _ONE_ITEM.get(ability)
+        if one_item is None or (_REFUSES.search(text) and not one_item.search(text)):
+            return ability
+    return None
+
+
+# --- the memory of this process -------------------------------------------------------------------------------------
+
+MOST_SERVERS = 1000
+_refused: dict[tuple[str, str], frozenset[Ability]] = {}
+"""What the servers of this process have refused, by address and model."""
+SENTENCES: dict[Ability, str] = {
+    "tools": N_("The server takes no tools for {model}, so the model is told of them in words."),
+    "schema": N_("The server takes no JSON schema for {model}, so nothing binds its tool calls."),
+    "image": N_("The server takes no pictures for {model}, so they are left out."),
+    "switch": N_("The server has no switch for the reasoning of {model}."),
+}
+"""The sentences for people about what was refused."""
+
+
+def remember(spec: ModelSpec, base_url: str, ability: Ability) -> None:
+    """Remember that this server refused the ability for this model."""
+    server, known = (base_url, spec.name), refused_abilities(spec, base_url)
+    while len(_refused) >= MOST_SERVERS and server not in _refused:
+        del _refused[next(iter(_refused))]
+    _refused[server] = known.union((ability,))
+
+
+_chat_only: set[str] = set()
+"""The addresses without the Responses API."""
+CHAT_ONLY = N_("The server does not know the Responses API, so it is asked over Chat Completions.")
+
+
+def remember_chat_only(base_url: str) -> None:
+    """Remember that this server does not know the Responses API."""
+    if len(_chat_only) < MOST_SERVERS:
+        _chat_only.add(base_url)
+
+
+def speaks_only_chat(base_url: str) -> bool:
+    """Return True if this server turned out not to know the Responses API."""
+    return base_url in _chat_only
+
+
+def refused_abilities(spec: ModelSpec, base_url: str) -> frozenset[Ability]:
+    """Return what the server has refused for this model since this program started."""
+    return _refused.get((base_url, spec.name), frozenset())
+
+
+def without_refused(spec: ModelSpec, base_url: str) -> ModelSpec:
+    """Return the model without what its server has refused since this program started."""
+    if not (refused := refused_abilities(spec, base_url)):
+        return spec
+    return replace(
+        spec,
+        tools="emulated" if "tools" in refused and spec.tools == "native" else spec.tools,
+        schemas=spec.schemas and "schema" not in refused,
+        image=spec.image and "image" not in refused,
+    )
