@@ -63,7 +63,7 @@ class Run:
 
     def start(self) -> "Run":
         """Begin in a task of the running event loop. A second call does nothing."""
-        if self._task is None:
+        if self._task is None and self.result is None:
             self._event_loop = asyncio.get_running_loop()
             self._loop.meter.start()
             self._task = self._event_loop.create_task(self._run_to_end(), name=f"run {self.id}")
@@ -83,6 +83,10 @@ class Run:
         self.cancel_reason, self._cancelled_at = reason, monotonic()
         if self._event_loop is not None and self._task is not None:
             self._event_loop.call_soon_threadsafe(self._task.cancel)
+
+    def refuse(self, failure: BaseException) -> None:
+        """End a run that has not begun, because its conversation could not be claimed for it."""
+        self._stream.publish(self._loop.results.minimal(Outcome.from_store_failure(failure)))
 
     def record(self, path: str | Path) -> "Run":
         """Write a record of the run to `path`, replacing the file. Call this before the run begins.

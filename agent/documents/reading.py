@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 READING = SandboxProgram(worker, memory=700 * 1024 * 1024, seconds=15, timeout_seconds=25, max_output=12_000_000)
 """A tree of 50 MB of XML takes 500 MB. Two million characters take at most 8 MB."""
+PDF_MEMORY = 300 * 1024 * 1024
+"""The largest scans need less than 250 MB. A small file can ask for any amount, for example for forms in forms."""
 QUICK_SECONDS = 3.0
 """A page of a usual document is rendered in one second."""
 MAX_SLOW, FORGET_SECONDS = 200, 60.0
@@ -130,7 +132,8 @@ def _run(
     left = READING.timeout_seconds - _slow_seconds(key)
     if left < 1:
         raise refused("slow_document")
-    job = SandboxJob(replace(READING, timeout_seconds=int(left)), media_type, *more)
+    memory = PDF_MEMORY if media_type == PDF else READING.memory
+    job = SandboxJob(replace(READING, memory=memory, timeout_seconds=int(left)), media_type, *more)
     on_start(job)
     began = monotonic()
     try:

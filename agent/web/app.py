@@ -119,7 +119,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on)
+    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.canary, app.state.watchdog),
         middleware=_middleware(services, page, queue, origins, files),
@@ -340,11 +340,7 @@ def _middleware(
         isolation,
         uploads,
         Middleware(EventStreamMiddleware, events=queue),
-        Middleware(
-            StaticFilesMiddleware,
-            folder=STATIC_FILES,
-            ours=files.contents | player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES),
-        ),
+        Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents),
         Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]
 

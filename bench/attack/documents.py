@@ -3,6 +3,7 @@
 import io
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 
 from bench.attack.client import Client
@@ -64,6 +65,31 @@ def slides(shapes: str, *, count: int = 1, chart: str = "<x/>") -> bytes:
         "b.xml": f"<x {_SPACES}>{chart}</x>",
     }
     return package("ppt", "presentation.xml", parts)
+
+
+def pdf(content: bytes, *objects: bytes, resources: str = "/XObject<</F 5 0 R>>", pages: str = "") -> bytes:
+    """Return a PDF of one page with this content. The further objects have the numbers from 5."""
+    page = f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<<{resources}>>>>"
+    first = "<</Type/Catalog/Pages 2 0 R>>", pages or "<</Type/Pages/Count 1/Kids[3 0 R]>>", page
+    out, places = bytearray(b"%PDF-1.7\n"), bytearray(b"0000000000 65535 f \n")
+    for number, one in enumerate((*map(str.encode, first), stream(content), *objects), 1):
+        places += b"%010d 00000 n \n" % len(out)
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, one)
+    count = len(places) // 20
+    end = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (count, len(out))
+    return bytes(out + b"xref\n0 %d\n" % count + places + end)
+
+
+def stream(content: bytes, header: str = "") -> bytes:
+    """Return an object of a PDF with this content, packed."""
+    packed = zlib.compress(content, 9)
+    return b"<<%b/Filter/FlateDecode/Length %d>>stream\n%b\nendstream" % (header.encode(), len(packed), packed)
+
+
+def form(content: bytes, drawn: int) -> bytes:
+    """Return a form of a PDF, in which `/F Do` draws the object with this number."""
+    of = f"/XObject<</F {drawn} 0 R>>"
+    return stream(content, f"/Type/XObject/Subtype/Form/BBox[0 0 99 99]/Resources<<{of}>>")
 
 
 def nested(opening: str, inner: str, closing: str, times: int) -> str:
@@ -156,6 +182,34 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "values of a chart at one place": (
         "a.pptx",
         lambda: slides(f'<chart r:id="b"/>{_TEXT}', chart=f"<ser><val>{_POINT * 150_000}</val></ser>"),
+    ),
+    "forms in forms": (
+        "a.pdf",
+        lambda: pdf(b"/F Do", *(form(b"/F Do " * 3, number + 6) for number in range(30)), form(b"q Q", 99)),
+    ),
+    "a form in itself": ("a.pdf", lambda: pdf(b"/F Do", form(b"/F Do /F Do", 5))),
+    "a long stream": ("a.pdf", lambda: pdf(b"q 1 0 0 1 0 0 cm Q " * 20_000_000)),
+    "texts without end": (
+        "a.pdf",
+        lambda: pdf(
+            b"BT /F 1 Tf " + b"(aaaaaaaaaaaaaaaa) Tj 1 1 Td " * 500_000 + b"ET",
+            resources="/Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>",
+        ),
+    ),
+    "pages in pages": (
+        "a.pdf",
+        lambda: pdf(
+            b"",
+            *(b"<</Type/Pages/Count 1/Kids[%d 0 R]>>" % (number + 6) for number in range(100_000)),
+            pages="<</Type/Pages/Count 1/Kids[5 0 R]>>",
+        ),
+    ),
+    "a far cell": ("a.xlsx", lambda: sheet('<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')),
+    "tables in tables": ("a.html", lambda: b"<table><tr><td>" * 100_000),
+    "mails in mails": ("a.eml", lambda: _MAIL + b"Content-Type: message/rfc822\r\n\r\nSubject: a\r\n" * 5_000),
+    "parts of a mail": (
+        "a.eml",
+        lambda: _MAIL + b"Content-Type: multipart/mixed; boundary=b\r\n\r\n" + b"--b\r\n\r\nHello\r\n" * 10_000,
     ),
     "open declarations": ("a.html", lambda: b"<!" * 1_000_000),
     "open comments": ("a.html", lambda: b"<!-- >" * 500_000),

@@ -150,6 +150,23 @@ def test_time_of_reading_grows_as_the_document_does(name: str, make: Callable[[]
     assert children_times() - before < 6, "seconds of the processor"
 
 
+def test_pdf_takes_bounded_memory() -> None:
+    """A small PDF can ask for any amount. The readers of other documents need more, for their trees."""
+    code = """
+import resource
+from contextlib import suppress
+from agent.documents.reading import read_in_sandbox
+from agent.errors import InputError
+from bench.attack.documents import BOMBS
+for name in ("forms in forms", "a form in itself", "texts without end"):
+    with suppress(InputError):
+        read_in_sandbox(BOMBS[name][1](), "application/pdf")
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 420_000, "kilobytes, of which 100,000 are the program's"
+
+
 def children_times() -> float:
     """Return the processor time of the processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

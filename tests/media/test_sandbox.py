@@ -1,15 +1,21 @@
 """Sandboxed processes end with the app, and the system refuses them what no reader of files needs."""
 
+import errno
+import os
+import re
 import signal
+import struct
 import subprocess
 import sys
 import timeit
 from collections.abc import Iterator
+from pathlib import Path
 from platform import machine
 
 import psutil
 import pytest
 
+from agent.media import sandbox_limits
 from agent.media.sandbox import SandboxJob, SandboxProgram, inherited
 from agent.media.sandbox_limits import seccomp
 from agent.settings import ROOT
@@ -23,6 +29,7 @@ RUNS_CODE = SandboxProgram(timeit, memory=1 << 27, seconds=60, timeout_seconds=6
 APP = """
 import sys, timeit
 from concurrent.futures import ThreadPoolExecutor
+from agent.media import sandbox_limits
 from agent.media.sandbox import SandboxJob, SandboxProgram
 program = SandboxProgram(timeit, memory=1 << 27, seconds=60, timeout_seconds=60)
 with ThreadPoolExecutor(1) as pool:
@@ -177,6 +184,73 @@ CALLS = {
     "call of 32 bits": "call(0x40000000 | 90, file.encode(), 0o777)",
     "unknown call": "call(100000)",
 }
+HEADERS = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
+
+
+def numbers_of(machine: str) -> dict[str, int]:
+    """Return the numbers of the system calls of a machine, from the kernel's headers. ARM64 has the generic ones."""
+    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(HEADERS[machine]).read_text())
+    return {name: int(number) for name, number in found}
+
+
+def outcome(code: bytes, machine: str, number: int, *arguments: int) -> int:
+    """Run the filter as the kernel does, and return its result for a system call."""
+    wide = (*arguments, *(0,) * (6 - len(arguments)))
+    data, at, loaded = struct.pack("=iIQ6Q", number, sandbox_limits._ARCHITECTURES[machine], 0, *wide), 0, 0
+    while True:
+        kind, if_true, if_false, value = struct.unpack_from("=HBBI", code, 8 * at)
+        at += 1
+        match kind:
+            case 0x20:
+                (loaded,) = struct.unpack_from("=I", data, value)
+            case 0x15 | 0x45:
+                at += if_true if (loaded == value if kind == 0x15 else loaded & value) else if_false
+            case _:
+                assert kind == 0x06
+                return value
+
+
+@pytest.mark.skipif(not all(Path(one).exists() for one in HEADERS.values()), reason="no headers of the kernel")
+@pytest.mark.parametrize("machine", HEADERS)
+def test_numbers_of_system_calls_are_those_of_the_kernel(machine: str) -> None:
+    known, column = numbers_of(machine), [*HEADERS].index(machine)
+    named = [line.split() for line in sandbox_limits._CALLS.replace("\n", " ").split(",")]
+    wanted = {row[0]: row[1 + column] for row in named}
+    wanted |= {name: row[column] for name, row in sandbox_limits._SOME_USES.items()}
+    wanted |= {"clone": sandbox_limits._CLONE[column], "clone3": sandbox_limits._CLONE3}
+    wanted |= {"prlimit64": sandbox_limits._PRLIMIT[column], "tgkill": sandbox_limits._TGKILL[column]}
+    wanted |= {"seccomp": sandbox_limits._SECCOMP[machine], "landlock_create_ruleset": sandbox_limits._CREATE_RULESET}
+    wanted |= {"landlock_add_rule": sandbox_limits._ADD_RULE, "landlock_restrict_self": sandbox_limits._RESTRICT_SELF}
+    for name, number in wanted.items():
+        theirs = known.get(name, known.get("fstatat" if name == "newfstatat" else name))
+        assert str(number) == str("-" if theirs is None else theirs), name
+
+
+@pytest.mark.skipif(not all(Path(one).exists() for one in HEADERS.values()), reason="no headers of the kernel")
+@pytest.mark.parametrize("machine", HEADERS)
+def test_filter_of_each_machine_allows_only_its_table(machine: str) -> None:
+    """The filter for another machine cannot be run here, so its program is run step by step."""
+    code, column, known = sandbox_limits._filter(machine), [*HEADERS].index(machine), numbers_of(machine)
+    allow, refuse = 0x7FFF0000, sandbox_limits._refusal(errno.EPERM)
+    rows = [line.split() for line in sandbox_limits._CALLS.replace("\n", " ").split(",")]
+    allowed = {int(row[1 + column]) for row in rows if row[1 + column] != "-"}
+    some = {known[name] for name in ("fcntl", "ioctl", "prctl", "clone", "prlimit64", "tgkill")}
+    for number in range(600):
+        if number not in some and number != known["clone3"]:
+            assert outcome(code, machine, number, 1, 99, 1) == (allow if number in allowed else refuse), number
+    assert outcome(code, machine, known["clone3"]) == sandbox_limits._refusal(errno.ENOSYS)
+    uses = {
+        ("fcntl", 3, 3): allow, ("fcntl", 3, 8): refuse, ("ioctl", 1, 0x5401): allow, ("ioctl", 1, 0x5412): refuse,
+        ("prctl", 15): allow, ("prctl", 4): refuse, ("clone", 0x10F00): allow, ("clone", 17): refuse,
+        ("prlimit64", 0, 7, 0): allow, ("prlimit64", 0, 7, 1): refuse, ("prlimit64", 0, 7, 1 << 32): refuse,
+        ("prlimit64", 1, 7, 0): refuse, ("tgkill", os.getpid()): allow, ("tgkill", 1): refuse,
+    }  # fmt: skip
+    for (name, *arguments), result in uses.items():
+        assert outcome(code, machine, known[name], *arguments) == result, (name, arguments)
+    other = next(one for one in HEADERS if one != machine)
+    assert outcome(code, other, known["read"]) == refuse
+
+
 TRYING = """
 import ctypes, errno, fcntl, os, resource, socket, struct, subprocess, sys, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,13 +1,19 @@
 """The buttons of tables and code in answers: tables copied as Markdown and CSV, and code copied and saved as a file."""
 
+import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from playwright.sync_api import Browser, expect
 
 from tests.conftest import App, Visitor, becomes
 from tests.peers.axe import violations
+from tests.tiers import examples
 
 pytestmark = pytest.mark.browser
 
@@ -67,6 +73,52 @@ def test_blocks_can_be_copied_and_saved(app: App, visit: Visit, dark: bool) -> N
         assert download.value.suggested_filename == name
         assert Path(download.value.path()).read_text() == text
     assert not violations(page)
+
+
+SEPARATORS = ",;\t"
+CELLS = st.lists(
+    st.one_of(
+        st.sampled_from(("-5", "+3.2", "-1,50", "- 7 %", "-2e-3", "-€ 5", "a; -5")),
+        st.text(st.sampled_from("=+-@\uff1d\uff20;,\t\r\n\"' 5a(\u200b\xa0"), max_size=8),
+        st.text(max_size=8),
+    ).map(lambda text: text.replace("\0", "")),
+    min_size=6,
+    max_size=6,
+)
+FILL = """(table, texts) => {
+  [...table.rows].forEach((row, r) => [...row.cells].forEach((cell, c) => cell.textContent = texts[r][c]));
+  navigator.clipboard.writeText = (text) => { window.copiedCsv = text; };
+  table.querySelector(".csv").click();
+  return [window.copiedCsv, [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim()))];
+}"""
+
+
+@pytest.mark.full
+def test_spreadsheet_runs_no_cell(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text | a | b | c |\\n|---|---|---|\\n| 1 | 2 | 3 |")
+    table = visitor.bubbles.locator("table:has(.tools)")
+    expect(table).to_be_visible()
+
+    @hypothesis_settings(max_examples=examples(150))
+    @given(CELLS)
+    def no_cell_runs(texts: list[str]) -> None:
+        copied, shown = table.evaluate(FILL, [texts[:3], texts[3:]])
+        for separator in SEPARATORS:
+            for row in csv.reader(re.split(r"(?<=[\r\n])", copied), delimiter=separator):
+                for cell in row:
+                    is_number = re.fullmatch(r'\s*[+-][\d.\s"€$%e+-]*', cell.split(",")[0]) is not None
+                    assert is_number or not re.match(r"[\s\u200b]*[=+\-@\uff1d\uff20\uff0b\uff0d]", cell), (
+                        separator,
+                        cell,
+                        copied,
+                    )
+        rows = list(csv.reader(re.split(r"(?<=\r\n)", copied), lineterminator="\r\n"))
+        assert [[cell.replace("'", "") for cell in row] for row in rows if row] == [
+            [cell.replace("'", "") for cell in row] for row in shown
+        ]
+
+    no_cell_runs()
 
 
 def test_diagram_is_drawn(app: App, visit: Visit) -> None:

@@ -16,7 +16,7 @@ Visit = Callable[..., Visitor]
 LATER_PICTURE = """() => new Promise((done) => {
   const picture = new Image();
   picture.onload = picture.onerror = () => setTimeout(done);
-  picture.src = "mark.svg?later";
+  picture.src = "/mark.svg?later";
 })"""
 """Waits for a picture that is requested after those of the texts."""
 ICONS = ("/mark.svg", "/favicon.ico")
@@ -99,6 +99,8 @@ def test_pictures_of_texts_request_nothing(app: App, visit: Visit) -> None:
         visitor.page.reload()
 
 
+MAKE_LINK = """async (chat) => (await (await fetch(`/conversations/${chat}/links`, {
+  method: "POST", headers: { "content-type": "application/json" }, body: "{}" })).json()).path"""
 ATTACKS = {
     "themeCSS": "%%{init: {'themeCSS': 'body{color:red} *{background:url(/logout)}'}}%%\\ngraph TD\\n A[label]",
     "settings": "%%{init: {'securityLevel': 'loose', 'htmlLabels': true, 'secure': []}}%%\\ngraph TD\\n A[label]",
@@ -121,6 +123,9 @@ ATTACKS = {
     "entity": 'graph TD\\n A["label#lt;img src=/logout onerror=window.broken=1#gt;&lt;img src=/logout&gt;"]',
     "gantt": 'gantt\\n title label\\n section s\\n a :a1, 2020-01-01, 3d\\n click a1 href "/logout"',
     "broken": "graph TD\\n label[[[<img src=/logout>",
+    "literal": 'graph TD\\n A[label] --> B\\n click A href "http://[::1]/logout" _self\\n click B "//[fe80::1]:80/leak.png"',
+    "less": 'graph TD\\n A["label 1 < 2 <b"] --> B["a <= b << c <"]\\n B --> C["<"]',
+    "less in a sequence": "sequenceDiagram\\n participant A as label < 2\\n A->>B: x < y <z> <a href=/logout>c",
 }
 PLACE = """() => ["body", "#composer", "#chat"].map((name) => {
   const { color, backgroundImage, position } = getComputedStyle(document.querySelector(name));
@@ -151,3 +156,47 @@ def test_diagrams_only_draw(app: App, visit: Visit) -> None:
     assert page.evaluate(PLACE) == before
     assert page.evaluate("[window.broken, document.querySelector('iframe').contentWindow.broken]") == [None, None]
     visitor.shot("diagrams")
+
+
+LINKS = "[one](/logout) <a href='/logout' rel='opener'>two</a> [three][3]\\n\\n[3]: HOST/logout?_target_url=/ 'x'"
+
+
+def test_link_in_a_text_has_no_referrer(app: App, visit: Visit) -> None:
+    """The server logs a visitor out only for the page itself, and tells a link in a text by its missing referrer."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask(f"!text {LINKS.replace('HOST', app.url)}\\n\\n<svg><a href='/logout'><text>four</text></a></svg> End.")
+    links = visitor.bubbles.locator("a[href]")
+    expect(links.first).to_be_attached()
+    found = links.evaluate_all("links => links.map((link) => [link.textContent, link.getAttribute('rel')])")
+    assert [name for name, _ in found][:2] == ["one", "three"], "HTML is shown as text"
+    assert {rel for _, rel in found} == {"noopener noreferrer"}
+    with visitor.page.context.expect_event("request", lambda request: "logout" in request.url) as asked:
+        links.first.click()
+    assert "referer" not in asked.value.all_headers()
+
+
+def test_read_only_pages_of_texts_request_nothing(app: App, visit: Visit) -> None:
+    """The page of a link, the exported page and the printed one show the same texts, and load no more than the page."""
+    visitor = visit(app.url, fresh=True)
+    page, host = visitor.page, urlsplit(app.url).netloc
+    requested = requests_of(page)
+    texts = [form.replace("URL", url.replace("HOST", host)) for form in FORMS for url in URLS]
+    whole = "\\n\\n".join(text.replace("NAME", f"name{n}") for n, text in enumerate(texts))
+    visitor.ask(f"!text {whole}\\n\\nEnd of the text.")
+    page.emulate_media(media="print")
+    page.pdf()
+    page.emulate_media(media="screen")
+    chat = urlsplit(page.url).path.removeprefix("/c/")
+    link = page.evaluate(MAKE_LINK, chat)
+    for path in (link, f"/export/{chat}?format=html"):
+        if path == link:
+            page.goto(app.url + path)
+        else:
+            page.set_content(page.request.get(app.url + path).text())
+        expect(page.locator("body")).to_contain_text("End of the text.")
+        page.evaluate(LATER_PICTURE)
+        page.pdf()
+        pictures = page.locator("img").evaluate_all("pictures => pictures.map((one) => one.getAttribute('src'))")
+        assert [one for one in pictures if not one.startswith("data:") and urlsplit(one).path not in ICONS] == []
+        assert page.evaluate("window.broken") is None
+    assert requested == []

@@ -16,9 +16,17 @@ from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, ExpiredConversations, RetentionPeriods, add_missing_expiry
+from agent.web.chat.expiry import (
+    GUEST_PREFIX,
+    MARGIN,
+    ExpiredConversations,
+    RetentionPeriods,
+    SteadyTime,
+    add_missing_expiry,
+)
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
+from tests.support.clocks import Clock
 from tests.support.gate_rows import gate_rows
 from tests.support.history_stores import run_sql
 from tests.support.http_client import HttpVisitor, marker, owner_in
@@ -100,6 +108,35 @@ async def test_expired_conversation_goes_with_its_files_alone(house: House) -> N
     assert await house.delete() == 1
     assert house.files(ANN) == 0
     assert [record.id for record in await house.store.list(ANN)] == [other.id]
+
+
+@pytest.mark.parametrize("jump", [HOUR, DAY, 365 * DAY], ids=["hour", "day", "year"])
+def test_jump_of_the_clock_counts_after_a_day(jump: timedelta) -> None:
+    """A jump ahead and back changes nothing, and a clock that was set right is believed after a day."""
+    elapsed, begin = Clock(), now()
+    time = SteadyTime(elapsed)
+    assert time(begin) == begin
+    for minute, ahead in enumerate([jump, -jump, jump, timedelta(), -jump, timedelta()], 1):
+        elapsed.now += 60
+        assert abs(time(begin + minute * timedelta(minutes=1) + ahead) - begin) <= timedelta(minutes=minute, seconds=1)
+    for hours, ahead in ((7, jump), (14, -jump), (30, jump), (53, jump), (55, jump)):
+        elapsed.now = 1000 + hours * 3600
+        shown = time(begin + hours * HOUR + ahead)
+        assert abs(shown - (begin + hours * HOUR + (ahead if hours == 55 else timedelta()))) < timedelta(seconds=1)
+
+
+async def test_jump_of_the_clock_deletes_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, ahead = await house.talk(ANN, SHORT), timedelta()
+    monkeypatch.setattr("agent.web.chat.expiry.now", lambda: now() + ahead)
+    assert await house.expired.delete() == 0
+    for ahead in (HOUR, 365 * DAY, -365 * DAY, timedelta()):
+        assert await house.expired.delete() == 0
+        house.ahead = ahead
+        record = await house.talk(ANN, SHORT) if ahead < timedelta() else record
+        assert record.expires_at is not None
+        assert record.expires_at > now() + DAY - HOUR
+        house.ahead = timedelta()
+    assert await house.store.get(record.id, owner=ANN)
 
 
 async def test_busy_conversation_is_kept(house: House) -> None:

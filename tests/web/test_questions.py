@@ -1,5 +1,6 @@
 """Questions and approvals on the page: buttons, typed answers, reload, restart, two tabs, programs."""
 
+import asyncio
 import html
 import json
 import signal
@@ -36,7 +37,7 @@ from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
-from agent.web.chat.questions import parse_answer
+from agent.web.chat.questions import ALLOW, QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.replies import Replies
 from agent.web.chat.transcript import Turn, to_turns
@@ -52,6 +53,8 @@ ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "ch
 SUM = 'calculate {"expression": "6*7"}'
 SEND = '!tool send {"to": "Ann", "text": "Hi!"} !text Done.'
 BOTH = '!tools ask_user {"question": "Which?"} send {"to": "Ann", "text": "Hi!"} !text Both done.'
+
+QUESTION = QuestionId("r", "1")
 
 Visit = Callable[..., Visitor]
 
@@ -79,16 +82,17 @@ def test_reply_is_parsed(name: str, text: str, answer: object) -> None:
     assert parse_answer(call(name), text) == answer
 
 
-@pytest.mark.parametrize("text", ["", "  ", '{"to": '])
+@pytest.mark.parametrize("text", ["", "  ", '{"to": ', '{"to":' * 30_000], ids=["none", "blank", "cut", "deep"])
 def test_bad_reply_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_answer(call("send"), text)
 
 
-def turn_of(*messages: ModelMessage, ended: str, replies: dict[str, str] | None = None) -> Turn:
+def turn_of(*messages: ModelMessage, ended: str, replies: dict[str, str] | None = None, run: str = "r") -> Turn:
+    given = {QuestionId(run, call): text for call, text in (replies or {}).items()}
     entries = [Entry(parent_id=None, message=one, note=Note(run_id="r")) for one in messages]
     entries[-1] = replace(entries[-1], note=Note(run_id="r", ended=ended))
-    return to_turns(entries, replies=replies)[-1]
+    return to_turns(entries, replies=given)[-1]
 
 
 def asked(messages: list[WireMessage]) -> str:
@@ -104,6 +108,8 @@ def test_questions_come_in_turn() -> None:
     half = render_turn(turn_of(said, both, ended="suspended", replies={"1": "This."}))
     assert "<b>send</b>" in asked(half)
     assert [one["content"][0]["text"] for one in half if one["role"] == "user"] == ["Do it.", "This."]
+    other = render_turn(turn_of(said, both, ended="suspended", replies={"1": "This."}, run="another with equal ids"))
+    assert "Which?" in asked(other)
     assert asked(render_turn(turn_of(said, both, ended="stop"))) == ""
     rest = ModelRequest(parts=[ToolReturnPart("send", "Sent.", tool_call_id="2")])
     assert "Which?" in asked(render_turn(turn_of(said, both, rest, ended="suspended")))
@@ -150,10 +156,20 @@ def test_failed_call_shows_in_title() -> None:
     assert not set("[]()") & set(plain)
 
 
+class SlowStore(MemoryStore):
+    """A store that saves after a pause, in which others can begin."""
+
+    pause = 0.0
+
+    async def save(self, *args: Any, **options: Any) -> Record:
+        await asyncio.sleep(self.pause)
+        return await super().save(*args, **options)
+
+
 @pytest.fixture
 async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Callable[[], Conversations]]:
     """Yield a function to a server's conversations. Each call starts another server with the same store."""
-    store, begun = MemoryStore(), list[Conversations]()
+    store, begun = SlowStore(), list[Conversations]()
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
     models = FakeLocalModels(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
 
@@ -221,6 +237,75 @@ async def test_bad_arguments_are_refused_and_asking_continues(restarted: Callabl
     assert (await refused.run).finish_reason == "stop"
 
 
+FOREIGN = {
+    # who answers, in which chat, and the run and the call that the pressed button names
+    "another visitor": ("bob", "chat", "run", "call"),
+    "another chat": ("ann", "other chat", "run", "call"),
+    "no chat": ("ann", "none", "run", "call"),
+    "another chat's question": ("ann", "chat", "other run", "other call"),
+    "another run": ("ann", "chat", "other run", "call"),
+    "no call": ("ann", "chat", "run", "none"),
+    "no run": ("ann", "chat", "none", "call"),
+    "nothing": ("ann", "chat", "none", "none"),
+}
+
+
+async def suspended(page: Conversations, owner: str) -> tuple[str, QuestionId]:
+    """Begin a chat that waits for an approval. Return its id and that of the question."""
+    live = await page.send(Asker(owner=owner), None, {"text": SEND}, Choices(tools=True))
+    assert live is not None
+    await over(page)
+    record = await page._store.get(live.conversation, owner=owner)
+    turn = to_turns(await page._store.history(record))[-1]
+    assert turn.question is not None
+    return record.id, QuestionId(turn.run, turn.question["id"])
+
+
+async def test_approval_counts_only_for_its_question(
+    restarted: Callable[[], Conversations], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An approval by somebody else, for something else, again, or too late is refused and changes nothing."""
+    monkeypatch.setenv("SWITCHBOARD_DATA", str(tmp_path))
+    here, there, ann = restarted(), restarted(), Asker(owner="ann")
+    chat, question_id = await suspended(here, "ann")
+    other, other_id = await suspended(here, "ann")
+    ids = {"none": "", "chat": chat, "run": question_id.run, "call": question_id.call}
+    ids |= {"other chat": other, "other run": other_id.run, "other call": other_id.call}
+    before = [(await view_of(here, "ann", one)).messages for one in (chat, other)]
+    for page in here, there:
+        for name, (who, where, run, call_id) in FOREIGN.items():
+            with pytest.raises((Conflict, NotFound)):
+                await page.answer(Asker(owner=who), ids[where], ALLOW, Choices(), QuestionId(ids[run], ids[call_id]))
+            assert [(await view_of(page, "ann", one)).messages for one in (chat, other)] == before, name
+    assert await there.answer(ann, chat, ALLOW, Choices(), question_id) is not None
+    await over(there)
+    [prompt] = (await here._store.history(await here._store.get(other, owner="ann")))[:1]
+    await here.undo("ann", other, prompt.id)
+    for page in here, there:
+        for late in ((chat, question_id), (other, other_id)):
+            with pytest.raises(Conflict):
+                await page.answer(ann, late[0], ALLOW, Choices(), late[1])
+    assert (tmp_path / "sent.txt").read_text() == "Ann: Hi!\n"
+
+
+async def test_approved_call_is_made_by_one_process(
+    restarted: Callable[[], Conversations], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_DATA", str(tmp_path))
+    pages, ann = [restarted(), restarted()], Asker(owner="ann")
+    chat, question_id = await suspended(pages[0], "ann")
+    SlowStore.pause = 0.2
+    try:
+        answers = [page.answer(ann, chat, ALLOW, Choices(), question_id) for page in pages * 2]
+        results = await asyncio.gather(*answers, return_exceptions=True)
+    finally:
+        SlowStore.pause = 0
+    for page in pages:
+        await over(page)
+    assert sorted(type(one).__name__ for one in results) == ["Conflict", "Conflict", "Conflict", "LiveRun"]
+    assert (tmp_path / "sent.txt").read_text() == "Ann: Hi!\n"
+
+
 async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Conversations]) -> None:
     page, ann = restarted(), Asker(owner="ann")
     live = await page.send(ann, None, {"text": BOTH}, Choices(tools=True))
@@ -244,18 +329,18 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
 
 def test_long_replies_evict_no_short_ones() -> None:
     replies, short = Replies(max_bytes=1_000_000), Record(owner="ann")
-    replies.put(short, {"1": "yearly"})
+    replies.put(short, {QUESTION: "yearly"})
     for owner in range(50):
         newest = Record(owner=str(owner))
-        replies.put(newest, {"1": "x" * MAX_TEXT})
+        replies.put(newest, {QUESTION: "x" * MAX_TEXT})
         assert replies.size <= 1_000_000
-    assert replies.get(short.id) == {"1": "yearly"}
+    assert replies.get(short.id) == {QUESTION: "yearly"}
     assert replies.get(newest.id) is not None
     with pytest.raises(InputError, match="200,001 characters"):
-        replies.put(short, {"1": "yearly", "2": "x" * (MAX_TEXT - 5)})
-    assert replies.get(short.id) == {"1": "yearly"}
+        replies.put(short, {QUESTION: "yearly", QuestionId("r", "2"): "x" * (MAX_TEXT - 5)})
+    assert replies.get(short.id) == {QUESTION: "yearly"}
     for number in range(5000):
-        replies.put(Record(owner=str(number)), {"1": "yearly"})
+        replies.put(Record(owner=str(number)), {QUESTION: "yearly"})
     assert replies.size <= 1_000_000
 
 

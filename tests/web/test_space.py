@@ -217,6 +217,28 @@ async def test_another_site_cannot_use_a_login(path: str, method: str, site: str
     assert (scope["state"]["visitor"] is not None) is passes
 
 
+@pytest.mark.parametrize(
+    ("headers", "passes"),
+    [
+        ({"sec_fetch_mode": "navigate", "referer": "https://chat.example/c/1"}, True),
+        ({"sec_fetch_mode": "navigate"}, False),
+        ({"sec_fetch_mode": "no-cors", "referer": "https://chat.example/c/1"}, False),
+        ({"sec_fetch_mode": "cors", "referer": "https://chat.example/c/1"}, False),
+        ({}, True),
+    ],
+    ids=["button", "link in a text", "picture", "script", "old browser"],
+)
+async def test_only_the_page_itself_logs_out(headers: dict[str, str], passes: bool) -> None:
+    _, scope, _ = await through(
+        lambda app: IsolationMiddleware(app, VisitorCookies("key"), login=True),
+        "/logout",
+        cookie="session=secret",
+        sec_fetch_site="same-origin",
+        **headers,
+    )
+    assert ("session=secret" in str(scope["headers"])) is passes
+
+
 async def test_login_cookie_works_in_frame() -> None:
     _, _, headers = await through(
         lambda app: IsolationMiddleware(app, VisitorCookies("key"), login=True), "/login/callback"

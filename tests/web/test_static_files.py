@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -11,12 +12,14 @@ from playwright.sync_api import Response, expect
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.web.gradio_compat.application import STATIC_FILES
+from agent.web.gradio_compat.contents import content_stand_ins
 from agent.web.gradio_compat.video_streams import WHOLE, player_stand_in
-from agent.web.middleware.static_files import CACHE_FOREVER, StaticFilesMiddleware
+from agent.web.middleware.static_files import CACHE_BRIEFLY, CACHE_FOREVER, StaticFilesMiddleware
+from agent.web.ui.page_files import page_files
 from tests.conftest import App, Visitor
 
 NAME = "index-Bx_1-aZ9.js"
-OURS = {"page-en-12345678.js": b"ours", "both-12345678.js": b"ours"}
+OURS = {f"page-en-{sha256(b'ours').hexdigest()[:16]}.js": b"ours", "both-12345678.js": b"ours"}
 SCRIPT = "let it = 'as long as it takes to be worth it';\n" * 50
 
 
@@ -104,10 +107,12 @@ def test_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_own_file_hides_one_of_folder_without_query(tmp_path: Path) -> None:
     (tmp_path / "both-12345678.js").write_text("Gradio's")
-    paths = ["page-en-12345678.js", "both-12345678.js", "both-12345678.js?whole", "both-12345678.js"]
+    paths = [next(iter(OURS)), "both-12345678.js", "both-12345678.js?whole", "both-12345678.js"]
     answers, asked = ask(tmp_path, *((f"/assets/{path}", taken) for path in paths for taken in ("", "gzip")))
     assert asked == []
     assert [answer.text for answer in answers] == ["ours"] * 4 + ["Gradio's"] * 2 + ["ours"] * 2
+    forever = [answer.headers["cache-control"] == CACHE_FOREVER["cache-control"] for answer in answers]
+    assert forever == [True, True, False, False, True, True, False, False], "its name has no hash of its content"
 
 
 @pytest.mark.parametrize(
@@ -174,6 +179,19 @@ def test_player_of_streams_is_loaded_to_play(app: App, visit: Callable[..., Visi
     assert kinds == ["boolean", "function", "function", True]
 
 
+def test_changed_stand_in_has_another_name(app: App, visit: Callable[..., Visitor]) -> None:
+    """A browser keeps Gradio's files for good, so a file that stands in for one of them is imported by its own name."""
+    ours = player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES)
+    now, then = (page_files().standing_in(one).stand_ins for one in (ours, {name: b"other" for name in ours}))
+    assert len(now) == 3
+    assert not {*now.values()} & {*then.values()}
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text ```mermaid\\ngraph TD\\n A --> B\\n```")
+    expect(visitor.bubbles.locator(".mermaid svg")).to_be_visible()
+    loaded = visitor.page.evaluate("performance.getEntriesByType('resource').map((one) => one.name.split('/').at(-1))")
+    assert {*now.values()} <= {*loaded}
+
+
 def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:
     visitor = visit(app.url, fresh=True)
     sent = "performance.getEntriesByType('resource').filter(e => e.name.includes('/assets/') && e.transferSize).length"
@@ -185,4 +203,4 @@ def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]
     assert visitor.page.evaluate(sent) == 0
     kept = [answer.headers.get("cache-control") for answer in answers if "/assets/" in answer.url]
     assert len(kept) > 20
-    assert set(kept) == {CACHE_FOREVER["cache-control"]}
+    assert set(kept) <= {CACHE_FOREVER["cache-control"], CACHE_BRIEFLY["cache-control"]}

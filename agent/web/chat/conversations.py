@@ -189,7 +189,7 @@ class Conversations:
         replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
         if replace(turn, replies=replies).question is not None:
             with self.runs.rate_limiter.reserve_answer(visitor):
-                self.replies.put(record, replies)
+                self.replies.put(record, {QuestionId(turn.run, call): one for call, one in replies.items()})
             return None
         async with self.runs.permit(visitor, choices, conversation) as permit:
             # The pending calls need the tools, even if they were switched off since.
@@ -203,7 +203,7 @@ class Conversations:
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
             live = self.runs.begin(run, setup, permit, resumed=True)
-            await run_to_completion(setup.journal.claim(run))
+            await run_to_completion(setup.journal.wait_for_first_write(run))
         self.replies.forget(conversation)
         return live
 
@@ -236,7 +236,7 @@ class Conversations:
             setup = await self.runs.set_up(record, choices, permit, (), resumed=True)
             run = setup.agent.continue_answer(setup.context, options=setup.options, journal=setup.journal)
             self.runs.begin(run, setup, permit, resumed=True, continues=last.run_id)
-            await run_to_completion(setup.journal.claim(run))
+            await run_to_completion(setup.journal.wait_for_first_write(run))
             return ""
 
     async def edit(

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from time import time
+from time import monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError
@@ -30,8 +30,41 @@ UNNAMED_SECONDS = 3600.0
 UNDO_SECONDS = 60.0
 """Seconds in which the deletion of a conversation can be undone. The page offers it for a shorter time."""
 
+JUMP_SECONDS = 300.0
+"""The least difference between a clock and the time that has passed that counts as a jump."""
+BELIEVED_SECONDS = 24 * 3600.0
+"""A clock that jumped is believed after this time."""
+
 IsBusy = Callable[[str], bool]
 """Returns True if this process is writing an answer in a conversation."""
+
+
+class SteadyTime:
+    """The time of a clock that can jump: until a jump has lasted for a day, the time goes on as before.
+
+    Somebody can set a machine's clock a year ahead and back. Conversations must not expire because of that.
+    """
+
+    def __init__(self, elapsed: Callable[[], float] = monotonic) -> None:
+        self._elapsed = elapsed
+        self._offset: float | None = None
+        self._jumped: tuple[float, float] | None = None
+        """After a jump: the new offset, and when it was first seen."""
+
+    def __call__(self, at: datetime) -> datetime:
+        """Return the time when the clock shows `at`."""
+        elapsed = self._elapsed()
+        offset = at.timestamp() - elapsed
+        if self._offset is None or abs(offset - self._offset) < JUMP_SECONDS:
+            self._offset, self._jumped = offset, None
+        elif self._jumped is None or abs(offset - self._jumped[0]) >= JUMP_SECONDS:
+            self._jumped = offset, elapsed
+        elif elapsed - self._jumped[1] >= BELIEVED_SECONDS:
+            self._offset, self._jumped = offset, None
+        return datetime.fromtimestamp(elapsed + self._offset, UTC)
+
+
+_local_time = SteadyTime()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +95,9 @@ class RetentionPeriods:
         period = self.guest if owner.startswith(GUEST_PREFIX) else self.visitor
         if period is None:
             return None
-        return (at or now()) + (max(period, self.run + MARGIN) if running else period)
+        if at is None:  # the later one, because a clock can have jumped back
+            at = max(clock := now(), _local_time(clock))
+        return at + (max(period, self.run + MARGIN) if running else period)
 
 
 FOR_EVER = RetentionPeriods()
@@ -88,12 +123,15 @@ class ExpiredConversations:
 
     def __init__(self, store: HistoryStore, media: MediaStore, is_busy: IsBusy) -> None:
         self._store, self._media, self._is_busy = store, media, is_busy
+        self._time = SteadyTime()
         self._failed: dict[str, datetime] = {}
         """By id: when to try again."""
 
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
-        by, deleted = at or await time_of(self._store), 0
+        if at is None:  # the earlier one, because a clock can have jumped ahead
+            at = min(clock := await time_of(self._store), self._time(clock))
+        by, deleted = at, 0
         if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
             by -= timedelta(seconds=UNDO_SECONDS)
         skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}

@@ -67,22 +67,25 @@ class StoreJournal:
         self._open_calls: tuple[str, ...] = ()
         """The ids of the calls without a result, in the messages that were written."""
 
-    async def claim(self, run: Run) -> None:
-        """Save the conversation for a run that has begun, and that first writes at its end.
+    async def claim(self) -> None:
+        """Save the conversation for a resumed run, as its first write. Call it before the run starts.
 
-        From now on, changes by others are refused, and the conversation does not expire before the run ends. If it has
-        changed since it was read, cancel the run and raise `Conflict` or `NotFound`.
+        From now on, changes by others are refused, and the conversation does not expire before the run ends. Raises
+        `Conflict` or `NotFound` if it has changed since it was read, for example because another process resumed it.
         """
         try:
-            async with self._saving:
-                if self.first_write.done():
-                    return self.first_write.result()
-                claimed = replace(self.record, expires_at=self._periods.until(self.record.owner, running=True))
-                async with self.log.saving(Note()) as events:
-                    self.record = await self._store.save(claimed, (), events)
-        except AgentError:
-            run.cancel()
+            claimed = replace(self.record, expires_at=self._periods.until(self.record.owner, running=True))
+            async with self._saving, self.log.saving(Note()) as events:
+                self.record = await self._store.save(claimed, (), events)
+        except BaseException as failure:
+            self._fail(failure)
             raise
+        self.first_write.set_result(None)
+
+    def _fail(self, failure: BaseException) -> None:
+        if not self.first_write.done():
+            self.first_write.set_exception(failure)
+            self.first_write.exception()  # not everybody waits for it; the run ends with it anyway
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Store a message with its note. See `agent.run.Journal`.
@@ -94,9 +97,7 @@ class StoreJournal:
         try:
             await self._save(message, self.omitted.on(replace(note, suspension="")))  # the page asks in its own way
         except BaseException as failure:
-            if not self.first_write.done():
-                self.first_write.set_exception(failure)
-                self.first_write.exception()  # not everybody waits for it; the run ends with it anyway
+            self._fail(failure)
             raise
         if not self.first_write.done():
             self.first_write.set_result(None)

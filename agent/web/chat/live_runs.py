@@ -216,6 +216,7 @@ class LiveRuns:
     ) -> LiveRun:
         """Start the run, which writes to `journal`, as a task of the server. `on_end` is called after its end.
 
+        A resumed run claims the conversation first, so that of several processes only one makes the approved calls.
         `continues` is the id of the run whose unfinished text it continues.
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
@@ -225,11 +226,12 @@ class LiveRuns:
         if self.is_busy(record.id):
             raise Conflict(STILL_WRITING)
         journal.log.attach(run, continues)
-        with acting_for(record.owner):
-            run.start()
+        if not resumed:
+            with acting_for(record.owner):
+                run.start()
         live = LiveRun(run, record, journal.log, self._grace, journal.omitted, resumed=resumed)
         self._runs[record.id] = live
-        task = asyncio.create_task(self._end(live, on_end))
+        task = asyncio.create_task(self._end(live, journal, on_end))
         self._end_tasks.add(task)
         task.add_done_callback(self._end_tasks.discard)
         task.add_done_callback(lambda _: self._remove(live))  # also if the task never took its first step
@@ -269,8 +271,10 @@ class LiveRuns:
         if self._end_tasks:
             await asyncio.wait(self._end_tasks)
 
-    async def _end(self, live: LiveRun, on_end: EndCallback | None) -> None:
+    async def _end(self, live: LiveRun, journal: StoreJournal, on_end: EndCallback | None) -> None:
         """Wait for the end, then remove the run first, so that a failure here cannot leave its conversation busy."""
+        if live.resumed:
+            await _claim(live, journal)
         following = asyncio.create_task(live.follow())
         try:
             await live.run
@@ -292,6 +296,17 @@ class LiveRuns:
     def _remove(self, live: LiveRun) -> None:
         if self._runs.get(live.conversation) is live:
             del self._runs[live.conversation]
+
+
+async def _claim(live: LiveRun, journal: StoreJournal) -> None:
+    """Claim the conversation and start the run. If that fails, the run ends without having begun."""
+    try:
+        await journal.claim()
+    except Exception as failure:  # whoever waits for the first write gets it
+        live.run.refuse(failure)
+    else:
+        with acting_for(live.owner):
+            live.run.start()
 
 
 async def _finish(following: asyncio.Task[None], live: LiveRun) -> None:

@@ -115,5 +115,5 @@ _ALLOW, _REFUSE = ({Translator(language)(word).casefold() for language in LANGUA
 def _arguments(text: str) -> dict[str, Any]:
     try:
         return cast(dict[str, Any], json.loads(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(_("These arguments are not JSON: {error}.", error=str(error))) from error

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from agent.errors import NotFound
 from agent.history import HistoryStore, Record
 from agent.web.chat.attachments import check_length
+from agent.web.chat.questions import QuestionId
 
 MAX_BYTES = 20_000_000
 """Bytes of all replies. Beyond this, the conversation with the longest replies is asked again."""
@@ -14,19 +15,22 @@ ENTRY_BYTES = 500
 
 
 class Replies:
-    """The replies by conversation and call. A restart forgets them, and the questions are asked again."""
+    """The replies by conversation and question. A restart forgets them, and the questions are asked again.
+
+    A question is known by its run, too: another run of the conversation can have calls with the same ids.
+    """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._replies: dict[str, tuple[str, Mapping[str, str], int]] = {}
-        """By conversation: its owner, the replies by call, and their size in bytes."""
+        self._replies: dict[str, tuple[str, Mapping[QuestionId, str], int]] = {}
+        """By conversation: its owner, the replies by question, and their size in bytes."""
 
-    def get(self, conversation: str | None) -> Mapping[str, str] | None:
+    def get(self, conversation: str | None) -> Mapping[QuestionId, str] | None:
         """Return the replies so far, or None if there are none."""
         found = self._replies.get(conversation or "")
         return found[1] if found else None
 
-    def put(self, record: Record, replies: Mapping[str, str]) -> None:
+    def put(self, record: Record, replies: Mapping[QuestionId, str]) -> None:
         """Store the replies of a conversation.
 
         Raises `InputError` if they are too long together, and keeps the old ones.
@@ -59,5 +63,7 @@ class Replies:
                 self.forget(conversation)
 
 
-def _size(replies: Mapping[str, str]) -> int:
-    return ENTRY_BYTES + sum(ENTRY_BYTES + sys.getsizeof(call) + sys.getsizeof(text) for call, text in replies.items())
+def _size(replies: Mapping[QuestionId, str]) -> int:
+    return ENTRY_BYTES + sum(
+        ENTRY_BYTES + sum(map(sys.getsizeof, (*question, text))) for question, text in replies.items()
+    )

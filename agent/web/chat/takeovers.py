@@ -209,7 +209,7 @@ class Takeovers:
             begin = setup.agent.continue_answer if continues else setup.agent.answer
             run = begin(setup.context, options=setup.options, journal=setup.journal)
             live = runs.begin(run, setup, permit, resumed=True, continues=continues)
-            await run_to_completion(setup.journal.claim(run))
+            await run_to_completion(setup.journal.wait_for_first_write(run))
             return live
 
 

@@ -30,7 +30,7 @@ from agent.limits import FAILURE_POLICIES
 from agent.media.store import display_name, id_of
 from agent.response_types import make_response
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, ResponseType, pieces_with_texts
-from agent.web.chat.questions import Call
+from agent.web.chat.questions import Call, QuestionId
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
 SILENCE_SECONDS = 3.0
@@ -197,11 +197,11 @@ def _fold_message(bubbles: list[Bubble], stamp: BubbleMarker, message: ModelMess
 
 
 def to_turns(
-    entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[str, str] | None = None
+    entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[QuestionId, str] | None = None
 ) -> list[Turn]:
     """Return stored entries as turns. A turn without an ending was lost, unless it belongs to the run `running`.
 
-    `replies` are the replies to the last turn if that is suspended.
+    `replies` are replies to questions. Those to the last turn count if that is suspended.
     """
     out: list[Turn] = []
     groups = list(_groups(entries))
@@ -219,6 +219,7 @@ def to_turns(
         if note is not None:
             fold_responses(bubbles, map(stamp, _error(note)))
         open_ = group is groups[-1] and note is not None and note.ended == "suspended"
+        given = {question.call: text for question, text in (replies or {}).items() if question.run == last}
         seconds = [one for end in ends.values() if end.timings for one in end.timings.reasoning]
         out.append(
             Turn(
@@ -226,7 +227,7 @@ def to_turns(
                 bubbles=bubbles,
                 note=note,
                 reasoning=tuple(seconds),
-                replies=(replies or {}) if open_ else None,
+                replies=given if open_ else None,
                 files=generated_files([entry.message for entry in group]),
                 run=last,
                 model=next((entry.note.model for entry in reversed(group) if entry.note.model), ""),

@@ -143,7 +143,9 @@ class IsolationMiddleware:
     def _identify(self, scope: Scope, answer: SecurityHeadersSend) -> tuple[Scope, str | None]:
         """Return the request (without cookies if it is foreign) and its visitor. Sets the cookie of a newcomer."""
         # A login comes back from the hub's page, and Gradio then needs the state that it keeps in its cookie.
-        is_own = _is_home(scope) or scope["path"] in self._login[:2] or not is_foreign(Headers(scope=scope))
+        headers = Headers(scope=scope)
+        is_own = _is_home(scope) or scope["path"] in self._login[:2] or not is_foreign(headers)
+        is_own = is_own and (scope["path"] not in self._login[2:] or _is_from_page(headers))
         visitor = self._visitor(scope, answer) if is_own else None
         scope.setdefault("state", {}).update(visitor=visitor, isolation=self)
         return _without_headers(scope, NODE_SERVER, *(() if is_own else (b"cookie",))), visitor
@@ -296,6 +298,15 @@ def session_hash_of(scope: Scope) -> str | None:
 def _is_home(scope: Scope) -> bool:
     """Return True if the request is for the page or its configuration."""
     return scope["path"] in HOME_PATHS or CHAT_PATH.fullmatch(scope["path"]) is not None
+
+
+def _is_from_page(headers: Headers) -> bool:
+    """Return True if a request that changes something by a GET can come from the page's own button.
+
+    What models write cannot make such a request: pictures do not navigate, and links have no referrer there.
+    """
+    mode = headers.get("sec-fetch-mode")
+    return mode is None or (mode == "navigate" and "referer" in headers)
 
 
 def _without_headers(scope: Scope, *names: bytes) -> Scope:

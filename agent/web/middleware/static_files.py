@@ -1,13 +1,15 @@
 """Serves the page's scripts and styles, about eighty per visit. They are read once and cached for good.
 
 Gradio looks up and compresses each of them again for every visit, in the event loop that also streams answers. Each
-file has a hash of its content in its name, so it never changes. Knows HTTP, and the place of these files in Gradio.
+file has a hash of its content in its name, so it never changes. Only those of ours under a name of Gradio's can
+change: browsers keep them for an hour. Knows HTTP, and the place of these files in Gradio.
 """
 
 import asyncio
 import gzip
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -17,6 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}\.(js|css))", re.ASCII)
 TYPES = {"js": "text/javascript", "css": "text/css"}
 CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+CACHE_BRIEFLY = CACHE_FOREVER | {"cache-control": "public, max-age=3600"}
+"""For a file of ours under a name of Gradio's. The page loads it by another name, but Gradio preloads this one, too."""
 
 
 class StaticFilesMiddleware:
@@ -28,6 +32,7 @@ class StaticFilesMiddleware:
 
     def __init__(self, app: ASGIApp, folder: Path, ours: Mapping[str, bytes]) -> None:
         self._app, self._folder, self._ours = app, folder, ours
+        self._changing = {name for name, one in ours.items() if sha256(one).hexdigest()[:16] not in name}
         self._cache: dict[tuple[str, bool, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +52,8 @@ class StaticFilesMiddleware:
                 self._cache[key] = await asyncio.to_thread(self._content, name, is_ours, compressed)
             except OSError:
                 return None
-        headers = CACHE_FOREVER | ({"content-encoding": "gzip"} if compressed else {})
+        caching = CACHE_BRIEFLY if is_ours and name in self._changing else CACHE_FOREVER
+        headers = caching | ({"content-encoding": "gzip"} if compressed else {})
         return Response(self._cache[key], headers=headers, media_type=TYPES[kind])
 
     def _content(self, name: str, is_ours: bool, compressed: bool) -> bytes:

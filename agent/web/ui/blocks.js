@@ -40,9 +40,12 @@
     rows.splice(1, 0, [...table.rows[0].cells].map((cell) => lines[cell.getAttribute("align")] ?? "---"));
     return rows.map((row) => `| ${row.join(" | ")} |\n`).join("");
   };
-  // A spreadsheet would run a cell that begins like a formula. A number may begin with a sign.
-  const inert = (text) => (/^[=@\t]/.test(text) || (/^[+-]/.test(text) && !/^[+-][\d.,\s]*%?$/.test(text)) ? `'${text}` : text);
-  const field = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  // A spreadsheet would run a cell that begins like a formula. Some also split cells at semicolons, tabs and line breaks,
+  // and drop quotation marks there. A number may begin with a sign.
+  const FORMULA = /^[\s\p{C}"]*[=@+\-＝＠＋－]/u, NUMBER = /^[+-][\d.,\s\p{Sc}]*(e[+-]?\d+)?%?$/iu;
+  const inert = (text) => text.split(/([;\t\r\n])/)
+    .map((part) => (FORMULA.test(part) && !NUMBER.test(part.trim()) ? `'${part}` : part)).join("");
+  const field = (text) => (/[",;\t\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const asCsv = (table) => cells(table, false).map((row) => `${row.map((cell) => field(inert(cell))).join(",")}\r\n`).join("");
 
   const button = (name, label, act) => {

@@ -3,7 +3,9 @@
 In the page itself they would be loaded again with each visit, and Gradio would write them into the page each time.
 """
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
 
@@ -22,12 +24,27 @@ class PageFiles:
     contents: dict[str, bytes]
     scripts: dict[str, str]
     style: str
+    stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names of files that stand in for those of Gradio, by the names of these."""
+
+    def standing_in(self, contents: Mapping[str, bytes]) -> "PageFiles":
+        """Return these files and others, which stand in for Gradio's files of the same names.
+
+        They get names of their own: browsers keep Gradio's files for good, and ours change without a change of Gradio.
+        """
+        named = {name: _name(name.removesuffix(".js"), content, "js") for name, content in contents.items()}
+        stand_ins = {name: new for name, new in named.items() if _digest(contents[name]) not in name}
+        copies = {new: contents[name] for name, new in stand_ins.items()}
+        return replace(self, contents=self.contents | copies | {**contents}, stand_ins=stand_ins)
 
     def tags(self, path: str, language: str) -> str:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
         folder = escape(f"{path}/assets")
+        imports = {f"{path}/assets/{name}": f"{path}/assets/{new}" for name, new in self.stand_ins.items()}
+        # Scripts that import a file of Gradio get the one that stands in for it. The map must come before all modules.
         # The script runs before Gradio's, because both are deferred.
         return (
+            f'<script type="importmap">{json.dumps({"imports": imports})}</script>\n'
             f'<link rel="preload" as="style" href="{folder}/{self.style}" />\n'
             f'<script defer src="{folder}/{self.scripts[language]}"></script>'
         )
@@ -51,4 +68,8 @@ def page_files(*, links: bool = True) -> PageFiles:
 
 
 def _name(name: str, content: bytes, kind: str) -> str:
-    return f"{name}-{sha256(content).hexdigest()[:16]}.{kind}"
+    return f"{name}-{_digest(content)}.{kind}"
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()[:16]
