@@ -99,7 +99,8 @@ def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
 def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     """Raise `InputError` if the model cannot take the images or audio of the new prompt, and suggest models that can.
 
-    Raises `MissingExtra` for files that need packages which are not installed. The prompt is everything after the last answer. The rest is history, which `adapt` changes instead.
+    Raises `MissingExtra` for files that need packages which are not installed. The prompt is everything after the last
+    answer. The rest is history, which `adapt` changes instead.
     """
     last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
     prompts = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]

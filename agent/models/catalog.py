@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from agent.errors import UnknownModel
 from agent.i18n import _, alternatives, joined
+from agent.keyword_arguments import explains_fields
 from agent.models.families import check_name, family
 from agent.models.names import VARIANT, key_of, short_name
 from agent.system.project import FILES
@@ -79,6 +80,7 @@ class Price:
     up_to: int = 0
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """One model that can be chosen.
