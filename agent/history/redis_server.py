@@ -27,11 +27,11 @@ from agent.i18n import _
 
 MAX_CONNECTIONS = 16
 """Connections of one process. Further calls wait for one of them."""
-CONTACT_SECONDS = 3.0
+GREETING_SECONDS = 3.0
 """Seconds until a server that does not greet a new connection counts as away."""
 ANSWER_SECONDS = 5.0
 """Seconds that a call waits for the answer of a server that has greeted."""
-POOL_SECONDS = 20.0
+FREE_CONNECTION_SECONDS = 20.0
 """Seconds that a call waits for one of the connections."""
 PREFIX = "switchboard"
 """The first word of all keys, unless the URL has another one as `prefix`."""
@@ -56,9 +56,9 @@ class RedisServer:
             pool = pool_class.from_url(
                 urlunsplit(parts._replace(query=urlencode(query))),
                 max_connections=MAX_CONNECTIONS,
-                timeout=POOL_SECONDS,
+                timeout=FREE_CONNECTION_SECONDS,
                 socket_timeout=ANSWER_SECONDS,
-                socket_connect_timeout=CONTACT_SECONDS,
+                socket_connect_timeout=GREETING_SECONDS,
                 redis_connect_func=greet,
                 protocol=2,  # With 3, the pool does not check whether a connection still has an unread reply.
                 retry=Retry(NoBackoff(), 0),  # `run` tries again, and only what can be repeated.
@@ -126,7 +126,7 @@ class RedisServer:
 async def greet(connection: Any) -> None:
     """Log in through a new connection. Raises the driver's `TimeoutError` if the server does not answer."""
     try:
-        async with asyncio.timeout(CONTACT_SECONDS):
+        async with asyncio.timeout(GREETING_SECONDS):
             await connection.on_connect()
     except TimeoutError as error:  # the system's would count as a broken connection, and be tried again
         raise NoAnswer("it does not answer") from error

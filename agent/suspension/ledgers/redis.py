@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from agent.errors import ConfigError
 from agent.history import now
-from agent.history.redis_server import CONTACT_SECONDS, PREFIX, address_of, refusal_of
+from agent.history.redis_server import GREETING_SECONDS, PREFIX, address_of, refusal_of
 from agent.suspension.ledgers.sentences import unreachable, unusable
 
 CLOCK_SECONDS = 3600.0
@@ -61,8 +61,8 @@ class RedisLedger:
         kind: Any = Redis  # its types are incomplete
         return kind.from_url(
             self._url,
-            socket_timeout=CONTACT_SECONDS,
-            socket_connect_timeout=CONTACT_SECONDS,
+            socket_timeout=GREETING_SECONDS,
+            socket_connect_timeout=GREETING_SECONDS,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
         )
