@@ -6,12 +6,13 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, Never, Unpack
+from typing import TYPE_CHECKING, Any, Never, Unpack
 from weakref import WeakSet
 
 from agent.arguments import (
     check_addresses,
     check_model,
+    check_objects,
     read_base_options,
     read_context,
     read_limits,
@@ -24,7 +25,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.events import Observer, Observers
 from agent.fetch import GUARD, Guard
-from agent.keyword_arguments import explains_arguments
+from agent.keyword_arguments import explains_arguments, no_attribute
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
@@ -94,6 +95,8 @@ class Agent:
             connect_by_name(model, provider, base_url, api_key, capabilities) if isinstance(model, str) else model
         )
         self.connection, self._user = connection, _User()
+        check_objects(system_message=(system_message, str), seals=(seals, Seals), guard=(guard, Guard))
+        check_objects(telemetry=(telemetry, Telemetry))
         self.system_message = system_message
         found, self.toolsets = read_tools(tools)
         self.tools = tools_by_name(found)
@@ -238,6 +241,11 @@ class Agent:
             documents=self.documents,
             vectors=self.vectors,
         )
+
+    if not TYPE_CHECKING:  # a checker would take any attribute for one
+
+        def __getattr__(self, name: str) -> Never:
+            raise no_attribute(self, name)
 
     def __copy__(self) -> "Agent":
         other = object.__new__(type(self))

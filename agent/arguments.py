@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from pydantic_ai.embeddings import EmbeddingModel
 from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResponse
@@ -116,11 +116,18 @@ def read_embeddings(embeddings: object, env: Mapping[str, str] = os.environ) -> 
     return connect_embedder(embeddings) if embeddings else None
 
 
+def check_objects(**arguments: tuple[object, type[Any]]) -> None:
+    """Raise `InputError` for an argument that is not None and not of its class."""
+    for name, (value, kind) in arguments.items():
+        if not isinstance(value, kind | None):
+            takes = "a text" if kind is str else f"an object of the class {kind.__name__}"
+            raise InputError(f"{name} takes {takes}, not {_shown(value)}")
+
+
 def read_base_options(options: object) -> Options | None:
     """Return the value of the argument `options`. Raises `InputError` unless it is an `Options`."""
-    if options is None or isinstance(options, Options):
-        return options
-    raise InputError(f"options takes an object of the class Options, not {_shown(options)}")
+    check_objects(options=(options, Options))
+    return cast(Options | None, options)
 
 
 def read_tools(tools: object) -> tuple[list[Tool], tuple[Toolset, ...]]:

@@ -4,9 +4,9 @@
     ├── InputError            the input is invalid; raised before any network access
     │   ├── UnknownModel      no such model, or no provider was given for it
     │   ├── MissingKey        the provider needs a key and there is none; the message names the variables
-    │   └── SuspensionError   a suspended run cannot be resumed; carries `reason`
+    │   ├── SuspensionError   a suspended run cannot be resumed; carries `reason`
+    │   └── MissingExtra      an extra of this package is not installed; the message says how (also a ConfigError)
     ├── ConfigError           a setting is missing or wrong; the message names it
-    │   └── MissingExtra      an extra of this package is not installed; the message says how to install it
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
     ├── Limited               a rate limit of a public page was reached; the message says when to try again
@@ -96,7 +96,7 @@ class ConfigError(AgentError):
     """A setting is missing or wrong."""
 
 
-class MissingExtra(ConfigError, ImportError):
+class MissingExtra(InputError, ConfigError, ImportError):
     """An extra of this package is not installed. The message says how to install it."""
 
     def __init__(self, what: str, extra: str) -> None:

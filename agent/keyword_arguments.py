@@ -16,6 +16,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type[Any])
 
+MAX_WRITTEN = 6
+"""The most arguments that the example of a call shows, unless it needs more."""
+
 _SYNONYMS: Sequence[tuple[str, str]] = (
     ("system_message", "system system_prompt instructions instruction system_instruction prompt_template developer"),
     ("id", "session_id session chat_id thread_id conversation_id user_id"),
@@ -25,6 +28,7 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("timeout", "seconds timeout_seconds max_seconds"),
     ("tool_seconds", "tool_timeout"),
     ("retries", "max_retries num_retries retry"),
+    ("start_seconds", "startup_timeout client_session_timeout_seconds init_timeout"),
     ("tokens", "max_tokens total_tokens_limit token_limit max_total_tokens"),
     ("max_tokens", "num_predict max_output_tokens max_completion_tokens max_new_tokens"),
     ("dollars", "cost max_cost budget max_budget usd"),
@@ -32,6 +36,17 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("prompt", "input question query user_prompt message text images"),
     ("tools", "functions toolsets toolset mcp_servers plugins"),
     ("agent", "model llm"),
+    ("messages", "history message_history chat_history"),
+    ("output", "output_type output_schema response_format response_model result_type"),
+    ("temperature", "temp"),
+    ("keys", "secret key secret_key signing_key"),
+    ("allow", "whitelist hosts domains"),
+    ("url", "base_url uri endpoint server_url"),
+    ("headers", "api_key token bearer_token auth authorization"),
+    ("reason", "message feedback explanation"),
+    ("arguments", "args kwargs override_args"),
+    ("args", "arguments argv"),
+    ("format", "media_type mime_type mimetype"),
     ("model", "llm model_name model_id chat_model name"),
     ("base_url", "api_base endpoint host url openai_api_base"),
     ("api_key", "key token apikey openai_api_key"),
@@ -57,22 +72,48 @@ _PLACES = {
     **dict.fromkeys(
         ("reasoning", "temperature", "max_tokens", "options"), "ask(prompt, temperature=..., reasoning=...)"
     ),
+    "output": "the prompt asks for JSON, or a tool takes the result as its arguments",
     "prompt": "ask(prompt), with pictures and sound in a list",
     **dict.fromkeys(("stream", "streaming"), "async for response in agent.run(prompt)"),
     **dict.fromkeys(("description", "docstring", "args_schema", "parameters"), "the tool's docstring and type hints"),
 }
 """The place of each argument, for people who pass it elsewhere."""
 
+_OTHER_PLACES: Mapping[str, Mapping[str, str]] = {
+    "McpServer": {
+        **dict.fromkeys(("command", "args", "env", "cwd"), "McpServer.stdio(command, [argument, ...], name=...)"),
+        **dict.fromkeys(("url", "headers"), 'McpServer.http(url, name=..., headers={"Authorization": ...})'),
+    },
+    **{name: {} for name in ("Seals", "Guard", "Telemetry", "Approve", "Refuse")},
+}
+"""Those of classes that share no argument with an agent."""
 
-def meant_by(name: str, known: Sequence[str], others: Sequence[str] = ()) -> list[str]:
+_METHODS = {
+    **dict.fromkeys(
+        ("run_sync", "invoke", "ainvoke", "chat", "complete", "generate", "send", "predict", "query", "kickoff"),
+        "await agent.ask(prompt), or Chat(agent).say(prompt) without await",
+    ),
+    **dict.fromkeys(
+        ("stream", "astream", "run_stream", "run_streamed", "iter"), "async for response in agent.run(prompt)"
+    ),
+    **dict.fromkeys(("text", "content", "output", "final_output"), "(await agent.ask(prompt)).text"),
+    "__iter__": "async for response in agent.run(prompt), or for response in Chat(agent).query(prompt)",
+    "run": "chat.say(prompt), or for response in chat.query(prompt)",
+}
+"""What is written instead of the methods that other libraries have."""
+
+
+def meant_by(
+    name: str, known: Sequence[str], others: Sequence[str] = (), places: Mapping[str, str] = _PLACES
+) -> list[str]:
     """Return the sentence that says what an unknown argument may mean, if anything.
 
-    `others` are known, too, but only misspellings of them are named, because `_PLACES` says how they are given.
+    `others` are known, too, but only misspellings of them are named, because `places` says how they are given.
     """
     meanings = [meaning for meaning, others in _SYNONYMS if name in others.split()]
     if found := next((one for one in meanings if one in known), None):
         return [_("Perhaps it is {names}.", names=found)]
-    if place := next((_PLACES[one] for one in (name, *meanings) if one in _PLACES), None):
+    if place := next((places[one] for one in (name, *meanings) if one in places), None):
         return [f"{name} is given in another way: {place}."]
     close = get_close_matches(name, [*known, *others], 1)
     return [_("Perhaps it is {names}.", names=close[0])] if close else []
@@ -93,15 +134,19 @@ def explains_arguments(function: Callable[P, R]) -> Callable[P, R]:
             raise
         except TypeError:
             signature = inspect.signature(function)
-            if _fits(signature, args, kwargs):  # the function itself has raised it
-                raise
-            takes = [one.name for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-            unknown = next((name for name in kwargs if name not in takes and meant_by(name, takes)), None)
-            unknown = unknown or next((name for name in kwargs if name not in takes), None)
-            if unknown is None:
+            if not (misfit := _misfit(signature, args, kwargs)):  # the function itself has raised it
                 raise
             owner = function.__qualname__.removesuffix(".__init__")
-            raise wrong_argument(owner, unknown, [name for name in takes if name != "self"]) from None
+            all_ = signature.parameters.values()
+            taken = [one for one in all_ if one.kind is not one.VAR_KEYWORD and one.name not in ("self", "cls")]
+            takes = [one.name for one in taken]
+            if unknown := [name for name in kwargs if name not in takes]:
+                places = _OTHER_PLACES.get(owner.partition(".")[0], _PLACES)
+                meant = [(name, meant_by(name, takes, places=places)) for name in unknown]
+                name, hints = next((one for one in meant if one[1]), meant[0])
+                said = [*hints, f"{owner} has no argument {name!r}; it takes {', '.join(takes)}."]
+                raise WrongArgument(" ".join(said)) from None
+            raise WrongArgument(f"{misfit}: write {owner}({_written(taken)}).") from None
 
     return call
 
@@ -113,15 +158,26 @@ def explains_fields(cls: C) -> C:
     return cls
 
 
-def wrong_argument(owner: str, name: str, takes: Sequence[str]) -> WrongArgument:
-    """Return the error for an argument that `owner` does not have."""
-    sentences = [*meant_by(name, takes), f"{owner} has no argument {name!r}; it takes {', '.join(takes)}."]
-    return WrongArgument(" ".join(sentences))
+def no_attribute(owner: object, name: str) -> AttributeError:
+    """Return the error for a method or field that an object does not have."""
+    said = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    if name in _METHODS:
+        return AttributeError(f"{said}: write {_METHODS[name]}")
+    return AttributeError(said, name=name, obj=owner)
 
 
-def _fits(signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
+def _written(taken: Sequence[inspect.Parameter]) -> str:
+    """Return how a call is written, with the arguments that it needs, and some of the others."""
+    needed = [one for one in taken if one.default is one.empty]
+    shown = [*needed, *(one for one in taken if one not in needed)][: max(len(needed), MAX_WRITTEN)]
+    words = [f"{one.name}=..." if one.kind is one.KEYWORD_ONLY else one.name for one in shown]
+    return ", ".join([*words, *(["..."] if len(shown) < len(taken) else [])])
+
+
+def _misfit(signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+    """Return why the arguments do not fit the signature, "" if they do."""
     try:
         signature.bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
+    except TypeError as error:
+        return str(error)
+    return ""

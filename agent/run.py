@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Generator, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage
@@ -17,6 +17,7 @@ from pydantic_ai.messages import ModelMessage
 from agent.context import Context
 from agent.errors import AgentError, InputError
 from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
+from agent.keyword_arguments import no_attribute
 from agent.messages.adapt import check_prompt
 from agent.providers import ChosenLater
 from agent.responses import Response
@@ -58,6 +59,14 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._is_ending = self._is_hurried = self._end_stored = False
         self._cancelled_at = 0.0
+
+    if not TYPE_CHECKING:  # a checker would take any attribute for one
+
+        def __getattr__(self, name: str) -> Never:
+            raise no_attribute(self, name)
+
+        def __iter__(self) -> Never:
+            raise TypeError(f"a run is iterated with async for: {no_attribute(self, '__iter__')}")
 
     # Start and cancel
 

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from ipaddress import ip_address
+from typing import cast
 
 import httpx2
 
 from agent.errors import InputError
 from agent.fetch.addresses import Address, is_public
 from agent.i18n import _
+from agent.keyword_arguments import explains_fields
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -65,6 +67,7 @@ class FetchResponse:
         return _media_type(self.content_type)
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Guard:
     """The rules: `public` checks an address, `resolve` finds the addresses of a host, `ports` are the allowed ones.
@@ -78,6 +81,10 @@ class Guard:
     resolve: Resolver = system_resolver
     ports: frozenset[int] = frozenset({80, 443, 8080, 8443})
     redirects: int = 5
+
+    def __post_init__(self) -> None:
+        if isinstance(cast(object, self.allow), str):  # which would allow each host that is a part of it
+            raise InputError(f'allow takes several hosts: write Guard(allow=("{self.allow}",))')
 
     async def fetch(self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
         """Return the content of `url` if its media type is one of `kinds`, such as "image/png" or "image/*".

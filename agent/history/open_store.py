@@ -78,7 +78,8 @@ def needing_driver(name: str, extra: str) -> Generator[None]:
 
 def sqlite_path(url: str, folder: Path) -> Path:
     """Return the file that a URL of a SQLite history names."""
-    path = url.removeprefix("sqlite").removeprefix("://").removeprefix("/")
+    path = url.removeprefix("sqlite").removeprefix(":")  # people also write sqlite:/path and sqlite:path
+    path = path.removeprefix("//").removeprefix("/") if path.startswith("//") else path
     return Path(path).expanduser() if path else folder / FILE
 
 

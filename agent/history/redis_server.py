@@ -1,5 +1,6 @@
 """The connections to the server of a Redis history, and the sentences about it when it is missing or refuses."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -16,6 +17,7 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from redis.exceptions import TimeoutError as NoAnswer
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
 from agent.history.records import shift_of
@@ -25,8 +27,12 @@ from agent.i18n import _
 
 MAX_CONNECTIONS = 16
 """Connections of one process. Further calls wait for one of them."""
-REDIS_SECONDS = 20.0
-"""Seconds that a call waits for a connection or an answer."""
+GREETING_SECONDS = 3.0
+"""Seconds until a server that does not greet a new connection counts as away."""
+ANSWER_SECONDS = 5.0
+"""Seconds that a call waits for the answer of a server that has greeted."""
+FREE_CONNECTION_SECONDS = 20.0
+"""Seconds that a call waits for one of the connections."""
 PREFIX = "switchboard"
 """The first word of all keys, unless the URL has another one as `prefix`."""
 
@@ -50,9 +56,10 @@ class RedisServer:
             pool = pool_class.from_url(
                 urlunsplit(parts._replace(query=urlencode(query))),
                 max_connections=MAX_CONNECTIONS,
-                timeout=REDIS_SECONDS,
-                socket_timeout=REDIS_SECONDS,
-                socket_connect_timeout=REDIS_SECONDS / 4,
+                timeout=FREE_CONNECTION_SECONDS,
+                socket_timeout=ANSWER_SECONDS,
+                socket_connect_timeout=GREETING_SECONDS,
+                redis_connect_func=greet,
                 protocol=2,  # With 3, the pool does not check whether a connection still has an unread reply.
                 retry=Retry(NoBackoff(), 0),  # `run` tries again, and only what can be repeated.
             )
@@ -114,6 +121,15 @@ class RedisServer:
             return StoreUnavailable(sentence)
         reason = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
         return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=reason))
+
+
+async def greet(connection: Any) -> None:
+    """Log in through a new connection. Raises the driver's `TimeoutError` if the server does not answer."""
+    try:
+        async with asyncio.timeout(GREETING_SECONDS):
+            await connection.on_connect()
+    except TimeoutError as error:  # the system's would count as a broken connection, and be tried again
+        raise NoAnswer("it does not answer") from error
 
 
 def refusal_of(error: BaseException | None) -> BaseException | None:

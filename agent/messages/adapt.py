@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import Any, TypeGuard
 
 from pydantic_ai.messages import (
@@ -30,7 +31,8 @@ from pydantic_ai.messages import (
 )
 
 from agent.documents.for_model import may_have_text, takes_document
-from agent.errors import InputError, ProviderError, UnknownModel
+from agent.documents.kinds import DOCX, LABELS, PDF, PPTX, XLSX
+from agent.errors import InputError, MissingExtra, ProviderError, UnknownModel
 from agent.i18n import N_, LocalizedText, _, listed, ngettext
 from agent.messages.parts import extracted_text_of
 from agent.messages.plain_text import plain_text
@@ -97,7 +99,8 @@ def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
 def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     """Raise `InputError` if the model cannot take the images or audio of the new prompt, and suggest models that can.
 
-    The prompt is everything after the last answer. The rest is history, which `adapt` changes instead.
+    Raises `MissingExtra` for files that need packages which are not installed. The prompt is everything after the last
+    answer. The rest is history, which `adapt` changes instead.
     """
     last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
     prompts = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
@@ -105,6 +108,25 @@ def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     if left_out := [name for name, count in (("images", adapted.pictures), ("audio", adapted.sounds)) if count]:
         models = ", ".join(_models_that_take(spec, image=bool(adapted.pictures), audio=bool(adapted.sounds)))
         raise InputError(LocalizedText(_REFUSALS[tuple(left_out)], {"model": spec.label, "models": models}))
+    for item in (item for message in adapted.messages for item in _items(message)):
+        if isinstance(item, BinaryContent) and not takes_document(spec, item.media_type):
+            _check_extra(item.media_type)
+
+
+def _check_extra(media_type: str) -> None:
+    """Raise `MissingExtra` if files of this type need packages of an extra that are not installed."""
+    for beginning, (what, extra, modules) in _EXTRAS.items():
+        if media_type.startswith(beginning) and not all(map(find_spec, modules)):
+            raise MissingExtra(what, extra)
+
+
+_EXTRAS: Mapping[str, tuple[str, str, Sequence[str]]] = {
+    "audio/": ("A sound", "media", ("av", "numpy", "soundfile")),
+    "image/heic": ("A picture of the kind HEIC", "media", ("pillow_heif",)),
+    **{kind: (f"A document of the kind {LABELS[kind]}", "documents", ("lxml",)) for kind in (DOCX, PPTX, XLSX)},
+    PDF: ("A document of the kind PDF", "documents", ("pypdfium2",)),
+}
+"""The extras that the files of a prompt need, by the beginning of their media type, with their modules."""
 
 
 _REFUSALS: Mapping[tuple[str, ...], str] = {

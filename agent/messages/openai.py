@@ -132,7 +132,10 @@ def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
         case {"content": _}:
             raise InputError("a message in OpenAI's format needs a role: {'role': 'user', 'content': ...}")
         case _:
-            raise InputError(f"a message may hold text, pictures and sound, not {json.dumps(part, default=str)[:80]}")
+            raise InputError(
+                f"a message may hold text, pictures and sound, not {json.dumps(part, default=str)[:80]}; in OpenAI's "
+                "format it is {'role': 'user', 'content': ...}"
+            )
 
 
 # --- out --------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import re
 import sys
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Never, TypeGuard, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
@@ -20,6 +20,7 @@ from agent.documents.encodings import decode_text
 from agent.documents.kinds import LABELS, LEFT_OUT, Document, document_type
 from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
+from agent.keyword_arguments import explains_arguments
 from agent.media.images import as_png
 from agent.media.mime import SUFFIXES, detect_mime, is_text_type
 from agent.media.sandbox import open_image
@@ -45,10 +46,16 @@ _WITHOUT_SUFFIX = re.compile(
 _QUOTED_FILE = re.compile(r"(?P<name>[^\n]*):\n(`{3,})\n.*\n\2", re.DOTALL)
 
 
-class Image:
+class _NoInstances:
+    def __new__(cls, *_: object, **__: object) -> Never:
+        raise InputError(f"write {cls.__name__}.from_path(path) or {cls.__name__}.from_bytes(data)")
+
+
+class Image(_NoInstances):
     """Ways to put a picture into a prompt. Each method returns a part. This class has no instances."""
 
     @staticmethod
+    @explains_arguments
     def from_bytes(data: bytes) -> BinaryContent:
         """Return a part for a picture file's bytes. PNG, JPEG, WebP and GIF stay unchanged. Raises `InputError`."""
         return _picture(data, "the picture")
@@ -72,6 +79,7 @@ class Image:
 
         Raises `InputError` for any other URL.
         """
+        url = str(url)
         if url.startswith("data:"):
             return from_data_url(url)
         if not re.match(r"https?://[^/]", url):
@@ -79,10 +87,11 @@ class Image:
         return ImageUrl(url)
 
 
-class Audio:
+class Audio(_NoInstances):
     """Ways to put a sound into a prompt. Each method returns a part. This class has no instances."""
 
     @staticmethod
+    @explains_arguments
     def from_bytes(data: bytes, *, format: str | None = None) -> BinaryContent:
         """Return a part for the unchanged bytes of a sound file. `format` is optional, such as "wav" or "mp3".
 
@@ -239,13 +248,20 @@ def from_base64(text: str | bytes) -> bytes:
 def _read(path: str | PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"the file {str(path)!r} cannot be read: {error.strerror}") from error
+    except (OSError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"the file {str(path)!r} cannot be read: {why}") from error
+
+
+def _checked(data: bytes) -> bytes:
+    if not isinstance(cast(object, data), bytes | bytearray | memoryview):
+        raise InputError(f"from_bytes takes the bytes of a file, not {type(data).__name__!r}; from_path takes its path")
+    return data
 
 
 def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
     """Return the picture part. `decode` detects truncated files; pictures of a conversation were decoded before."""
-    if (shown := detect_mime(data)) in _NOT_ALWAYS_READ or (shown in _UNCHANGED_TYPES and not decode):
+    if (shown := detect_mime(_checked(data))) in _NOT_ALWAYS_READ or (shown in _UNCHANGED_TYPES and not decode):
         return BinaryImage(data, media_type=shown)
     try:
         media_type, png = open_image(data)
@@ -255,7 +271,7 @@ def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
 
 
 def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:
-    shown = next((word for word, known in AUDIO_FORMATS.items() if known == detect_mime(data)), None)
+    shown = next((word for word, known in AUDIO_FORMATS.items() if known == detect_mime(_checked(data))), None)
     if format_ is not None and format_.lower() not in AUDIO_FORMATS:
         raise InputError(f"{what}: no format {format_!r} is known; there are {', '.join(AUDIO_FORMATS)}")
     if shown is None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from agent.errors import InputError, UnknownModel
 from agent.i18n import _, alternatives, joined
+from agent.keyword_arguments import explains_fields
 from agent.models.families import check_name, family
 from agent.models.names import VARIANT, key_of, short_name
 from agent.system.project import FILES
@@ -82,6 +83,7 @@ class Price:
     up_to: int = 0
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """One model that can be chosen.

@@ -15,8 +15,9 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from agent.errors import MissingExtra, ProviderError, UnknownModel
+from agent.errors import InputError, MissingExtra, ProviderError, UnknownModel
 from agent.i18n import LocalizedText
+from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
 from agent.providers.base_url import check_base_url
 from agent.providers.delta_merging import count_deltas as count_deltas
@@ -34,6 +35,7 @@ from agent.providers.request_queue import acting_for as acting_for
 Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address of a model server: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown.
@@ -237,6 +239,7 @@ def efforts(spec: ModelSpec) -> tuple[Effort, ...]:
     return tuple(one for one in get_args(Effort) if one != "none" and connection.effort(one) == one)
 
 
+@explains_arguments
 def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     """Make the connection without touching the network.
 
@@ -244,6 +247,11 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     the catalog does not have the provider, or if the address of its server is not known. Raises `InputError` if that
     address cannot be one, for example because it has no scheme.
     """
+    if not isinstance(cast(object, spec), ModelSpec) or not isinstance(cast(object, endpoint), Endpoint | None):
+        raise InputError(
+            "connect takes a ModelSpec and an Endpoint. For the name of a model, write "
+            "Agent(model, provider=..., base_url=..., api_key=...)"
+        )
     provider = load_catalog().providers.get(spec.provider)
     if provider is None:
         raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load_catalog().providers)}")

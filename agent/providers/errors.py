@@ -25,7 +25,7 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
 )
 
-from agent.errors import MissingKey, ProviderError, ProviderErrorKind
+from agent.errors import InputError, MissingKey, ProviderError, ProviderErrorKind
 from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
 from agent.models.names import short_name
@@ -149,6 +149,13 @@ def missing_key(provider: ProviderSpec) -> MissingKey:
             who=provider.label,
             names=alternatives(provider.key_names),
         )
+    )
+
+
+def broken_key(provider: ProviderSpec) -> InputError:
+    """Return the error for a key that no request can carry. It does not repeat the key."""
+    return InputError(
+        _("The key for {who} has a line break or another character that no key has: copy it again.", who=provider.label)
     )
 
 

@@ -19,7 +19,7 @@ from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
 from agent.providers.delta_merging import DeltaMerger, current_count
-from agent.providers.errors import explain, missing_key
+from agent.providers.errors import broken_key, explain, missing_key
 from agent.providers.request_queue import RequestQueue
 
 READ_INTERVAL_SECONDS = 0.04
@@ -63,7 +63,13 @@ class ClientConnection(ABC):
         )
 
     def check(self) -> None:
-        """Raise `MissingKey` if the provider wants a key and there is none. Self-hosted servers need none."""
+        """Raise `MissingKey` if the provider wants a key and there is none, `InputError` for a key that cannot be one.
+
+        Self-hosted servers need none.
+        """
+        key = self.endpoint.api_key or ""
+        if not (key.isascii() and key.isprintable()):  # a header cannot hold it
+            raise broken_key(self.provider)
         hosted = bool(self.provider.base_url) and self.endpoint.base_url == self.provider.base_url
         if hosted and self.provider.key_names and not self.endpoint.api_key:
             raise missing_key(self.provider)

@@ -6,6 +6,8 @@ chats in memory see each other's conversations.
 
 import asyncio
 import os
+import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -105,11 +107,27 @@ def _without_driver() -> Generator[None]:
         yield
     except StoreUnavailable as error:
         text = str(error).replace("SWITCHBOARD_STORE", "the argument store")
-        cause: BaseException | None = error
-        while cause is not None and not (isinstance(cause, OSError) and cause.errno):
-            cause = cause.__cause__ or cause.__context__
-        why = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else ""
+        why = _cause(error)
         raise StoreUnavailable(f"{text} ({why})" if why and why not in text else text) from None
+
+
+def _cause(error: BaseException | None) -> str:
+    """Return why a server cannot be reached, in words without a secret, "" if the errors behind this one don't say."""
+    while error is not None:
+        match error:
+            case socket.gaierror():
+                return "no address is known for this host"
+            case ssl.SSLCertVerificationError():
+                return "its certificate is not trusted"
+            case ssl.SSLError():
+                return "it does not answer in TLS"
+            case TimeoutError():
+                return "it does not answer"
+            case OSError(errno=int(number)) if number > 0:
+                return os.strerror(number)
+            case _:
+                error = error.__cause__ or error.__context__
+    return ""
 
 
 STORES = SharedStores()

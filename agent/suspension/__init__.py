@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 from agent.context import Context
 from agent.errors import InputError
 from agent.history import new_id, now
+from agent.keyword_arguments import explains_fields
 from agent.limits import Limit, Limits, explain_limit
 from agent.messages.repair import repair, unanswered_calls
 from agent.responses import fix_surrogates
@@ -46,6 +47,7 @@ class Pending:
         return self.question if self.kind == "question" else f"May the tool {self.name} be used?"
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Approve:
     """Allows the call, with other arguments if they are given."""
@@ -53,6 +55,7 @@ class Approve:
     arguments: Mapping[str, Any] | None = None
 
 
+@explains_fields
 @dataclass(frozen=True, slots=True)
 class Refuse:
     """Refuses the call or the question. The model reads the reason."""

@@ -23,6 +23,7 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.errors import ConfigError
 from agent.history import now
+from agent.keyword_arguments import explains_fields
 from agent.messages.unknown_fields import dropped_fields
 from agent.responses import fix_surrogates
 from agent.suspension import SCHEMA, Suspension
@@ -74,6 +75,10 @@ def keys_of(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     return keys
 
 
+def _is_key(name: object, secret: object) -> bool:
+    return isinstance(name, str) and bool(_KEY_ID.fullmatch(name)) and isinstance(secret, str) and bool(secret)
+
+
 def ledger_of(env: Mapping[str, str] = os.environ) -> Ledger:
     """Return the ledger of SUSPENSION_LEDGER (see `open_ledger`), else one in this process's memory.
 
@@ -83,6 +88,7 @@ def ledger_of(env: Mapping[str, str] = os.environ) -> Ledger:
     return open_ledger(address) if address else _used_here
 
 
+@explains_fields
 @dataclass(frozen=True, kw_only=True)
 class Seals:
     """Seals and opens suspended runs of one `owner`. The first of the `keys` (by id) signs, and all of them open.
@@ -100,8 +106,12 @@ class Seals:
     seconds: float | None = DAY_SECONDS
 
     def __post_init__(self) -> None:
-        if not self.keys or any(not _KEY_ID.fullmatch(name) or not secret for name, secret in self.keys.items()):
-            raise ConfigError("seals need at least one key, by an id of letters and digits")
+        if (
+            not isinstance(cast(object, self.keys), Mapping)
+            or not self.keys
+            or not all(_is_key(*item) for item in self.keys.items())
+        ):
+            raise ConfigError('seals need at least one key, by an id of letters and digits: Seals(keys={"1": secret})')
 
     def seal(self, suspension: Suspension) -> str:
         """Return the run as text of ASCII letters, digits and `-_.`, with this owner and its expiry set."""

@@ -21,6 +21,7 @@ from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, MissingExtra, ToolError
 from agent.fetch import tls_context
+from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.tools import Tool
 
 try:
@@ -47,6 +48,7 @@ class HttpAddress:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
+@explains_fields
 @dataclass(frozen=True)
 class McpServer:
     """An MCP server and the tools to use from it; made by `McpServer.stdio` or `McpServer.http`.
@@ -71,6 +73,7 @@ class McpServer:
             )
 
     @classmethod
+    @explains_arguments
     def stdio(
         cls,
         command: str,
@@ -82,11 +85,18 @@ class McpServer:
         **more: Any,
     ) -> "McpServer":
         """Return a server to start as a program. It sees only PATH, HOME and the like of our environment, and `env`."""
+        if not isinstance(cast(object, command), str):
+            raise InputError(
+                f"a program and its arguments are two arguments: stdio('npx', ['server']), not {command!r}"
+            )
         return cls(Command(command, tuple(args), env or {}, cwd), name=name, **more)
 
     @classmethod
+    @explains_arguments
     def http(cls, url: str, *, name: str, headers: Mapping[str, str] | None = None, **more: Any) -> "McpServer":
         """Return a server at `url` with streamable HTTP. `headers` are sent with every request."""
+        if not str(url).startswith(("http://", "https://")):
+            raise InputError(f"the URL of an MCP server begins with https:// or http://, not {str(url)[:40]!r}")
         return cls(HttpAddress(url, headers or {}), name=name, **more)
 
     @asynccontextmanager

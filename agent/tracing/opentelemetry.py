@@ -46,6 +46,7 @@ from agent.events import (
     ToolCallStarted,
     UserInputRequested,
 )
+from agent.keyword_arguments import explains_fields
 from agent.result import RunResult
 from agent.tracing.redaction import Redactor
 
@@ -55,6 +56,7 @@ SWITCH = "SWITCHBOARD_TELEMETRY"
 Attributes = dict[str, AttributeValue]
 
 
+@explains_fields
 @dataclass(frozen=True, kw_only=True)
 class Telemetry:
     """Creates spans for an agent's runs: `Agent(..., telemetry=Telemetry())`.

@@ -12,8 +12,27 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
-from agent import Agent, Chat, ConfigError, Context, Image, InputError, Limits, Options, ask_user, tool
+from agent import (
+    Agent,
+    Approve,
+    Audio,
+    Chat,
+    ConfigError,
+    Context,
+    Endpoint,
+    Image,
+    InputError,
+    Limits,
+    ModelSpec,
+    Options,
+    Refuse,
+    Seals,
+    ask_user,
+    connect,
+    tool,
+)
 from agent.fetch import Guard
+from agent.tools.mcp import McpServer
 from tests.support import media_files
 from tests.support.fakes import Call, FakeConnection, Step
 
@@ -111,6 +130,49 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "Limits(step=)": (lambda _: Limits(**cast(Any, {"step": 3})), r"^Perhaps it is steps\."),
     "Options(num_predict=)": (lambda _: Options(**cast(Any, {"num_predict": 3})), r"^Perhaps it is max_tokens\."),
     "Context(history=)": (lambda _: Context(**cast(Any, {"mesages": ()})), r"^Perhaps it is messages\."),
+    "Agent(output_type=)": (lambda hands: hands.agent(output_type=int), r"^output_type .* asks for JSON, or a tool"),
+    "Agent(timeout=)": (lambda hands: hands.agent(timeout=3), r"^timeout .* Agent\(model, limits=Limits\(steps="),
+    "Agent()": (lambda _: cast(Any, Agent)(), r"'model': write Agent\(model, provider=\.\.\., .*, \.\.\.\)\.$"),
+    "Agent(system_message=[])": (lambda hands: hands.agent(system_message=["a"]), r"takes a text, not \['a'\]$"),
+    "Agent(telemetry=True)": (lambda hands: hands.agent(telemetry=True), r"of the class Telemetry, not True$"),
+    "Agent(guard='x')": (lambda hands: hands.agent(guard="x"), r"of the class Guard, not 'x'$"),
+    "Limits(10)": (lambda _: cast(Any, Limits)(10), r"^too many positional arguments: write Limits\(steps=\.\.\."),
+    "Context(list)": (lambda _: cast(Any, Context)([]), r"write Context\(session_id=\.\.\., messages="),
+    "connect(name)": (lambda _: connect(cast(Any, "gpt")), r"For the name of a model, write Agent\(model, provider="),
+    "connect(spec, url)": (lambda hands: connect(hands.connection.spec, cast(Any, "http://a")), r"^connect takes a Mo"),
+    "connect(model=)": (
+        lambda _: cast(Any, connect)(model="gpt"),
+        r"^model is given in another way: Agent\(model, prov",
+    ),
+    "Endpoint(key=)": (lambda _: cast(Any, Endpoint)("http://a", key="b"), r"^Perhaps it is api_key\."),
+    "Endpoint(url=)": (lambda _: cast(Any, Endpoint)(url="http://a"), r"^Perhaps it is base_url\."),
+    "Seals(text)": (lambda _: cast(Any, Seals)("secret"), r"^too many positional arguments: write Seals\(keys=\.\.\."),
+    "Seals(secret=)": (lambda _: cast(Any, Seals)(secret="secret"), r"^Perhaps it is keys\."),
+    "Seals(keys=text)": (lambda _: cast(Any, Seals)(keys="secret"), r'Seals\(keys=\{"1": secret\}\)$'),
+    "Guard(allow_hosts=)": (lambda _: cast(Any, Guard)(allow_hosts=("a",)), r"^Perhaps it is allow\."),
+    "Guard(allow=text)": (lambda _: cast(Any, Guard)(allow="10.0.0.1"), r'write Guard\(allow=\("10\.0\.0\.1",\)\)$'),
+    "McpServer(command=)": (
+        lambda _: cast(Any, McpServer)(command="a", name="b"),
+        r"way: McpServer\.stdio\(command, \[",
+    ),
+    "McpServer(text)": (lambda _: cast(Any, McpServer)("a"), r"'name': write McpServer\(where, name=\.\.\., "),
+    "McpServer.http(token=)": (
+        lambda _: McpServer.http("http://a", name="b", token="c"),
+        r'^token is given in another way: McpServer\.http\(url, name=\.\.\., headers=\{"Authorization"',
+    ),
+    "McpServer.http(base_url=)": (lambda _: cast(Any, McpServer.http)(base_url="a", name="b"), r"^Perhaps it is url\."),
+    "McpServer.http(name)": (lambda _: McpServer.http("a", name="b"), r"begins with https:// or http://, not 'a'$"),
+    "McpServer.stdio(list)": (lambda _: McpServer.stdio(cast(Any, ["npx", "a"]), name="b"), r"stdio\('npx', \['serv"),
+    "Refuse(message=)": (lambda _: cast(Any, Refuse)(message="a"), r"^Perhaps it is reason\."),
+    "Approve(args=)": (lambda _: cast(Any, Approve)(args={}), r"^Perhaps it is arguments\."),
+    "ModelSpec(name)": (lambda _: cast(Any, ModelSpec)("a"), r"write ModelSpec\(id=\.\.\., name=.*, \.\.\.\)\.$"),
+    "Image(path)": (lambda _: cast(Any, Image)("a.png"), r"^write Image\.from_path\(path\)"),
+    "Image.from_bytes(text)": (lambda _: Image.from_bytes(cast(Any, "a.png")), r"not 'str'; from_path takes its path$"),
+    "Audio.from_bytes(media_type=)": (
+        lambda _: cast(Any, Audio.from_bytes)(b"", media_type="a"),
+        r"^Perhaps it is for",
+    ),
+    "{contents: ...}": (ask({"contents": "a"}), r"in OpenAI's format it is \{'role': 'user', 'content': \.\.\.\}$"),
     "ask(num_predict=)": (ask(num_predict=3), r"^Perhaps it is max_tokens\. There is no option 'num_predict'"),
     "ask(think=)": (ask(think=True), r"^Perhaps it is reasoning\."),
     "ask(message_history=)": (ask(message_history=[]), r"^message_history is given in another way: ask\(prompt, cont"),
@@ -247,6 +309,23 @@ def test_mistake_names_what_was_meant(name: str, tmp_path: Path) -> None:
         act(hands)
     assert hands.connection.played.sent == [], "a request was made"
     assert len(str(refused.value)) < 400
+
+
+METHODS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda agent: agent.run_sync, r"'run_sync': write await agent\.ask\(prompt\), or Chat\(agent\)\.say"),
+    (lambda agent: agent.invoke, r"await agent\.ask\(prompt\)"),
+    (lambda agent: agent.run_stream, r"async for response in agent\.run\(prompt\)$"),
+    (lambda agent: agent.zzz, r"^'Agent' object has no attribute 'zzz'$"),
+    (lambda agent: cast(Any, Chat(agent)).run, r"chat\.say\(prompt\)"),
+    (lambda agent: agent.run("Hello").text, r"\(await agent\.ask\(prompt\)\)\.text$"),
+    (lambda agent: list(agent.run("Hello")), r"or for response in Chat\(agent\)\.query\(prompt\)$"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), METHODS)
+def test_method_of_another_library_names_ours(tmp_path: Path, wrong: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises((AttributeError, TypeError), match=message):
+        wrong(Hands(tmp_path).agent())
 
 
 # --- what works -------------------------------------------------------------------------------------------------------

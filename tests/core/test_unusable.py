@@ -1,13 +1,15 @@
 """Images and audio that the model does not support: refused in a prompt, listed if omitted from the history."""
 
 import base64
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from PIL import Image as Pillow
 
-from agent import Agent, Audio, Chat, Endpoint, Image, InputError, connect
+from agent import Agent, Audio, BinaryContent, Chat, Endpoint, Image, InputError, connect
+from agent.documents.kinds import DOCX, PDF
 from agent.messages.parts import extracted_text
 from agent.models.catalog import load_catalog
 from tests.support import media_files
@@ -50,6 +52,30 @@ async def test_unusable_prompt_is_refused_before_any_request(server: Running, na
         assert chat.messages == []
         await chat.aclose()
     assert str(refused.value).startswith(SAID)
+    assert len(server.journal()) == before
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [
+        ("soundfile", Audio.from_bytes(media_files.ready())),
+        ("numpy", Audio.from_bytes(media_files.ready())),
+        ("pillow_heif", BinaryContent(b"", media_type="image/heic")),
+        ("lxml", BinaryContent(b"", media_type=DOCX)),
+        ("pypdfium2", BinaryContent(b"", media_type=PDF)),
+    ],
+)
+async def test_file_without_its_extra_is_refused_before_any_request(
+    server: Running, monkeypatch: pytest.MonkeyPatch, module: str, part: BinaryContent
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    before = len(server.journal())
+    spec = replace(QWEN3, image=True, audio=True)
+    async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
+        with pytest.raises(
+            InputError, match=r"needs more packages: pip install .switchboard-chat\[(media|documents)\]"
+        ):
+            agent.run(["See:", part])
     assert len(server.journal()) == before
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import ConfigError
 from agent.history import open_store
-from agent.history.open_store import other_histories
+from agent.history.open_store import other_histories, sqlite_path
 from tests.support.history_stores import ALICE, started
 
 
@@ -18,6 +18,12 @@ async def test_url_names_the_same_data_again(url: str, tmp_path: Path) -> None:
         record, _ = await started(store)
     async with aclosing(await open_store(url, folder=tmp_path)) as store:
         assert await store.list(ALICE) == [record]
+
+
+@pytest.mark.parametrize("url", ["sqlite:////a/b.db", "sqlite:/a/b.db"])
+def test_file_of_a_sqlite_history(url: str, tmp_path: Path) -> None:
+    assert sqlite_path(url, tmp_path) == Path("/a/b.db")
+    assert sqlite_path(url.replace("/a/", "a/"), tmp_path) == Path("a/b.db")
 
 
 async def test_unknown_store_is_refused(tmp_path: Path) -> None:

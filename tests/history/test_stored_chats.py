@@ -1,6 +1,7 @@
 """Chats with a store and an id: continued by that id, also in another process, and never overwritten by each other."""
 
 import asyncio
+import socket
 import threading
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -349,17 +350,45 @@ def test_store_is_closed_with_its_last_chat(open_chat: Callable[..., Chat]) -> N
     assert said(open_chat("a")) == ["!text Yes.", "Yes."], "the store is opened again"
 
 
-@pytest.mark.parametrize("do", [lambda chat: chat.say("Hello"), lambda chat: chat.messages], ids=["say", "messages"])
-def test_absent_server_is_named_without_traceback_of_its_driver(server: Running, do: Callable[[Chat], Any]) -> None:
+@pytest.mark.parametrize(
+    ("do", "host", "cause"),
+    [
+        pytest.param(lambda chat: chat.say("Hello"), "127.0.0.1:1", "Connection refused", id="say"),
+        pytest.param(lambda chat: chat.messages, "127.0.0.1:1", "Connection refused", id="messages"),
+        pytest.param(
+            lambda chat: chat.messages, "none.invalid:1", "no address is known for this host", id="unknown host"
+        ),
+    ],
+)
+def test_absent_server_is_named_without_traceback_of_its_driver(
+    server: Running, do: Callable[[Chat], Any], host: str, cause: str
+) -> None:
     seen = len(server.journal())
     with (
-        Chat(Agent(connect(QWEN3, Endpoint(server.base_url))), store="redis://:hush@127.0.0.1:1/0", id=ID) as chat,
+        Chat(Agent(connect(QWEN3, Endpoint(server.base_url))), store=f"redis://:hush@{host}/0", id=ID) as chat,
         pytest.raises(StoreUnavailable) as caught,
     ):
         do(chat)
     said = "".join(traceback.format_exception(caught.value))
-    assert "127.0.0.1:1" in str(caught.value)
-    assert "Connection refused" in str(caught.value)
+    assert host in str(caught.value)
+    assert f"({cause})" in str(caught.value)
     assert "redis/" not in said
     assert "hush" not in said
     assert len(server.journal()) == seen
+
+
+@pytest.mark.full  # it waits for the whole time that a server has to greet
+def test_silent_server_is_asked_once(server: Running) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        agent = Agent(connect(QWEN3, Endpoint(server.base_url)))
+        said = rf":{port} cannot be reached: .*\(it does not answer\)$"
+        with (
+            Chat(agent, store=f"redis://:hush@127.0.0.1:{port}", id=ID) as chat,
+            pytest.raises(StoreUnavailable, match=said),
+        ):
+            chat.say("Hello")
+        silent.accept()[0].close()
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()

@@ -55,7 +55,7 @@ def test_enter_breaks_line_on_touch_devices(app: App, browser: Browser, model_se
         visitor.shot("phone-queue")
         visitor.page.get_by_role("button", name="Send after this answer").tap()
         expect(visitor.page.locator("#queued")).to_contain_text("!text Three.")
-        visitor.page.get_by_role("button", name="Take it back").tap()
+        visitor.page.locator("#queued").get_by_role("button", name="Undo").tap()
         expect(visitor.page.locator("#hint")).to_have_text("Your message is in the box again.")
         expect(visitor.box).to_be_focused()
         visitor.stop.tap()

@@ -225,6 +225,31 @@ def test_frozen_server_goes_on(start_app: Callable[..., App], visit: Visit, dark
     expect(visitor.chat).to_contain_text("word599")
 
 
+@pytest.mark.parametrize("action", ["Enter", "Retry"])
+def test_server_frozen_before_the_first_view_is_noticed(
+    start_app: Callable[..., App], visit: Visit, action: str
+) -> None:
+    own = start_app()
+    visitor = visit(own.url, fresh=True)
+    process, note = own.process, visitor.page.locator("#offline")
+    assert process
+    visitor.ask("!text First.")
+    process.send_signal(signal.SIGSTOP)
+    try:
+        if action == "Enter":
+            visitor.say("!text Second.")
+        else:
+            visitor.chat.get_by_role("button", name="Retry", exact=True).click()
+        expect(note).to_have_text(SILENT)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    expect(note).to_be_hidden()
+    visitor.idle()
+    expect(visitor.mine).to_have_count(2 if action == "Enter" else 1)
+    expect(visitor.bubbles.filter(has_text="Second." if action == "Enter" else "First.")).to_be_visible()
+    expect(visitor.toast).to_have_count(0)
+
+
 @contextmanager
 def stubborn_proxy(port: int) -> Iterator[str]:
     """Run a proxy that holds the streams of answers open when the server behind it is gone. Give its URL."""

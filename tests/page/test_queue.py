@@ -77,7 +77,7 @@ def test_queued_message_is_sent_at_the_end(app: App, visit: Visit, model_server:
     expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(0)
     visitor.say("a third one")
     expect(visitor.page.locator("#hint")).to_contain_text("One message is queued already")
-    queued(visitor).get_by_role("button", name="Take it back").click(trial=True)  # the hint does not cover it
+    queued(visitor).get_by_role("button", name="Undo").click(trial=True)  # the hint does not cover it
     expect(visitor.box).to_have_value("a third one")
     let_end(visitor)
     expect(visitor.bubbles.filter(has_text="Second answer.")).to_be_visible()
@@ -100,7 +100,7 @@ def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Runn
     visitor.say("my second thought")
     expect(queued(visitor)).to_contain_text("notes.txt")
     visitor.box.press_sequentially("and a third")
-    queued(visitor).get_by_role("button", name="Take it back").click()
+    queued(visitor).get_by_role("button", name="Undo").click()
     expect(queued(visitor)).to_be_hidden()
     expect(visitor.box).to_have_value("my second thought\n\nand a third")
     expect(visitor.box).to_be_focused()
@@ -143,7 +143,7 @@ def test_first_words_during_an_answer_say_how_they_can_wait(app: App, visit: Vis
     visitor.box.press("Enter")
     expect(queued(visitor)).to_be_visible()
     expect(hint).to_be_empty(timeout=SOON)
-    queued(visitor).get_by_role("button", name="Take it back").click()
+    queued(visitor).get_by_role("button", name="Undo").click()
     visitor.box.press_sequentially("C")
     expect(visitor.box).to_have_value("BC")
     expect(hint).to_be_empty()  # it was said once
@@ -164,7 +164,7 @@ def test_hint_on_a_full_queue_goes_with_it(app: App, visit: Visit, with_file: bo
     visitor.say("B")
     hint = visitor.page.locator("#hint")
     expect(hint).to_contain_text("One message is queued already")
-    queued(visitor).get_by_role("button", name="Take it back").click()
+    queued(visitor).get_by_role("button", name="Undo").click()
     expect(hint).to_have_text("Your message is in the box again.", timeout=SOON)
     expect(visitor.box).to_have_value("B" if with_file else "A\n\nB")
     visitor.stop.click()

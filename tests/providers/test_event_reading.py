@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent import Agent, Endpoint, Limits, ModelSpec, connect, tool
+from agent import Agent, Endpoint, InputError, Limits, ModelSpec, connect, tool
 from agent.models.catalog import load_catalog
 from agent.providers.http import ClientConnection
 from agent.providers.think_tags import CLOSE
@@ -455,3 +455,12 @@ async def test_key_with_a_line_break_is_stripped(server: Playing, key: str) -> N
     server.play(AFTER_TOOL)
     assert await said_at(f"{server.url}/v1", key) == ""
     assert server.requests[-1].headers["authorization"] == "Bearer abc"
+
+
+@pytest.mark.parametrize("key", ["abc\ndef", "abc\u20ac", "abc\x00"])
+async def test_key_that_no_header_can_hold_is_refused_before_any_request(server: Playing, key: str) -> None:
+    before = len(server.requests)
+    with pytest.raises(InputError, match="has a line break or another character that no key has") as refused:
+        await said_at(f"{server.url}/v1", key)
+    assert "abc" not in str(refused.value)
+    assert len(server.requests) == before

@@ -12,11 +12,9 @@ from redis.exceptions import RedisError
 
 from agent.errors import ConfigError
 from agent.history import now
-from agent.history.redis_server import PREFIX, address_of, refusal_of
+from agent.history.redis_server import GREETING_SECONDS, PREFIX, address_of, refusal_of
 from agent.suspension.ledgers.sentences import unreachable, unusable
 
-ANSWER_SECONDS = 10.0
-"""Seconds until a server that does not answer counts as away."""
 CLOCK_SECONDS = 3600.0
 """An id is kept that much longer than it must be, in case that the clocks of two machines differ."""
 
@@ -63,8 +61,8 @@ class RedisLedger:
         kind: Any = Redis  # its types are incomplete
         return kind.from_url(
             self._url,
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS / 2,
+            socket_timeout=GREETING_SECONDS,
+            socket_connect_timeout=GREETING_SECONDS,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
         )

@@ -34,6 +34,7 @@
     section.before(make("section", { id: "appearance", "aria-label": said.appearance },
       menu("language", [usual, ...languages.map((code) => [code, nameOf(code), code])], kept(), (chosen) => {
         keep(chosen);
+        kept(); // Chromium can set a cookie a moment later. Reading waits for that, and a reload does not.
         tab.set("language-chosen", true);
         location.reload();
       }),

@@ -66,11 +66,15 @@
     },
     // Keeps what is in the composer, because the server puts something else there.
     keepDraft: () => window.composer.change((value) => void (draft = value)),
-    // A message was taken back into the composer. Returns its new value, with the kept one after it, unless that is a
+    // Says that "Undo" has put a message into the composer, and moves the focus there, because its button goes.
+    returned: (sentence) => {
+      hint(sentence, () => box()?.value.trim());
+      box()?.focus();
+    },
+    // A stored message was put back into the composer. Returns its new value, with the kept one after it, unless that is a
     // message that was taken back before.
     undone: (value) => {
-      hint(said.undone, () => box()?.value.trim());
-      box()?.focus(); // the button goes, as the one that takes a queued message back
+      window.composer.returned(said.undone);
       const isTyped = draft && (draft.text.trim() || draft.files.length) && !(undone && isSame(draft, undone));
       const mine = isTyped ? draft : undefined;
       [draft, undone] = [undefined, value];

@@ -102,6 +102,7 @@
   // The page shows the turn as it is stored. Another message can be sent, and nothing has to be asked for.
   const settle = (complete) => {
     clearTimeout(refreshing);
+    stream.watch(false);
     $("#free")?.click();
     const detail = { conversation: page.conversation, messages: page.messages, live: "", complete, guest: "", missing: "" };
     document.dispatchEvent(new CustomEvent("chat-view", { detail }));
@@ -119,8 +120,10 @@
   function refreshLater() {
     clearTimeout(refreshing);
     refreshing = setTimeout(refresh, REFRESH_MS);
+    stream.watch(true);
   }
   document.addEventListener("message-sent", refreshLater);
+  document.addEventListener("answer-asked", () => stream.watch(true));
 
   // While the visitor looks at another tab, the title of this one says that the answer has ended.
   let title;
@@ -213,6 +216,7 @@
       }, RETRY_MS);
       return;
     }
+    stream.watch(false);
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
     const { messages, live, window: most, conversation, missing, earlier: isCut } = view;
     // The empty view of a new chat can be missed: the view of its first message, without any messages, overtakes it.

@@ -12,7 +12,7 @@
 
   const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
   const files = make("p", { class: "files", dir: "auto" });
-  const back = make("button", { type: "button" }, said.queue_back);
+  const back = make("button", { type: "button" }, said.chats_undo);
   const panel = make("section", { id: "queued", "aria-labelledby": "queued-title", hidden: "" },
     make("div", {}, title, text, files), back);
   const spoken = make("p", { class: "sr-only", role: "status" });
@@ -82,8 +82,7 @@
   };
   back.addEventListener("click", () => {
     takeBack();
-    hint(said.queue_returned, () => box()?.value.trim());
-    box().focus();
+    window.composer.returned(said.queue_returned);
   });
   const send = () => {
     isSending = true;

@@ -29,6 +29,15 @@
     looked = now;
     if (now - heard >= SILENCE_MS) tell(Math.floor((now - heard) / 1000));
   };
+  let watching, isAsking = false;
+  const askSilent = async () => {
+    if (url) return; // its stream says it
+    look();
+    if (isAsking || performance.now() - heard < FIRST_MS) return;
+    isAsking = true;
+    if (await reaches()) hear();
+    isAsking = false;
+  };
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
   // A connection of before a break can look open for minutes.
   addEventListener("online", () => request?.abort());
@@ -114,6 +123,13 @@
       mine.response = ask(wanted, "", control.signal);
       mine.response.catch(() => {});
       setTimeout(() => early === mine && takeEarly(), FIRST_MS);
+    },
+    // Tells that the page waits for a view, or that it has one. Without a stream, it asks whether the server is there.
+    watch: (isWaiting) => {
+      if (isWaiting === Boolean(watching)) return;
+      clearInterval(watching);
+      watching = isWaiting ? setInterval(askSilent, LOOK_MS) : undefined;
+      if (!isWaiting || !url) hear();
     },
     // Gives the frames of the answer to `got`. Returns what the end says, or undefined if another answer is to be read.
     read: async (got) => {
