@@ -1,12 +1,12 @@
 """Removes stored files that no message names, for example after a crash between two steps of a deletion."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from time import time
 
 from agent.history import HistoryStore
 from agent.media.store import MediaStore, ids_in
+from agent.system.threads import TEXTS
 
 PROBE = "readiness"
 """The owner of the records that `agent.web.health` writes to know if it can. No visitor can be this owner."""
@@ -48,7 +48,7 @@ class OrphanedFiles:
             return 0
         orphaned = set(files)
         async for text in self._store.retention.texts(owner):
-            orphaned -= await asyncio.to_thread(ids_in, text)
+            orphaned -= await TEXTS.run(ids_in, text)
             if not orphaned:
                 return 0
         try:
