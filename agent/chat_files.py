@@ -4,7 +4,6 @@ Files and keywords come from the messages alone. The same messages give the same
 every process, and a conversation that is deleted has none.
 """
 
-import asyncio
 import mimetypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from agent.errors import AgentError, InputError
 from agent.history import PROGRAM
 from agent.media.mime import SUFFIXES
 from agent.messages.parts import is_file_name, text_file_of
+from agent.system.threads import RANKING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class ChatIndex:
     async def of(self, documents: Sequence[Document]) -> tuple[tuple[Passage, ...], KeywordIndex]:
         """Return the passages of these documents, and their words. New documents take a second for a long text."""
         if self._documents != (given := tuple(documents)):
-            found = await asyncio.to_thread(indexed, given)
+            found = await RANKING.run(indexed, given)
             self._documents, self._indexed = given, found
             return found
         return self._indexed

@@ -1,6 +1,5 @@
 """Decides what a model gets of the documents in a message: the file itself, its text, or passages of the text."""
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -16,6 +15,7 @@ from agent.errors import InputError
 from agent.media.sentences import refused
 from agent.messages.parts import document_text, extracted_text_of, is_file_name, text_file_of
 from agent.models.catalog import ModelSpec
+from agent.system.threads import RANKING
 
 PDF_DIALECTS = ("responses", "messages", "generate")
 """The dialects that accept PDF documents."""
@@ -137,7 +137,7 @@ async def documents_in(items: Sequence[object], spec: ModelSpec, *, texts: bool 
 async def fit_documents(documents: Sequence[Document], question: str, room: int) -> list[Excerpt]:
     """Return what the model gets of each document together with the question, if all have `room` bytes."""
     # The ranking of a long text takes a second.
-    return await asyncio.to_thread(_fitted, tuple(documents), question, room) if documents else []
+    return await RANKING.run(_fitted, tuple(documents), question, room) if documents else []
 
 
 def _fitted(documents: tuple[Document, ...], question: str, room: int) -> list[Excerpt]:

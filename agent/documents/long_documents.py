@@ -3,7 +3,6 @@
 A model with tools reads them with `agent.documents.tools`. Any other model gets passages for each new question.
 """
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +36,7 @@ from agent.media.store import ROUTE, is_id
 from agent.messages.parts import document_text, extracted_text_of, text_file_of
 from agent.messages.plain_text import plain_text
 from agent.models.catalog import ModelSpec
+from agent.system.threads import RANKING
 
 File = BinaryContent | DocumentUrl
 LoadFile = Callable[[File], Awaitable[bytes]]
@@ -126,7 +126,7 @@ async def with_passages(
     question = question_of(items)
     room = max(MIN_BYTES, document_room(spec, question) // EARLIER_SHARE)
     # The ranking of a long text takes a second.
-    found = await asyncio.to_thread(best_excerpts, [document for _name, document in read], question, room)
+    found = await RANKING.run(best_excerpts, [document for _name, document in read], question, room)
     pairs = zip(read, found, strict=True)
     more = [document_text(name, document, excerpt, is_earlier=True) for (name, document), excerpt in pairs if excerpt]
     # Not after a file: a text after a file is the text of that file. Typed text stays first.

@@ -1,13 +1,10 @@
 """Reads documents in the sandbox, a few at a time, and keeps the texts of the last ones. No library is loaded here."""
 
-import asyncio
 import json
 import signal
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
 from hashlib import sha256
 from time import monotonic
 from typing import Any, TypeVar, cast
@@ -18,9 +15,10 @@ from agent.documents.passages import sections_of_text
 from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
 from agent.errors import InputError
 from agent.media.mime import detect_mime
-from agent.media.sandbox import SandboxJob, SandboxProgram, parse_sentence
+from agent.media.sandbox import SandboxJob, SandboxProgram, parse_sentence, run_in_thread
 from agent.media.sentences import refused
 from agent.providers import RequestQueue
+from agent.system.threads import TEXTS, Threads
 
 T = TypeVar("T")
 
@@ -39,6 +37,7 @@ MAX_CACHED_CHARACTERS = 8_000_000
 
 _read: OrderedDict[tuple[bytes, str], Document] = OrderedDict()
 _slow: dict[bytes, tuple[float, float]] = {}
+_threads = Threads("document", MAX_READ)
 _queue = RequestQueue(MAX_READ, slots_per_visitor=MAX_READ_PER_VISITOR)
 
 
@@ -53,7 +52,7 @@ async def read_document(data: bytes, media_type: str) -> Document:
         _read.move_to_end(key)
         return known
     if media_type == TEXT:
-        found = await asyncio.to_thread(sections_of_text, data.decode("utf-8", "replace"))
+        found = await TEXTS.run(sections_of_text, data.decode("utf-8", "replace"))
     else:
         found = await _read_apart(data, media_type)
     _read[key] = found
@@ -79,14 +78,8 @@ async def _read_apart(data: bytes, media_type: str) -> Document:
 
 async def _apart(work: Callable[[Callable[[SandboxJob], None]], T]) -> T:
     """Return the result of work in another process, when a place is free. Cancelling it ends the process."""
-    jobs: list[SandboxJob] = []
     async with _queue.slot():
-        try:
-            return await asyncio.get_running_loop().run_in_executor(_threads(), work, jobs.append)
-        except asyncio.CancelledError:
-            for job in jobs:
-                job.kill()
-            raise
+        return await run_in_thread(_threads, work)
 
 
 def read_in_sandbox(data: bytes, media_type: str, on_start: Callable[[SandboxJob], None] = lambda _: None) -> Document:
@@ -199,8 +192,3 @@ def _numbers(found: Any, most: int) -> tuple[int, ...]:
 
 def _size(document: Document) -> int:
     return sum(map(len, document.pages)) + len(document.title)
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MAX_READ, thread_name_prefix="document")

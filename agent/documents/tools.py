@@ -1,6 +1,5 @@
 """The tools with which a model searches and reads the documents that are too long for it."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from agent.documents.ranking import fused
 from agent.documents.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.errors import AgentError, ToolError
 from agent.models.catalog import ModelSpec
+from agent.system.threads import RANKING
 from agent.tools import Tool
 
 MAX_RESULT_BYTES = 20_000
@@ -73,11 +73,11 @@ async def _search(documents: Sequence[LongDocument], query: str, max_bytes: int,
         raise ToolError("The query is empty: give some words that the passages have.")
     read = [await _document(one) for one in documents]
     # The ranking of a long text takes a second.
-    passages, keywords = await asyncio.to_thread(indexed_for, read, max_bytes)
+    passages, keywords = await RANKING.run(indexed_for, read, max_bytes)
     most = CANDIDATES if vectors else len(passages)
     by_keywords, by_vectors, note = await ranked_both_ways(vectors, passages, keywords, query, most)
     order = fused(by_keywords, by_vectors) if by_vectors else by_keywords
-    found = await asyncio.to_thread(excerpts_in_order, read, passages, order, max_bytes)
+    found = await RANKING.run(excerpts_in_order, read, passages, order, max_bytes)
     texts = [
         f"{one.name}, from {one.unit}{'s' * (len(excerpt.pages) != 1)} {excerpt.ranges} of {one.count}:\n{excerpt.text}"
         for one, excerpt in zip(documents, found, strict=True)

@@ -8,7 +8,6 @@ missing, is loaded when the first vector is.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportMissingTypeStubs=false
 
-import asyncio
 import struct
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from agent.documents.ranking import KeywordIndex, Passage
 from agent.errors import AgentError
+from agent.system.threads import RANKING
 
 CANDIDATES = 100
 """Passages of each order that are fused, if there are not more hits. Later ones would change little."""
@@ -48,7 +48,7 @@ async def ranked_both_ways(
 
     A failure of the vectors is in the note.
     """
-    by_keywords = (await asyncio.to_thread(keywords.ranked, query))[:most]
+    by_keywords = (await RANKING.run(keywords.ranked, query))[:most]
     if vectors is None:
         return by_keywords, (), KEYWORDS_ONLY
     try:

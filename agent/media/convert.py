@@ -4,12 +4,10 @@ A history keeps the files that people gave; this module makes what is sent. The 
 gives the same bytes, so that the provider's cache of earlier turns stays valid.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeGuard
@@ -29,11 +27,12 @@ from agent.media import audio, sandbox
 from agent.media.audio import SoundLimits
 from agent.media.images import ImageLimits
 from agent.media.mime import ConvertedMedia, detect_mime, is_text_type, label
-from agent.media.sandbox import SandboxJob
+from agent.media.sandbox import SandboxJob, run_in_thread
 from agent.media.sentences import refused
 from agent.messages.parts import text_file_of
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.providers import RequestQueue
+from agent.system.threads import Threads
 
 UNREADABLE = "[A file was here that cannot be read: it {why}.]"
 NO_FILE = "[A file was here ({kind}), which this model cannot read.]"
@@ -89,16 +88,8 @@ async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
     key = sha256(data).digest(), limits
     if (known := _conversions.get(key)) is not None:
         return replace(known, data=known.data or data)
-    jobs: list[SandboxJob] = []
     async with _queue.slot():
-        try:
-            converted = await asyncio.get_running_loop().run_in_executor(
-                _threads(), _convert, data, limits, jobs.append
-            )
-        except asyncio.CancelledError:
-            for job in jobs:
-                job.kill()
-            raise
+        converted = await run_in_thread(_threads, partial(_convert, data, limits))
     _conversions.put(key, replace(converted, data=b"") if converted.data == data else converted)
     return converted
 
@@ -244,8 +235,4 @@ class _ConversionCache:
 
 _conversions = _ConversionCache(MAX_CACHED_BYTES)
 _queue = RequestQueue(MAX_CONVERSIONS, slots_per_visitor=MAX_CONVERSIONS_PER_VISITOR)
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MAX_CONVERSIONS, thread_name_prefix="conversion")
+_threads = Threads("conversion", MAX_CONVERSIONS)

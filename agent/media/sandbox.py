@@ -1,5 +1,6 @@
 """The sandbox: runs a program in a separate process, without our keys, with limits of memory and time."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
 from types import ModuleType
-from typing import IO
+from typing import IO, TypeVar
 
 from agent.errors import InputError
 from agent.i18n import LocalizedText
@@ -20,6 +21,9 @@ from agent.media import sandbox_worker
 from agent.media.images import KINDS, ImageLimits
 from agent.media.mime import ConvertedMedia, detect_mime, label
 from agent.media.sentences import SENTENCES, refused
+from agent.system.threads import Threads
+
+T = TypeVar("T")
 
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """The only environment variables that a sandboxed process gets. Others can hold keys."""
@@ -107,6 +111,30 @@ class SandboxJob:
             self._killed = True
             if self._process is not None:
                 self._process.kill()
+
+
+async def run_in_thread(threads: Threads, work: Callable[[Callable[[SandboxJob], None]], T]) -> T:
+    """Return the result of `work`, which runs in a thread and gives each of its jobs to a function.
+
+    Cancelling this kills the jobs, and waits for the end of the work.
+    """
+    jobs, is_cancelled = list[SandboxJob](), False
+
+    def begin(job: SandboxJob) -> None:
+        jobs.append(job)
+        if is_cancelled:
+            job.kill()
+
+    running = asyncio.ensure_future(threads.run(work, begin))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        is_cancelled = True
+        running.cancel()
+        for job in jobs:
+            job.kill()
+        await asyncio.wait([running])
+        raise
 
 
 def _write(stream: IO[bytes], data: bytes) -> None:

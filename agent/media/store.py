@@ -1,6 +1,5 @@
 """Storage of files that people attach and that models and tools make. Their ids are made from their bytes."""
 
-import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from agent.i18n import _
 from agent.media.mime import SUFFIXES
 from agent.media.owner_files import OwnerFiles
 from agent.media.places import LocalFolder, Place
-from agent.runtime.shield import run_to_completion
+from agent.system.threads import FILES
 
 ROUTE = "/media/"
 UNKNOWN = "bin"
@@ -53,7 +52,7 @@ class StoredFile:
     async def read(self, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes from `start` to `end`. Raises `NotFound`."""
         try:
-            return await asyncio.to_thread(self._place.read, self._name, start, end)
+            return await FILES.run(self._place.read, self._name, start, end)
         except OSError as error:
             raise NotFound("there is no such attachment") from error
 
@@ -74,11 +73,10 @@ class MediaStore:
 
         Call it before the message that names them is stored. Raises `HistoryError` if they cannot be stored.
         """
-        id_ = await asyncio.to_thread(id_of, owner, content)
+        id_ = await FILES.run(id_of, owner, content)
         _check(owner, id_)
         try:
-            # A thread cannot be cancelled: without waiting for it, the reference would appear after its removal.
-            await run_to_completion(asyncio.to_thread(self._files.add, owner, id_, content.data, reference))
+            await FILES.run(self._files.add, owner, id_, content.data, reference)
         except OSError as error:
             raise HistoryError(_("The files of this message could not be stored.")) from error
         return id_
@@ -92,7 +90,7 @@ class MediaStore:
         """Return one file without reading it. Raises `NotFound`."""
         name = _check(owner, id_)
         try:
-            size = await asyncio.to_thread(self._place.size, name)
+            size = await FILES.run(self._place.size, name)
         except OSError as error:
             raise NotFound("there is no such attachment") from error
         if size is None:
@@ -103,7 +101,7 @@ class MediaStore:
         """Add these references to files that are stored. Raises `HistoryError` if they cannot be stored."""
         given = {id_: names for id_, names in references.items() if _check(owner, id_)}
         try:
-            await run_to_completion(asyncio.to_thread(self._files.add_references, owner, given))
+            await FILES.run(self._files.add_references, owner, given)
         except OSError as error:
             raise HistoryError(_("The files of this message could not be stored.")) from error
 
@@ -115,7 +113,7 @@ class MediaStore:
         """
         given = {id_: names for id_, names in references.items() if _check(owner, id_)}
         old = {id_ for id_ in given if _OLD_ID.fullmatch(id_)}
-        return await asyncio.to_thread(self._files.remove_references, owner, given, always=old)
+        return await FILES.run(self._files.remove_references, owner, given, always=old)
 
     async def remove_unused(self, owner: str, ids: Collection[str], before: float) -> int:
         """Remove these files, which no stored message names, and return their number. Raises `OSError`.
@@ -123,20 +121,20 @@ class MediaStore:
         A file stays if a message that refers to it was begun since the Unix time `before`.
         """
         given = [id_ for id_ in ids if _check(owner, id_)]
-        return await asyncio.to_thread(self._files.remove_unused, owner, given, before)
+        return await FILES.run(self._files.remove_unused, owner, given, before)
 
     async def files(self, owner: str) -> Mapping[str, int]:
         """Return the ids and sizes of an owner's files, read from the place. Raises `OSError`."""
-        found = await asyncio.to_thread(self._place.files, _check(owner))
+        found = await FILES.run(self._place.files, _check(owner))
         return {file.name: file.size for file in found if is_id(file.name)}
 
     async def sizes(self) -> Mapping[str, int]:
         """Return the size of each owner's files in bytes. It is kept up to date without reading the disk."""
-        return await asyncio.to_thread(self._files.sizes)
+        return await FILES.run(self._files.sizes)
 
     async def check_writable(self) -> None:
         """Write a file and remove it. Raises `OSError` if that is impossible."""
-        await asyncio.to_thread(self._write_and_remove)
+        await FILES.run(self._write_and_remove)
 
     def _write_and_remove(self) -> None:
         name = f".writable/{new_id()}"
@@ -145,11 +143,11 @@ class MediaStore:
 
     async def recount(self) -> None:
         """Read the sizes from the place again, in case another process has changed the files."""
-        await asyncio.to_thread(self._files.recount)
+        await FILES.run(self._files.recount)
 
     async def stored_before(self, time: float) -> Mapping[str, set[str]]:
         """Return the ids of the files that were stored before this Unix time, by owner."""
-        return await asyncio.to_thread(self._stored_before, time)
+        return await FILES.run(self._stored_before, time)
 
     def _stored_before(self, time: float) -> Mapping[str, set[str]]:
         owners = [owner for owner in self._place.folders() if _OWNER.fullmatch(owner)]

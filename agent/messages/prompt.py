@@ -28,6 +28,7 @@ from agent.messages.openai import from_openai, part_from_openai
 from agent.messages.parts import Image, is_pillow, part_from_path
 from agent.messages.repair import repair
 from agent.responses import fix_surrogates
+from agent.system.threads import FILES
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -118,7 +119,7 @@ async def fetch_urls(messages: Sequence[ModelMessage], guard: Guard = GUARD) -> 
 
 async def _fetch(url: str, guard: Guard) -> BinaryContent:
     got = await guard.fetch(url, kinds=("image/*",), max_bytes=MAX_BYTES, seconds=FETCH_SECONDS)
-    return await asyncio.to_thread(Image.from_bytes, got.data)
+    return await FILES.run(Image.from_bytes, got.data)
 
 
 def prompt_parts(message: ModelMessage) -> Iterator[UserContent]:

@@ -9,6 +9,7 @@ from agent.documents.vectors import VectorIndex, digest_of, pack
 from agent.errors import HistoryError, InputError, ProviderError
 from agent.providers import Embedder
 from agent.runtime.chat_history import ChatHistory
+from agent.system.threads import RANKING
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +66,12 @@ class ChatVectors:
                 await self._embed(index, missing[at : at + BATCH * BATCHES_STORED])
             if index.missing(digests, len(vector)):  # the server has changed its model in between
                 raise _unusable()
-            return await asyncio.to_thread(index.nearest, digests, vector, most)
+            return await RANKING.run(index.nearest, digests, vector, most)
 
     async def _digests_of(self, texts: Sequence[str]) -> list[bytes]:
         """Return the digests of the texts. Those of the last search are kept: most searches have the same texts."""
         if self._texts != texts:
-            self._digests = await asyncio.to_thread(lambda: [digest_of(text) for text in texts])
+            self._digests = await RANKING.run(lambda: [digest_of(text) for text in texts])
             self._texts = texts
         return self._digests
 
@@ -96,7 +97,7 @@ class ChatVectors:
 
     async def _keep(self, index: VectorIndex, texts: Sequence[str], vectors: Sequence[Sequence[float]]) -> None:
         try:
-            data = await asyncio.to_thread(pack, texts, vectors)
+            data = await RANKING.run(pack, texts, vectors)
             index.add(data)
         except ValueError as error:
             raise _unusable() from error

@@ -55,3 +55,15 @@ def _batch(items: Iterator[T]) -> list[T]:
         if monotonic() >= until:
             break
     return batch
+
+
+FILES = Threads("files", 16)
+"""Stored files, which can be on another machine."""
+UPLOADS = Threads("uploads", 8)
+"""Files that are not sent yet, on this machine."""
+TEXTS = Threads("texts", 2)
+"""Short work on the bytes of one file or message."""
+RANKING = Threads("ranking", 2)
+"""The search in documents, which takes a second for a long one."""
+STORES = Threads("stores", 4)
+"""The files of a history in a folder."""

@@ -24,6 +24,7 @@ from typing_extensions import ParamSpec, TypeVar
 from agent.errors import AgentError, InputError, ToolError
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.responses import fix_surrogates
+from agent.system.threads import FILES
 from agent.tools.returned import content_of, cut_content
 
 Function = Callable[..., Any]
@@ -212,7 +213,7 @@ async def _execute(tools: Mapping[str, Tool], call: ToolCallPart, seconds: float
         if isinstance(value, ToolReturnPart):  # the result of an earlier call
             return replace(cast(ToolReturnPart[Any], value), tool_name=call.tool_name, tool_call_id=call.tool_call_id)
         made = partial(content_of, value, wanted.name)
-        content = made() if isinstance(value, str) else await asyncio.to_thread(made)  # a picture would hold the loop
+        content = made() if isinstance(value, str) else await FILES.run(made)  # a picture would hold the loop
         return ToolReturnPart(call.tool_name, content, tool_call_id=call.tool_call_id)
     except AgentError as error:  # its text is already a sentence
         return _failure_result(call, str(error))

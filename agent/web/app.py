@@ -31,7 +31,7 @@ from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import ExpiredConversations, add_missing_expiry
+from agent.web.chat.expiry import ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatLinks
 from agent.web.chat.model_menu import ModelMenu
@@ -97,8 +97,8 @@ class _Services:
     media: MediaStore
     models: LocalModels
     unsent_files: UnsentFiles
-    quota: StorageQuota
     conversations: Conversations
+    importer: Importer
     visitors: VisitorCookies
 
     async def aclose(self) -> None:
@@ -142,8 +142,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         owner_of,
         lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
     ).add_to(app)
-    in_use = conversations.list.is_in_use
-    importer = Importer(settings, services.store, services.media, services.quota, in_use, _rendered)
+    importer = services.importer
     name_model = conversations.models.name_of
     limit = RequestLimit() if settings.public else None
     TransferRoutes(services.store, services.media, importer, services.unsent_files, owner_of, name_model, limit).add_to(
@@ -186,8 +185,9 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     media = TemporaryMedia(place, temporary)
     quota = StorageQuota(settings.public, store, media, place.path("") or settings.data_dir)
     conversations = Conversations(settings, store, media, models, _tools(settings), quota, temporary)
+    importer = Importer(settings, store, media, quota, conversations.list.is_in_use, _rendered)
     visitors = VisitorCookies.in_folder(settings.data_dir)
-    return _Services(settings, store, media, models, unsent_files, quota, conversations, visitors)
+    return _Services(settings, store, media, models, unsent_files, conversations, importer, visitors)
 
 
 def _build_page(settings: Settings, conversations: Conversations, visitors: VisitorCookies) -> gr.Blocks:
@@ -256,7 +256,8 @@ class _ConversationExpiry:
     def __init__(self, services: _Services) -> None:
         self._services = services
         in_use = services.conversations.list.is_in_use
-        self._expired = ExpiredConversations(services.store, services.media, in_use)
+        periods, is_importing = RetentionPeriods.of(services.settings), services.importer.is_storing
+        self._expired = ExpiredConversations(services.store, services.media, in_use, is_importing, periods)
         self._has_added_expiry = False
 
     async def run(self) -> int:

@@ -23,6 +23,7 @@ from agent.history import HistoryStore
 from agent.i18n import _
 from agent.i18n.translator import Translator, negotiate
 from agent.media.store import MediaStore
+from agent.system.threads import UPLOADS
 from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.importer import Importer, ImportProgress, ImportResult
 from agent.web.chat.visitor import Visitor
@@ -175,9 +176,9 @@ class _Body:
             self._check(self._counted + len(piece))
             evicted = self._uploads.count(self._owner, len(piece))
             self._counted += len(piece)
-            await asyncio.to_thread(delete, evicted)
-            await asyncio.to_thread(self.file.write, piece)
-        await asyncio.to_thread(self.file.flush)
+            await UPLOADS.run(delete, evicted)
+            await UPLOADS.run(self.file.write, piece)
+        await UPLOADS.run(self.file.flush)
 
     def _check(self, size: int) -> None:
         if size > self._most:

@@ -3,7 +3,6 @@
 Each process has its own folder for them, so the folder of an ended process can be removed.
 """
 
-import asyncio
 import os
 import shutil
 from collections import Counter, OrderedDict
@@ -23,6 +22,7 @@ from agent.errors import Limited
 from agent.history import new_id
 from agent.i18n import N_, LocalizedText, _
 from agent.settings import UploadSettings
+from agent.system.threads import UPLOADS
 from agent.web.file_names import stored_name
 from agent.web.guests import GUEST
 
@@ -136,8 +136,8 @@ class UnsentFiles:
         path, size = self.folder / new_id() / stored_name(name), len(data)
         evicted = self.count(visitor, size, 1)
         try:
-            await asyncio.to_thread(delete, evicted)
-            await asyncio.to_thread(_write, path, data)
+            await UPLOADS.run(delete, evicted)
+            await UPLOADS.run(_write, path, data)
         finally:
             self.uncount(visitor, size)
         self.record(path, visitor, size)
@@ -161,7 +161,7 @@ class UnsentFiles:
         paths = [path for path in self._by_account.get(visitor, ()) if path not in in_use]
         for path in paths:
             self._forget(path)
-        await asyncio.to_thread(delete, paths)
+        await UPLOADS.run(delete, paths)
 
     @contextmanager
     def using(self, paths: Collection[Path]) -> Generator[None]:
@@ -186,7 +186,7 @@ class UnsentFiles:
         for path in old:
             self._forget(path)
         known = self._folders | {path.parent.name for path in in_use}
-        return len(old) + await asyncio.to_thread(self._delete_old, old, known, time() - seconds, limit)
+        return len(old) + await UPLOADS.run(self._delete_old, old, known, time() - seconds, limit)
 
     def close(self) -> None:
         """Remove the folder."""

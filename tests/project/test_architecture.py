@@ -213,6 +213,30 @@ GRADIO_COMPAT = "agent.web.gradio_compat"
 GRADIO_THEMES = "gradio.themes"
 """The only documented module of Gradio with names that Gradio does not export."""
 
+DEFAULT_POOL = {
+    "agent.chat": "closes its own loop",
+    "agent.cli.history_file": "the terminal has one person",
+    "agent.doctor.storage": "the doctor has one person",
+    "agent.fetch": "loads certificates, once",
+    "agent.history.conformance.replicas": "waits for a test",
+    "agent.history.sqlite_database": "makes the file, once",
+    "agent.local.download": "loads a model for the owner",
+    "agent.local.manager": "looks for a model of the owner",
+    "agent.suspension.ledgers.files": "stores an id of fixed length",
+    "agent.suspension.ledgers.sqlite": "stores an id of fixed length",
+    "agent.tools.mcp": "loads certificates, once",
+    "agent.web.app": "imports a vendor's SDK",
+    "agent.web.free_memory": "collects garbage when nobody is there",
+    "agent.web.middleware.static_files": "compresses our own files, once",
+    "agent.web.share_link": "opens the tunnel, once",
+    "agent.web.ui.handlers": "imports a vendor's SDK",
+    "agent.web.ui.model_widgets": "imports a vendor's SDK",
+}
+"""Modules that use the threads that asyncio shares, and why that takes nobody's time: no bytes of visitors go there.
+
+All others use `agent.system.threads`.
+"""
+
 MAX_FUNCTION_LINES = 60
 """Lines per function, its signature and docstring included."""
 
@@ -538,6 +562,18 @@ def _numbers(tree: Tree) -> Iterator[tuple[str, str, str, str]]:
                     pass
 
 
+def shared_threads(tree: Tree) -> list[str]:
+    def uses(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "run_in_executor":
+            return not node.args or (isinstance(node.args[0], ast.Constant) and node.args[0].value is None)
+        if isinstance(node, ast.ImportFrom):
+            return node.module == "asyncio" and any(alias.name == "to_thread" for alias in node.names)
+        return isinstance(node, ast.Attribute) and node.attr == "to_thread" and ast.unparse(node.value) == "asyncio"
+
+    found = {name for name, module in tree.items() if any(map(uses, ast.walk(ast.parse(module.source))))}
+    return [f"{name} uses the threads that asyncio shares" for name in sorted(found - DEFAULT_POOL.keys())]
+
+
 RULES = (
     without_layer,
     upward,
@@ -551,6 +587,7 @@ RULES = (
     late_imports,
     lonely_base_classes,
     long_functions,
+    shared_threads,
     times_without_unit,
     different_times_of_one_name,
 )
@@ -585,6 +622,9 @@ def test_tests_import_no_tests() -> None:
 
 
 VIOLATIONS = {
+    "shared_threads": (shared_threads, {"agent.files": "asyncio.to_thread(read)"}),
+    "shared_threads, by name": (shared_threads, {"agent.files": "loop.run_in_executor(None, read)"}),
+    "shared_threads, imported": (shared_threads, {"agent.files": "from asyncio import to_thread"}),
     "without_layer": (without_layer, {"agent.utils": ""}),
     "upward": (upward, {"agent.history": "from agent.run import Agent", "agent.run": ""}),
     "upward, late": (

@@ -4,9 +4,10 @@ import io
 import json
 import os
 import re
+import signal
 import zipfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,15 +16,16 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.history import HistoryStore, Record
+from agent.history import Entry, HistoryStore, Record, now
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.transfer.portable import export_json
+from agent.web.chat.expiry import IMPORT_TIME, ExpiredConversations, hidden
 from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
-from tests.conftest import CONFIG, App
+from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import stored_conversations
 from tests.support.history_stores import STORE_PARAMS, STORES, Clock, chain, prompt, started
 from tests.support.http_client import Answer, HttpVisitor, marker, owner_in, send_raw
@@ -284,6 +286,22 @@ async def test_broken_connection_stores_nothing(own: App) -> None:
     await until(lambda: visitor.ask("POST", "/import", content=body).status == 200)  # the place is free again
 
 
+def test_killed_import_leaves_nothing(start_app: Callable[..., App]) -> None:
+    app = start_app(SMALL)
+    visitor, body = HttpVisitor(app.url), json.dumps(claude(*map(str, range(600)))).encode()
+    with suppress(httpx.TransportError), visitor.http.stream("POST", "/import", content=body) as answer:
+        for line in answer.iter_lines():
+            if json.loads(line).get("done") and json.loads(line)["phase"] == "storing":
+                assert visitor.ask("GET", "/conversations").json["conversations"] == [], "hidden until all are stored"
+                app.stop(signal.SIGKILL)
+    assert mine(app, visitor), "the import was killed while it stored"
+    app.start()
+    assert visitor.ask("GET", "/conversations").json["conversations"] == []
+    becomes({}, lambda: mine(app, visitor))
+    done = imported(visitor, body)[-1]
+    assert (done["message"], len(mine(app, visitor))) == ("600 chats were imported.", 600)
+
+
 def test_deletion_of_everything_ends_an_import(own: App) -> None:
     """What the deletion reads back stays true: the import stores nothing after it."""
     visitor, deleted, lines = HttpVisitor(own.url), Answer(0, httpx.Headers(), ""), list[dict[str, Any]]()
@@ -377,6 +395,42 @@ async def test_imported_chats_keep_their_dates_and_places(house: House) -> None:
     assert [str(one.updated_at.date()) for one in chats[1:]] == ["2025-06-07", "2024-03-05", "2023-01-01"]
     times = [entry.note.at for entry in await house.store.history(chats[-1])]
     assert [f"{time:%Y-%m-%d %H:%M}" for time in times] == ["2023-01-01 10:00", "2023-01-01 10:01"]
+
+
+@pytest.mark.parametrize("is_shown", [False, True], ids=["while it stores", "while it shows"])
+async def test_killed_import_is_ended(house: House, is_shown: bool) -> None:
+    """It leaves nothing, unless its end was reached: then it leaves everything."""
+    began, kept = now(), Entry(parent_id=None, message=prompt("kept"))
+    await house.store.save(Record(owner=ANN.owner, head_id=kept.id, title="kept"), [kept])
+    await house.bring([chat("b", "2")])
+    records = [hidden(Record(owner=ANN.owner, title=str(number)), began) for number in range(3)]
+    records = [await house.store.save(record) for record in records]
+    assert [one.title for one in await house.chats()] == ["kept", "b"]
+    if is_shown:
+        await house.store.retention.set_expiry(records[1], None)
+    running, dead = (
+        ExpiredConversations(house.store, house.media, lambda _: False, lambda _, is_=is_: is_) for is_ in (True, False)
+    )
+    assert await running.delete() == 0
+    later = now() + 3 * IMPORT_TIME
+    while await dead.delete(at=later):
+        pass
+    assert sorted(one.title for one in await house.chats()) == [*("012" if is_shown else ""), "b", "kept"]
+    assert await house.store.retention.expiring(later) == []
+
+
+async def test_import_shows_its_chats_in_the_end(house: House) -> None:
+    """A file can have two versions of one new chat."""
+    with TemporaryFile() as file:
+        file.write(json.dumps([chat("a", "1"), chat("b", "2"), chat("a", "1", "more", at="2024-04-01")]).encode())
+        file.flush()
+        seen = list[tuple[Any, list[str]]]()
+        async for event in house.importer.run(ANN, file, house.folder):
+            seen.append((event, [one.title for one in await house.chats()]))
+    assert next(titles for event, titles in seen if getattr(event, "phase", "") == "reading") == []
+    assert {*seen[-1][1]} == {"a", "b"}
+    assert isinstance(seen[-1][0], ImportResult)
+    assert await house.texts(next(one for one in await house.chats() if one.title == "a")) == ["1", "more"]
 
 
 async def test_chats_imported_again_are_recognised(house: House) -> None:

@@ -1,6 +1,5 @@
 """Documents among the attachments of a message: the plan for each, its text in the message, and the pages in that."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -28,6 +27,7 @@ from agent.media.store import ROUTE, MediaStore, id_of
 from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.parts import document_text, extracted_text_of
 from agent.models.catalog import ModelSpec
+from agent.system.threads import RANKING, TEXTS
 
 TOO_LONG = N_("The message, with the system prompt, has about {count:,} tokens, and {model} reads at most {most:,}.")
 READ_AS_TEXT = N_("{count}, read as text")
@@ -131,7 +131,7 @@ def check_total(attached: Iterable[AttachedDocument], spec: ModelSpec) -> None:
 async def handling(attached: Sequence[AttachedDocument], spec: ModelSpec) -> list[LocalizedText]:
     """Return for people how each document of one message is handled."""
     as_text = [one.document for one in attached if one.document and not takes_document(spec, one.media_type)]
-    fitted = await asyncio.to_thread(excerpts, as_text, "", document_room(spec))
+    fitted = await RANKING.run(excerpts, as_text, "", document_room(spec))
     whole = {id(document): found.is_whole for document, found in zip(as_text, fitted, strict=True)}
     return [_handling(one, spec, is_whole=whole.get(id(one.document), True)) for one in attached]
 
@@ -170,7 +170,7 @@ async def document_parts(
     out: list[list[UserContent]] = []
     for name, one in attached:
         content = BinaryContent(one.data, media_type=one.media_type)
-        parts: list[UserContent] = [replace(content, identifier=await asyncio.to_thread(id_of, owner, content))]
+        parts: list[UserContent] = [replace(content, identifier=await TEXTS.run(id_of, owner, content))]
         if one.document is not None:
             parts.append(document_text(name, one.document, next(fitted)))
         out.append(parts)

@@ -19,6 +19,7 @@ from agent.media.transcribe import Kind, ReportProgress, Transcriber
 from agent.messages.parts import attached_text, extracted_text, text_file_of
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
+from agent.system.threads import TEXTS, UPLOADS
 from agent.web.chat.attached_documents import (
     AttachedDocument,
     can_read_instead,
@@ -73,7 +74,7 @@ async def plan_attachments(
     if not files:
         return []
     try:
-        await asyncio.to_thread(check_files, files, max_bytes)
+        await UPLOADS.run(check_files, files, max_bytes)
     except InputError as error:
         return [AttachmentPlan(name="", outcome="refused", text=error.text)]
     remaining = {"extracted": limits.transcribed} | {name: most for name, most in media_limits(spec).items() if most}
@@ -175,16 +176,16 @@ async def _plan(
 ) -> AttachmentPlan:
     name = given_name(path)
     try:
-        data = await asyncio.to_thread(read_file, path, max_bytes)
+        data = await UPLOADS.run(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES:
-            if text := await asyncio.to_thread(decode_text, data):
+            if text := await TEXTS.run(decode_text, data):
                 return _plan_text(name, *text)
             if not kind:
                 raise InputError(LocalizedText(UNKNOWN_ENCODING, {"name": name}))
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
             return await _plan_document(name, data, media_type, spec, menu, transcriber)
-        if path.suffix.lower() not in MEDIA_SUFFIXES and (text := await asyncio.to_thread(decode_text, data)):
+        if path.suffix.lower() not in MEDIA_SUFFIXES and (text := await TEXTS.run(decode_text, data)):
             return _plan_text(name, *text)
         if kind not in ("image", "audio"):
             raise InputError(LocalizedText(NOT_OPENED, {"name": name}))

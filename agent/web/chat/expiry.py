@@ -14,6 +14,7 @@ from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
+from agent.transfer.export import MAX_CONVERSATIONS
 from agent.web.guests import GUEST
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ JUMP_SECONDS = 300.0
 """The least difference between a clock and the time that has passed that counts as a jump."""
 BELIEVED_SECONDS = 24 * 3600.0
 """A clock that jumped is believed after this time."""
+IMPORT_TIME = timedelta(hours=1)
+"""The longest time that an import may take to store its conversations."""
+_HIDDEN = timedelta(days=365)
 
 IsBusy = Callable[[str], bool]
 """Returns True if this process is writing an answer in a conversation."""
@@ -118,12 +122,32 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
     )
 
 
-class ExpiredConversations:
-    """Deletes expired conversations. Remembers those that cannot be deleted, so that they do not stop the others."""
+def hidden(record: Record, imported_at: datetime) -> Record:
+    """Return the record as an import stores it: nobody sees it until all conversations of the import are stored.
 
-    def __init__(self, store: HistoryStore, media: MediaStore, is_busy: IsBusy) -> None:
+    All conversations of one import have the same time.
+    """
+    return replace(record, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
+
+
+class ExpiredConversations:
+    """Deletes expired conversations. Remembers those that cannot be deleted, so that they do not stop the others.
+
+    It also ends imports whose process was killed: it deletes their hidden conversations, unless the import had begun
+    to show them. Then it shows the rest. `is_importing` returns True if an import of this owner runs here.
+    """
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        is_busy: IsBusy,
+        is_importing: Callable[[str], bool] = lambda _: False,
+        periods: RetentionPeriods = FOR_EVER,
+    ) -> None:
         self._store, self._media, self._is_busy = store, media, is_busy
         self._time = SteadyTime()
+        self._is_importing, self._periods = is_importing, periods
         self._failed: dict[str, datetime] = {}
         """By id: when to try again."""
 
@@ -135,14 +159,17 @@ class ExpiredConversations:
         if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
             by -= timedelta(seconds=UNDO_SECONDS)
         skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}
+        imports = dict[tuple[str, datetime], bool]()
         while not deleted and (records := await self._store.retention.expiring(by, limit=limit, skip=skipped)):
             for record in records:
                 skipped.add(record.id)
-                deleted += await self._delete(record, by)
+                deleted += await self._delete(record, by, imports)
         return deleted
 
-    async def _delete(self, record: Record, at: datetime) -> bool:
+    async def _delete(self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool]) -> bool:
         try:
+            if await self._belongs_to_import(record, at, imports):
+                return False
             deleted = await delete_unanswered(self._store, self._media, record, self._is_busy)
         except HistoryError as error:
             if record.id not in self._failed:
@@ -151,6 +178,24 @@ class ExpiredConversations:
             return False
         self._failed.pop(record.id, None)
         return deleted
+
+    async def _belongs_to_import(self, record: Record, at: datetime, shown: dict[tuple[str, datetime], bool]) -> bool:
+        """Return True if an import runs that has hidden this conversation, or if one was killed while it showed it.
+
+        In the second case, show the conversation. `shown` remembers which imports have shown any.
+        """
+        owner, began = record.owner, record.imported_at
+        if began is None or record != hidden(record, began):
+            return False
+        is_old = replicas_of(self._store) is None or at - began > 2 * IMPORT_TIME
+        if self._is_importing(owner) or not is_old:
+            return True
+        if (owner, began) not in shown:
+            listed = await self._store.list(owner, limit=MAX_CONVERSATIONS)
+            shown[owner, began] = any(one.imported_at == began for one in listed)
+        if shown[owner, began]:
+            await self._store.retention.set_expiry(record, self._periods.until(owner, running=False))
+        return shown[owner, began]
 
 
 async def time_of(store: HistoryStore) -> datetime:

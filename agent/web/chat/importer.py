@@ -6,13 +6,13 @@ that the visitor has imported before, or has exported here, is not stored again:
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from pydantic_ai.messages import BinaryContent
 
@@ -25,20 +25,19 @@ from agent.media.sandbox import open_image
 from agent.media.store import MediaStore, type_of_id
 from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
+from agent.system.threads import Threads
 from agent.transfer import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.file_links import FileLinks
 from agent.transfer.portable import FORMAT, stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
-from agent.web.chat.expiry import IsBusy, RetentionPeriods, delete_conversation
+from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.title_numbers import NumberedTitles
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
-STEP_SECONDS = 0.2
-"""Seconds of work between two reports."""
 AT_ONCE = 2
 """Imports that are read at once; others wait. Each can take a few hundred MB of memory."""
 JSON_TIMES = 4
@@ -49,7 +48,7 @@ STOP_SECONDS = 10.0
 """The longest wait for the end of an import that was stopped. Its reader can be slow to take the progress."""
 COOKIE_NEEDED = _("Allow cookies for this page to import chats.")
 
-T = TypeVar("T")
+THREADS = Threads("import", AT_ONCE)
 
 log = logging.getLogger(__name__)
 
@@ -218,18 +217,15 @@ class Importer:
     ) -> None:
         opened = list[ImportFile]()
 
-        async def open_file() -> None:
-            opened.append(await asyncio.to_thread(ImportFile, file, folder, self.limits))
-
         async with self._places:
             try:
-                await run_to_completion(open_file())
+                await THREADS.run(lambda: opened.append(ImportFile(file, folder, self.limits)))
                 reader = ImportReader(opened[0], self.limits.attachment_bytes, self._show)
                 found = list[FoundConversation]()
-                steps = reader.find()
-                while (batch := await _in_thread(partial(_batch, steps))) is not None:
-                    found += [one for one in batch if one is not None]
-                    tell(ImportProgress(phase="reading", done=reader.position, total=reader.size))
+                async with aclosing(THREADS.steps(reader.find())) as steps:
+                    async for batch in steps:
+                        found += [one for one in batch if one is not None]
+                        tell(ImportProgress(phase="reading", done=reader.position, total=reader.size))
                 if not found:
                     things = listed(left_out_texts(reader.left_out))
                     raise InputError(_("Nothing in the file could be imported: {things}.", things=things))
@@ -237,7 +233,7 @@ class Importer:
                 await self._store_all(visitor, found, outcome, tell)
             finally:
                 for one in opened:
-                    await run_to_completion(asyncio.to_thread(one.close))
+                    await run_to_completion(THREADS.run(one.close))
 
     async def add(self, visitor: Visitor, conversation: ImportedConversation) -> str:
         """Store one conversation, as `run` does with those of a file. Return its id."""
@@ -255,10 +251,14 @@ class Importer:
         outcome: _Outcome,
         tell: Callable[[ImportProgress], None],
     ) -> None:
-        ended, done = asyncio.Event(), 0
+        """Store the new conversations hidden, add to those that are stored already, and then show the new ones."""
+        ended, began = asyncio.Event(), now()
         self._storing[visitor.owner] = ended
         try:
-            async with self._quota.reservation(visitor, self._is_busy) as reserve:
+            async with (
+                asyncio.timeout(IMPORT_TIME.total_seconds()),
+                self._quota.reservation(visitor, self._is_busy) as reserve,
+            ):
                 records = await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS)
                 known = {source: record for record in records for source in _sources_of(record)}
                 new, others, size = await self._sorted_out(found, known, outcome)
@@ -272,17 +272,14 @@ class Importer:
                         )
                     ) from error
                 titles = NumberedTitles([record.title for record in records if record.title])
+                work = [partial(self._store_new, visitor.owner, began, versions, titles) for versions in new]
+                work += [partial(self._update, known[one.source], one) for one in others]
                 # In the list, those that are stored last come first. The new ones are first: a failure removes them.
-                for one in [*new, *others]:
-                    conversation = await _in_thread(one.read)
+                for done, store in enumerate(work, 1):
+                    await store(outcome)
                     self._check_not_stopped(visitor.owner)
-                    if (stored := known.get(one.source)) is not None:
-                        await self._update(stored, conversation, outcome)
-                    else:
-                        await self._store_new(visitor.owner, conversation, titles, outcome)
-                        known |= dict.fromkeys([one.source] if one.source else [], outcome.new[-1])
-                    done += 1
-                    tell(ImportProgress(phase="storing", done=done, total=len(new) + len(others)))
+                    tell(ImportProgress(phase="storing", done=done, total=len(work)))
+                await run_to_completion(self._show_stored(outcome.new))
                 self._check_not_stopped(visitor.owner)
         except BaseException:
             await run_to_completion(self._remove(outcome.new))
@@ -291,62 +288,46 @@ class Importer:
             del self._storing[visitor.owner]
             ended.set()
 
+    def is_storing(self, owner: str) -> bool:
+        """Return True if an import of this owner has stored conversations that are not shown yet."""
+        return owner in self._storing
+
+    async def _show_stored(self, records: list[Record]) -> None:
+        """Show the conversations of an import. If a failure comes, those that are shown are the first to be removed.
+
+        If the process is killed meanwhile, `ExpiredConversations` shows the rest.
+        """
+        for number, record in reversed([*enumerate(records)]):
+            expires_at = self._periods.until(record.owner, running=False)
+            if await self._store.retention.set_expiry(record, expires_at):
+                records[number] = replace(record, expires_at=expires_at)
+
     async def _sorted_out(
         self, found: Sequence[FoundConversation], known: Mapping[str, Record], outcome: _Outcome
-    ) -> tuple[list[FoundConversation], list[FoundConversation], int]:
+    ) -> tuple[list[list[FoundConversation]], list[FoundConversation], int]:
         """Return the new conversations, those that can add messages to others, and the bytes that both will take.
 
-        `known` are the stored conversations by their sources. Those without anything new are counted.
+        `known` are the stored conversations by their sources. Those without anything new are counted. A file can have
+        several versions of a new conversation.
         """
-        new, others, size, seen = list[FoundConversation](), list[FoundConversation](), 0, set[str]()
-        for one in sorted(found, key=lambda one: one.updated_at):
+        new, others, size = dict[str | int, list[FoundConversation]](), list[FoundConversation](), 0
+        for number, one in enumerate(sorted(found, key=lambda one: one.updated_at)):
             if (stored := known.get(one.source)) is not None:
-                _record, entries, files = await self._added(stored, await _in_thread(one.read))
-                if not entries:
+                entries = await self._store.entries(stored)
+                _record, added, files = _added(stored, entries, await THREADS.run(one.read))
+                if not added:
                     outcome.known += 1
                     continue
-                size += stored_size(entries) + sum(source.size for source in files.values())
+                size += stored_size(added) + sum(source.size for source in files.values())
+                others.append(one)
             else:
                 size += one.size
-            (others if stored is not None or one.source in seen else new).append(one)
-            seen.update([one.source] if one.source else [])
-        return new, others, size
+                new.setdefault(one.source or number, []).append(one)
+        return [*new.values()], others, size
 
-    async def _added(
-        self, stored: Record, conversation: ImportedConversation
-    ) -> tuple[Record, list[Entry], dict[str, FileSource]]:
-        """Return the stored record with what a newer export of its chat adds, the new entries, and their files.
-
-        The new branch is shown if the visitor has not gone on with the chat here.
-        """
-        known = {entry.id for entry in await self._store.entries(stored)}
-        originals = ((entry.id, conversation.ids.get(entry.id, "")) for entry in conversation.entries)
-        ids: dict[str | None, str] = {id_: original if original in known else id_ for id_, original in originals}
-        entries = [
-            replace(entry, id=ids[entry.id], parent_id=ids.get(entry.parent_id))
-            for entry in conversation.entries
-            if ids[entry.id] not in known
-        ]
-        added, given = {entry.id for entry in entries}, conversation.record
-        head = ids.get(given.head_id)
-        if head not in added or stored.pending or stored.head_id not in (None, *ids.values()):
-            head = stored.head_id
-        ends = [stored.head_id, *stored.branches, *(ids[id_] for id_ in (*given.branches, given.head_id) if id_ in ids)]
-        kept = {stored.head_id, *stored.branches, *added} - {head, None} - {entry.parent_id for entry in entries}
-        record = replace(
-            stored,
-            head_id=head,
-            branches=tuple(dict.fromkeys(end for end in ends if end is not None and end in kept)),
-            updated_at=max(stored.updated_at, given.updated_at),
-            imported_at=now(),
-        )
-        named = {*files_named_in(entry.message for entry in entries)}
-        named.update(id_ for entry in entries for id_ in entry.note.attachments)
-        return record, entries, {id_: source for id_, source in conversation.files.items() if id_ in named}
-
-    async def _update(self, stored: Record, conversation: ImportedConversation, outcome: _Outcome) -> None:
+    async def _update(self, stored: Record, found: FoundConversation, outcome: _Outcome) -> None:
         """Add the new messages of a conversation to the stored one."""
-        record, entries, files = await self._added(stored, conversation)
+        record, entries, files = _added(stored, await self._store.entries(stored), await THREADS.run(found.read))
         if not entries:
             outcome.known += 1
             return
@@ -358,24 +339,34 @@ class Importer:
         except (Conflict, NotFound):
             outcome.left_out[BUSY_CHAT] += 1
         else:
-            outcome.updated += [] if stored.id in {record.id for record in outcome.new} else [stored.id]
+            outcome.updated.append(stored.id)
 
     def _check_not_stopped(self, owner: str) -> None:
         if owner in self._stopped:
             raise Conflict(STOPPED)
 
     async def _store_new(
-        self, owner: str, conversation: ImportedConversation, titles: NumberedTitles, outcome: _Outcome
+        self,
+        owner: str,
+        began: datetime,
+        versions: Sequence[FoundConversation],
+        titles: NumberedTitles,
+        outcome: _Outcome,
     ) -> None:
-        title = conversation.record.title
-        record = replace(
-            conversation.record,
-            title=titles.title_for(title) if has_visible(title) else "",
-            owner=owner,
-            expires_at=self._periods.until(owner, running=False),
-            revision=0,
-        )
-        await self._save(record, conversation.entries, conversation.files, outcome.left_out, outcome.new)
+        """Store one conversation hidden. Its later versions add to the first."""
+        record, entries, files = Record(owner=owner), list[Entry](), dict[str, FileSource]()
+        for number, one in enumerate(versions):
+            conversation = await THREADS.run(one.read)
+            if not number:
+                record, added, more = conversation.record, conversation.entries, conversation.files
+            else:
+                record, added, more = _added(record, entries, conversation)
+                outcome.known += not added
+            entries += added
+            files |= more
+        title = titles.title_for(record.title) if has_visible(record.title) else ""
+        record = hidden(replace(record, title=title, owner=owner, revision=0), began)
+        await self._save(record, entries, files, outcome.left_out, outcome.new)
 
     async def _save(
         self,
@@ -390,7 +381,7 @@ class Importer:
 
         async def store() -> None:
             for id_, source in files.items():
-                data = await asyncio.to_thread(_usable, id_, source, self.limits.attachment_bytes)
+                data = await THREADS.run(_usable, id_, source, self.limits.attachment_bytes)
                 if data is None:
                     left_out[UNUSABLE_FILE] += 1
                     continue
@@ -422,30 +413,42 @@ class Importer:
                 log.warning("a conversation of an import that failed could not be removed: %s", error)
 
 
+def _added(
+    stored: Record, entries: Sequence[Entry], conversation: ImportedConversation
+) -> tuple[Record, list[Entry], dict[str, FileSource]]:
+    """Return the record with what a newer export of its chat adds to its entries, the new entries, and their files.
+
+    The new branch is shown if the visitor has not gone on with the chat here.
+    """
+    known = {entry.id for entry in entries}
+    originals = ((entry.id, conversation.ids.get(entry.id, "")) for entry in conversation.entries)
+    ids: dict[str | None, str] = {id_: original if original in known else id_ for id_, original in originals}
+    new = [
+        replace(entry, id=ids[entry.id], parent_id=ids.get(entry.parent_id))
+        for entry in conversation.entries
+        if ids[entry.id] not in known
+    ]
+    added, given = {entry.id for entry in new}, conversation.record
+    head = ids.get(given.head_id)
+    if head not in added or stored.pending or stored.head_id not in (None, *ids.values()):
+        head = stored.head_id
+    ends = [stored.head_id, *stored.branches, *(ids[id_] for id_ in (*given.branches, given.head_id) if id_ in ids)]
+    kept = {stored.head_id, *stored.branches, *added} - {head, None} - {entry.parent_id for entry in new}
+    record = replace(
+        stored,
+        head_id=head,
+        branches=tuple(dict.fromkeys(end for end in ends if end is not None and end in kept)),
+        updated_at=max(stored.updated_at, given.updated_at),
+        imported_at=now(),
+    )
+    named = {*files_named_in(entry.message for entry in new)}
+    named.update(id_ for entry in new for id_ in entry.note.attachments)
+    return record, new, {id_: source for id_, source in conversation.files.items() if id_ in named}
+
+
 def _sources_of(record: Record) -> list[str]:
     """Return the sources of exports of a stored conversation: its own, and the one from which it was imported."""
     return [f"{FORMAT}:{record.id}", *([record.source] if record.source else [])]
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Return what the work returns. A cancellation waits for it, so that nobody closes its file meanwhile."""
-    results = list[T]()
-
-    async def run() -> None:
-        results.append(await asyncio.to_thread(work))
-
-    await run_to_completion(run())
-    return results[0]
-
-
-def _batch(steps: Iterator[T]) -> list[T] | None:
-    """Return the next steps of some `STEP_SECONDS`, or None at the end."""
-    batch, until = list[T](), monotonic() + STEP_SECONDS
-    for step in steps:
-        batch.append(step)
-        if monotonic() >= until:
-            break
-    return batch or None
 
 
 def _usable(id_: str, source: FileSource, most: int) -> bytes | None:

@@ -15,6 +15,7 @@ from agent.media.store import MediaStore
 from agent.messages.repair import open_calls
 from agent.run import Run
 from agent.runtime.shield import run_to_completion
+from agent.system.threads import TEXTS
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.first_words import first_words
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
@@ -140,7 +141,7 @@ class StoreJournal:
         """Remove the files that only this message names, unless it is stored after all."""
         owner = self.record.owner
         try:
-            files = await asyncio.to_thread(new_files, owner, message)
+            files = await TEXTS.run(new_files, owner, message)
             if files and not await self._store.find(self.record, ids=[entry_id]):
                 reference = reference_of(self.record.id, entry_id)
                 await self._media.remove_references(owner, {id_: [reference] for id_ in files})

@@ -1,6 +1,5 @@
 """Removes stored files that no message names, for example after a crash between two steps of a deletion."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from time import time
 from agent.errors import NotFound
 from agent.history import HistoryStore, Record
 from agent.media.store import MediaStore, ids_in
+from agent.system.threads import TEXTS
 
 PROBE = "readiness"
 """The owner of the records that the app writes for itself, as `agent.web.health` does. No visitor can be this owner."""
@@ -71,7 +71,7 @@ class OrphanedFiles:
             return 0
         orphaned = set(files)
         async for text in self._store.retention.texts(owner):
-            orphaned -= await asyncio.to_thread(ids_in, text)
+            orphaned -= await TEXTS.run(ids_in, text)
             if not orphaned:
                 return 0
         try:

@@ -9,6 +9,7 @@ from time import time
 
 from agent.history import HistoryStore, Record
 from agent.media.store import MediaStore, ids_in
+from agent.system.threads import TEXTS
 from agent.web.chat.conversation_list import ATTEMPTS
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
@@ -98,7 +99,7 @@ class OwnData:
         try:
             files = set(await self._media.files(owner))
             async for text in self._store.retention.texts(owner):
-                files -= await asyncio.to_thread(ids_in, text)
+                files -= await TEXTS.run(ids_in, text)
             await self._media.remove_unused(owner, files, before)
         except OSError:
             log.exception("files of deleted conversations could not be removed; this is tried again")

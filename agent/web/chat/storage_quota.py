@@ -15,6 +15,7 @@ from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.runtime.shield import run_to_completion
 from agent.settings import PublicSettings
+from agent.system.threads import FILES
 from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused, is_answered
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
@@ -186,7 +187,7 @@ class StorageQuota:
     async def _total(self, limits: PublicSettings) -> tuple[int, float]:
         """Return the bytes that all visitors together have, and the most that they can have."""
         used = await self._used_bytes("")
-        free = await asyncio.to_thread(self._free_bytes, self._folder)
+        free = await FILES.run(self._free_bytes, self._folder)
         return used, min(limits.stored_mb_in_all * MB, limits.stored_disk_percent / 100 * (free + used))
 
     async def _used_bytes(self, owners: str) -> int:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited
 from agent.i18n import _
+from agent.system.threads import UPLOADS
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.isolation import API, visitor_id_of
 from agent.web.middleware.requests import payer_of
@@ -115,7 +116,7 @@ class UploadMiddleware:
             try:
                 async for piece in _body(receive):
                     await request.count(len(piece))
-                    await asyncio.to_thread(form.write, piece)
+                    await UPLOADS.run(form.write, piece)
                     if form.name:
                         progress.add(form.name, len(piece))
                 sizes = form.finish()
@@ -129,7 +130,7 @@ class UploadMiddleware:
             for path, size in sizes.items():
                 self._uploads.record(path, visitor, size)
             if evicted:
-                await asyncio.to_thread(delete, evicted)
+                await UPLOADS.run(delete, evicted)
         return list(sizes)
 
 
@@ -155,7 +156,7 @@ class _Request:
         evicted = self._uploads.count(self._visitor, size)
         self._counted += size
         if evicted:
-            await asyncio.to_thread(delete, evicted)
+            await UPLOADS.run(delete, evicted)
 
     def uncount(self) -> None:
         """Uncount the bytes when the request is over."""

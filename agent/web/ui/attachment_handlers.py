@@ -19,6 +19,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
 from agent.web.chat.sent_message import SentFile
 from agent.web.file_names import given_name
+from agent.web.heavy_work import RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.ui.components import (
     Updates,
@@ -43,6 +44,7 @@ class AttachmentHandlers:
         self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
         self._visitor_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._check_slots = asyncio.Semaphore(MAX_CHECKED_MESSAGES)
+        self._check_limit = RequestLimit() if conversations.settings.public else None
         self._links = LinkFetcher(
             guard, conversations.runs.rate_limiter, max_bytes=conversations.settings.max_upload_bytes
         )
@@ -73,6 +75,14 @@ class AttachmentHandlers:
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
         if spec is None or not files or not owns_files(list(map(str, files)), request):
             yield {self._widgets.composer.attached: ""}
+            return
+        try:
+            if self._check_limit is not None:
+                visitor = session.visitor
+                self._check_limit.count("" if visitor.guest else visitor.owner, visitor.address)
+        except TooManyRequests as error:
+            refused = AttachmentPlan(name="", outcome="refused", text=error.text)
+            yield {self._widgets.composer.attached: render_attachments([refused], session.translator, {})}
             return
         with acting_for(session.owner):
             planning = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
