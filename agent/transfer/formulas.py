@@ -6,10 +6,10 @@ the text. Code and links stay unchanged.
 """
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from agent.rendering.formulas import INLINE, is_formula
 from agent.transfer.code_spans import code_spans
 
 MARK = "\u2063"
@@ -56,15 +56,6 @@ _TOKEN_OR_TAG = re.compile(
     re.DOTALL,
 )
 _TAG_IN_LINK = re.compile(r"(?<!\]\()<(?=[A-Za-z/!?])")
-_INLINE = re.compile(r"\$((?:[^$\\\n`]|\\[^\n])++)\$(?:(?![A-Za-z0-9_$])|(?=(?:st|nd|rd|th|s)\b))")
-_COMMAND = re.compile(r"\\[A-Za-z]|[_^]\{")
-_PROSE = re.compile(
-    r"[a-z][^\W\d_]{3}|[^\W\d_]{3}[a-z]|[A-Z]{5}"  # in a long word
-    r"|[^\W\d_A-Za-z\u0370-\u03ff]"  # letters neither Latin nor Greek
-    r"|[\s(](?:is|or|and|to|of|in|if|at|on|as|by|the|for|per|und|bis|et|ou|de)[\s)]"
-    r"|^\d[\d.,]*\s+[A-Za-z]{2}"  # an amount and its unit
-    r"|(?<![_^])(?<!^)[-+*/=<(:,;&]$"  # an end that needs a continuation
-)
 
 
 def mark_formulas(text: str) -> str:
@@ -146,72 +137,6 @@ class _Lines:
         return self.is_nested and bool(line.strip()) and not line.startswith(("  ", "\t"))
 
 
-def is_formula(content: str) -> bool:
-    """Return True if the text between two dollar signs on a line is a formula, not text between prices or names."""
-    if content[0].isspace() or content[-1].isspace():
-        return False
-    return bool(_COMMAND.search(content)) or not _PROSE.search(content)
-
-
-@dataclass(frozen=True, slots=True)
-class Formula:
-    """A formula: its text with what begins and ends it, the LaTeX in between, and whether it has lines of its own."""
-
-    text: str
-    latex: str
-    is_display: bool
-
-
-def replace_formulas(text: str, write: Callable[[Formula], str]) -> str:
-    """Return a text, whose formulas are marked, with what `write` makes of each formula. Code blocks have none."""
-    out, copied = list[str](), 0
-    for first, after in _outside_fences(text):
-        for start, end, formula in _formulas(text, first, after):
-            out += [text[copied:start], write(formula)]
-            copied = end
-    return "".join([*out, text[copied:]])
-
-
-def _outside_fences(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the beginning and end of each part of the text that is in no fenced block of code."""
-    lines, first, at = _Lines(), 0, 0
-    for line in text.splitlines(keepends=True):
-        was_in_fence = bool(lines.fence)
-        lines.is_apart(line)
-        if lines.fence and not was_in_fence:
-            yield first, at
-        at += len(line)
-        if was_in_fence:
-            first = at
-    if not lines.fence:
-        yield first, at
-
-
-def _formulas(text: str, first: int, after: int) -> Iterator[tuple[int, int, Formula]]:
-    """Yield the formulas of a part of the text, with their beginnings and ends."""
-    at, spans, spanned, unclosed = first, dict[int, int](), first, set[str]()
-    while token := _TOKEN.search(text, at, after):
-        at = token.end()
-        if token["ticks"]:
-            if token.start() >= spanned:  # a span of code ends in its paragraph
-                blank = _BLANK.search(text, at, after)
-                spanned = blank.start() if blank else after
-                spans = code_spans(text, token.start(), spanned)
-            at = spans.get(token.start(), at)
-            continue
-        opens = token[0] + (MARK if token[0] == "$" and text.startswith(MARK, at) else "")
-        closes, is_display = _CLOSES.get(opens, ("", False))
-        if not closes or closes in unclosed:
-            continue
-        at = token.start() + len(opens)
-        end = text.find(closes, at, after)
-        if end < 0:
-            unclosed.add(closes)
-        elif latex := text[at:end].strip():
-            at = end + len(closes)
-            yield token.start(), at, Formula(text[token.start() : at].replace(MARK, ""), latex, is_display)
-
-
 def _mark_paragraph(text: str, *, escapes: bool = False) -> str:
     """Return a paragraph with its formulas marked, and with its HTML escaped if `escapes`."""
     marks, escapes = text.count("$") > 1, escapes and "<" in text
@@ -250,7 +175,7 @@ def _mark_paragraph(text: str, *, escapes: bool = False) -> str:
             escaped = LESS if token["tag"] else _TAG_IN_LINK.sub(LESS, token[0])
             out += [text[copied : token.start()], escaped]
             copied = at
-        elif marks and token["dollars"] == "$" and (inline := _INLINE.match(text, token.start())):
+        elif marks and token["dollars"] == "$" and (inline := INLINE.match(text, token.start())):
             before = text[token.start() - 1 : token.start()]
             if not (before.isascii() and before.isalnum()) and is_formula(inline[1]):
                 at = inline.end()

@@ -4,7 +4,6 @@ A page that is saved needs nothing else: it has no script, and its policy forbid
 models and tools wrote is either escaped or rendered by markdown-it with HTML switched off.
 """
 
-import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
@@ -13,23 +12,15 @@ from hashlib import sha256
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlsplit
-
-from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
-from markdown_it.rules_inline import StateInline
-from markdown_it.token import Token
+from urllib.parse import quote
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
+from agent.rendering.markdown import BEGIN, END, MOST, PICTURES, link, to_blocks
 from agent.transfer.as_typed import as_typed
-from agent.transfer.code_colors import colored
 from agent.transfer.document import DELETED, THREADS, Block, shown_text
-from agent.transfer.formulas import Formula, mark_formulas, replace_formulas
-from agent.transfer.mathml import to_mathml
-from agent.transfer.sources import BEGIN, DOCUMENT, END, SOURCES, Mark, Source
+from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
 from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
@@ -50,23 +41,9 @@ POLICY = "; ".join(
         "form-action 'none'",
     )
 )
-SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/avif")
-"""The pictures that every browser shows."""
 STEPS = ("reasoning", "call", "result")
-LINKS = ("http", "https", "mailto")
 PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)
-PIECE = 16_000
-"""The most characters that are read as Markdown at once. Reading needs 400 times the memory of the text."""
-MAX_CELLS = 16_000
-"""The most cells of tables in a piece. A short row gets all cells of its head, so little text can have millions."""
-_BORDER = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})(?P<rest>[^\n]*+)\n?|\n[ \t]*+\n(?=\S)", re.MULTILINE)
-"""A line that begins or ends a block of code, or what is before a paragraph."""
-_FORMULA = re.compile("{\ufdd0\\$([0-9]+)\ufdd1")
-"""The number of a formula, which stands for it where the Markdown is read."""
-_MARK = re.compile("{\ufdd0([0-9]+) ([^\ufdd0\ufdd1]*)\ufdd1")  # BEGIN, and END
-"""The number of a source in the text, and its address. The inline rules of markdown-it are asked at a brace."""
-
 ReadFile = Callable[[str], Awaitable[bytes | None]]
 """Returns the bytes of a stored file, or None if it was deleted."""
 FileUrl = Callable[[str], AsyncIterator[str]]
@@ -91,85 +68,9 @@ EXPORTED = Frame(
 """The frame of a page that is saved as a file."""
 
 
-class _Renderer(RendererHTML):
-    """Renders links that leave no trace, and remote pictures as links, because the page makes no requests."""
-
-    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        tokens[idx].attrSet("rel", "noopener noreferrer")
-        return self.renderToken(tokens, idx, options, env)
-
-    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        url = str(tokens[idx].attrGet("src") or "")
-        name = escape(self.renderInlineAsText(tokens[idx].children or [], options, env) or url)
-        if url.startswith("data:"):
-            return f'<img src="{escape(url)}" alt="{name}">'
-        return f'<a href="{escape(url)}" rel="noopener noreferrer">{name}</a>' if url else name
-
-    def softbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return "<br>"  # without a line break of the source, which a question would show
-
-    hardbreak = softbreak
-
-    def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        number, url = escape(tokens[idx].content), escape(str(tokens[idx].meta["url"]))
-        return f'<sup class="mark">{_link(f"[{number}]", url)}</sup>'
-
-    def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return to_mathml(tokens[idx].meta["formula"])
-
-
-def _markdown(*, tables: bool = True) -> MarkdownIt:
-    found = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": colored}, renderer_cls=_Renderer)
-    found.enable(["table", "strikethrough"] if tables else ["strikethrough"])
-    found.inline.ruler.before("text", "source", _read_mark)
-    found.inline.ruler.before("text", "formula", _read_formula)
-    found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
-    return found
-
-
 def html_mark(mark: Mark) -> str:
     """Return the number of a source in the text. Only `to_html` reads it. No text of a message becomes one."""
     return f"{{{BEGIN}{mark.number} {mark.url}{END}"
-
-
-def without_marks(text: str) -> str:
-    """Return the text without the numbers of sources."""
-    return _MARK.sub("", text)
-
-
-def _read_mark(state: StateInline, silent: bool) -> bool:
-    found = _MARK.match(state.src, state.pos)
-    if found is None:
-        return False
-    if not silent:
-        token = state.push("source", "sup", 0)
-        token.content, token.meta = found[1], {"url": found[2]}
-    state.pos = found.end()
-    return True
-
-
-def _read_formula(state: StateInline, silent: bool) -> bool:
-    found = _FORMULA.match(state.src, state.pos)
-    if found is None:
-        return False
-    if not silent:
-        state.push("formula", "math", 0).meta = {"formula": state.env["formulas"][int(found[1])]}
-    state.pos = found.end()
-    return True
-
-
-def _link(inside: str, url: str) -> str:
-    """Return a link with this HTML inside, or only that without an address. `url` is escaped."""
-    return f'<a href="{url}" rel="noopener noreferrer">{inside}</a>' if url else inside
-
-
-def _is_link(url: str) -> bool:
-    """Return True for a link that the page keeps: to the web, to a mail address, or a picture that is in the text."""
-    try:
-        scheme = urlsplit(url.strip()).scheme.lower()
-    except ValueError:
-        return False
-    return scheme in LINKS or url.startswith(tuple(f"data:{kind};base64," for kind in SHOWN))
 
 
 def data_urls(read: ReadFile) -> FileUrl:
@@ -214,10 +115,10 @@ async def to_html(
 
 def _written(blocks: Iterable[Block], translator: Translator) -> Iterator[str | Block]:
     """Yield the blocks as HTML, in pieces whose work is bounded, except for those of files."""
-    markdown, author = _markdown(), ""
+    author = ""
     for is_steps, group in groupby(blocks, key=lambda block: block.type in STEPS):
         if is_steps:
-            yield from _steps([*group], markdown, translator)
+            yield from _steps([*group], translator)
             continue
         for block in group:
             if block.type in ("user", "model"):
@@ -227,7 +128,7 @@ def _written(blocks: Iterable[Block], translator: Translator) -> Iterator[str | 
             elif block.type == "file":
                 yield block
             else:
-                yield from _block(block, markdown, translator, is_asked=author == "user")
+                yield from _block(block, translator, is_asked=author == "user")
     yield "</section>\n" if author else ""
 
 
@@ -251,7 +152,7 @@ def page_head(title: str, subtitle: str, translator: Translator, frame: Frame = 
     )
 
 
-def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator) -> Iterator[str]:
+def _steps(blocks: Sequence[Block], translator: Translator) -> Iterator[str]:
     """Yield steps that follow one another, folded into one. Failures stay visible, with their reason."""
     results = [block for block in blocks if block.type == "result"]
     thoughts = [block.seconds for block in blocks if block.type == "reasoning"]
@@ -260,23 +161,23 @@ def _steps(blocks: Sequence[Block], markdown: MarkdownIt, translator: Translator
         [block for block in blocks if not block.is_failed],
         [block for block in results if block.is_failed],
     )
-    inside = (piece for block in shown for piece in _block(block, markdown, translator))
+    inside = (piece for block in shown for piece in _block(block, translator))
     if len(thoughts) + tools < LEAST_STEPS:
         yield from inside
     else:
         parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=total_seconds(thoughts))
         yield from _fold(" · ".join(parts), inside)
     for block in failed:
-        yield from _block(block, markdown, translator)
+        yield from _block(block, translator)
 
 
-def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_asked: bool = False) -> Iterator[str]:
+def _block(block: Block, translator: Translator, *, is_asked: bool = False) -> Iterator[str]:
     match block.type:
         case "text":
             shown = replace(block, text=shown_text(block.text, translator)) if is_asked else block
-            yield from _text(shown, markdown, is_asked=is_asked) if block.text.strip() else ()
+            yield from _text(shown, is_asked=is_asked) if block.text.strip() else ()
         case "reasoning":
-            yield from _fold(thought_name(block.seconds, translator), _text(block, markdown))
+            yield from _fold(thought_name(block.seconds, translator), _text(block))
         case "call":
             yield from _fold(block.title, _as_written(block.text))
         case "result" if block.is_failed:
@@ -299,59 +200,11 @@ def _block(block: Block, markdown: MarkdownIt, translator: Translator, *, is_ask
             yield _paragraph("caption", block.text)
 
 
-def _text(block: Block, markdown: MarkdownIt, *, is_asked: bool = False) -> Iterator[str]:
-    """Yield a text. Pieces that are too long to be read as Markdown are shown as they were written."""
+def _text(block: Block, *, is_asked: bool = False) -> Iterator[str]:
+    """Yield a text. If a visitor wrote it, its Markdown is shown as typed, as on the page."""
     yield '<div class="text" dir="auto">'
-    for text, is_whole in pieces_of(block.text):
-        yield _rendered(text, markdown, is_asked=is_asked) if is_whole else "".join(_as_written(without_marks(text)))
+    yield from to_blocks(as_typed(block.text) if is_asked else block.text, is_typed=is_asked)
     yield "</div>\n"
-
-
-def _rendered(text: str, markdown: MarkdownIt, *, is_asked: bool) -> str:
-    """Return a text. A formula is as it was written where it cannot be drawn, as in code.
-
-    `is_asked`: a visitor wrote it. As on the page, its Markdown is shown as typed, and its dollar signs are prices.
-    """
-    formulas = list[Formula]()
-
-    def keep(one: Formula) -> str:
-        formulas.append(replace(one, text=without_marks(one.text), latex=without_marks(one.latex)))
-        return f"{{{BEGIN}${len(formulas) - 1}{END}"
-
-    text = replace_formulas(as_typed(text) if is_asked else mark_formulas(text), keep)
-    lines = text.split("\n")
-    if len(lines) * max(line.count("|") for line in lines) > MAX_CELLS:
-        markdown = _markdown(tables=False)
-    written = markdown.render(text, {"formulas": formulas})
-    return _FORMULA.sub(lambda found: escape(formulas[int(found[1])].text), written)
-
-
-def pieces_of(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the text in pieces of at most `PIECE` characters, cut before paragraphs and around blocks of code.
-
-    False stands for a part of a paragraph or of a block of code that is longer.
-    """
-    at, fence = 0, ""
-    while len(text) - at > PIECE:
-        cut, end, opened = at, at + PIECE, fence
-        for found in _BORDER.finditer(text, at, end):
-            mark = found["fence"]
-            if mark is None:
-                cut = cut if opened else found.end()
-            elif not opened:
-                cut, opened = max(cut, found.start()), mark
-            elif mark.startswith(opened) and not found["rest"].strip():
-                cut, opened = found.end(), ""
-                if fence:
-                    break
-        is_whole = cut > at and not fence
-        if cut > at:
-            fence = ""
-        else:
-            cut, fence = text.rfind("\n", at, end) + 1 or end, opened
-        yield text[at:cut], is_whole
-        at = cut
-    yield text[at:], not fence
 
 
 def _paragraph(kind: str, text: str) -> str:
@@ -363,7 +216,7 @@ def _as_written(text: str) -> Iterator[str]:
     """Yield a text as it is, piece by piece."""
     text = text.strip("\n")
     yield "<pre>"
-    yield from (escape(text[at : at + PIECE]) for at in range(0, len(text), PIECE))
+    yield from (escape(text[at : at + MOST]) for at in range(0, len(text), MOST))
     yield "</pre>"
 
 
@@ -371,7 +224,7 @@ def _source(source: Source, translator: Translator) -> str:
     title = f"<bdi>{escape(source.title or translator(DOCUMENT))}</bdi>"
     passages = "".join(f"<q><bdi>{escape(passage)}</bdi></q>" for passage in source.passages)
     place = f" <span>{escape(translator(source.place))}</span>"
-    return f'<li value="{source.number}">{_link(title, escape(source.url))}{place}{passages}</li>'
+    return f'<li value="{source.number}">{link(title, source.url)}{place}{passages}</li>'
 
 
 def _fold(title: str, inside: Iterator[str], tag: str = "details") -> Iterator[str]:
@@ -383,7 +236,7 @@ def _fold(title: str, inside: Iterator[str], tag: str = "details") -> Iterator[s
 async def _file(block: Block, file_url: FileUrl, translator: Translator) -> AsyncGenerator[str]:
     """Yield a picture, a player or a link that saves the file."""
     kind, name = type_of_id(block.file), escape(block.title)
-    if kind in SHOWN:
+    if kind in PICTURES:
         before, after = '<p class="file"><img src="', f'" alt="{name}"></p>\n'
     elif kind.startswith("audio/"):
         before, after = '<p class="file"><audio controls src="', f'"></audio><span class="caption">{name}</span></p>\n'

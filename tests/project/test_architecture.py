@@ -76,6 +76,7 @@ LAYERS = (
     ("agent.documents.reading",),
     ("agent.providers", "agent.tools"),
     ("agent.transfer",),
+    ("agent.rendering",),
     ("agent.context", "agent.media.references"),
     ("agent.media.store",),
     ("agent.history.conformance",),

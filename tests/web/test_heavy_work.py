@@ -9,8 +9,6 @@ from time import monotonic
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.requests import Request
 
 from agent.history.memory import MemoryStore
@@ -19,7 +17,7 @@ from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.transfer.document import Block
-from agent.transfer.html import PIECE, pieces_of, to_html
+from agent.transfer.html import to_html
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
 from agent.web.link_page_routes import PAGES, LinkPageRoutes
@@ -209,13 +207,6 @@ async def test_page_of_long_markdown_needs_little_memory(name: str, text: str) -
         assert tracemalloc.get_traced_memory()[1] < 45_000_000
     finally:
         tracemalloc.stop()
-
-
-@given(st.text("a \n`~-", max_size=300).map(lambda text: text * (2 * PIECE // max(len(text), 1))))
-def test_pieces_are_short_and_lose_nothing(text: str) -> None:
-    pieces = [piece for piece, _ in pieces_of(text)]
-    assert "".join(pieces) == text
-    assert max(map(len, pieces)) <= PIECE
 
 
 async def test_long_text_is_read_as_markdown_between_its_paragraphs_and_code() -> None:

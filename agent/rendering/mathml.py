@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 from math_core import LatexError, LatexToMathML
 
-from agent.transfer.formulas import Formula
+from agent.rendering.formulas import Formula
 
 MAX_CHARACTERS = 4_000
 MAX_DEPTH = 60

@@ -1,0 +1,592 @@
+"""Renders Markdown as blocks of HTML, while the text grows or all at once.
+
+A block is a top-level piece of the text: a paragraph, list, table, fence, quotation, heading or formula. A growing text
+is read from the start of its last block, because a block does not change once the next one has begun. A block that
+grows beyond `MOST` characters is cut at an item, a row or a line.
+
+The Markdown is CommonMark with tables, `~~strikethrough~~`, task boxes, footnotes, bare links, formulas (`$x$`,
+`\\(x\\)`, `$$x$$`, `\\[x\\]`, `\\begin{align}`), `<br>`, `<sub>`, `<sup>`, `<kbd>` and `<details>`. Other HTML is shown
+as written.
+"""
+
+import re
+from collections import ChainMap
+from collections.abc import Iterator, MutableMapping, Sequence
+from html import escape
+from typing import Any
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import isMdAsciiPunct, isPunctChar, isWhiteSpace
+from markdown_it.renderer import RendererHTML
+from markdown_it.ruler import RuleOptionsType
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.table import table as read_table
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline.state_inline import Delimiter
+from markdown_it.token import Token
+
+from agent.rendering.code_colors import colored
+from agent.rendering.formulas import INLINE, Formula, is_formula
+from agent.rendering.mathml import MAX_CHARACTERS, to_mathml
+
+MOST = 16_000
+"""The most characters of a block. Reading Markdown needs 400 times the memory of the text."""
+MAX_CELLS = 16_000
+"""The most cells of a table. A short row gets all cells of its head, so little text can have millions."""
+LINKS = ("http", "https", "mailto")
+PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/avif")
+"""The pictures that every browser shows."""
+BEGIN, END = "\ufdd0", "\ufdd1"
+"""Around the number and address of a source in a text. No text of a message has these characters."""
+
+_BAR = "\ufdd2"
+"""Stands for a bar in a formula of a table while the cells are read."""
+_FORMULA = re.compile(INLINE.pattern + r"|\\\((?:[^\\\n`]|\\(?![()]))*+\\\)")
+_LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
+_DEFINITION = re.compile(r"^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[(?!\^)", re.MULTILINE)
+"""What can begin the definition of a link, whose address holds for the whole text."""
+_MARK = re.compile("{\ufdd0([0-9]+) ([^\ufdd0\ufdd1]*)\ufdd1")  # BEGIN, and END; the inline rules are asked at a brace
+_CJK = re.compile(
+    "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u31ff\u3400-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
+    "\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff]"
+)
+"""Letters and signs of Chinese, Japanese and Korean, between which no spaces are written."""
+_URL = re.compile(
+    r"(?<![A-Za-z0-9_/.@-])https?://(?=[\w\[])[^\s<>\"`{}|\\^\u2e80-\u303f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff\uff00-\uffef]++"
+)
+_TAG = re.compile(r"<(?:(?P<br>br)\s*+/?|(?P<tag>sub|sup|kbd))>", re.IGNORECASE)
+_DETAILS = re.compile(r"<details(?: open)?>[ \t]*+(?:<summary>(?P<summary>[^\n]*?)</summary>)?[ \t]*+$", re.IGNORECASE)
+_SUMMARY = re.compile(r"<summary>(?P<summary>[^\n]*?)</summary>[ \t]*+$", re.IGNORECASE)
+_OPENS = re.compile(r"<details(?: open)?>", re.IGNORECASE)
+_CLOSES = re.compile(r"</details>[ \t]*+$", re.IGNORECASE)
+_FOOTNOTE = re.compile(r"\[\^([0-9]{1,3})\](?P<defines>:[ \t]*+)?")
+_TASK = re.compile(r"\[([ xX])\][ \t]++")
+_ENVIRONMENT = re.compile(
+    r"\\begin\{((?:align(?:ed|at)?|equation|gather(?:ed)?|multline|cases|[pbvBV]?matrix|array)\*?)\}"
+)
+_INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+
+
+class Blocks:
+    """The blocks of a text that grows. With `is_typed`, a visitor wrote it, whose single dollar signs are prices."""
+
+    def __init__(self, *, is_typed: bool = False) -> None:
+        self._is_typed = is_typed
+        self.html: list[str] = []
+        """One piece of HTML for each block."""
+        self._closed = 0
+        """The number of blocks that no longer change."""
+        self._at, self._prefix = 0, ""
+        """Where the text after them begins, and the Markdown before it that a cut has left behind."""
+        self._references: MutableMapping[str, Any] = {}
+
+    def update(self, text: str, *, is_whole: bool = False) -> int:
+        """Render a text that begins with the last one, and return the number of the first block that has changed.
+
+        `is_whole` says that the text does not grow any more.
+        """
+        if is_whole and _DEFINITION.search(text):
+            first = Blocks(is_typed=self._is_typed)
+            first._read(text, is_whole=True)
+            self.html, self._closed, self._at, self._prefix = [], 0, 0, ""
+            self._references = first._references
+        return self._read(text, is_whole=is_whole)
+
+    def _read(self, text: str, *, is_whole: bool) -> int:
+        changed = self._closed
+        while True:
+            part = self._prefix + text[self._at : self._at + MOST]
+            is_last = self._at + MOST >= len(text)
+            lines = [found.end() for found in _LINE.finditer(part)]
+            env: dict[str, Any] = {
+                "references": ChainMap({}, self._references),
+                "is_whole": is_whole and is_last,
+                "is_typed": self._is_typed,
+            }
+            groups = [*_groups(_MARKDOWN.parse(part, env))]
+            complete = len(lines) - (not part.endswith(("\n", "\r")))  # the last line can grow
+            closed = _finished(groups, complete)
+            del self.html[self._closed :]
+            if is_last:
+                self._write(groups, env)
+                if closed:
+                    self._begin_at(groups[closed], lines, env)
+                    self._closed += closed
+                elif is_whole:
+                    self._references.update(env["references"].maps[0])
+                return changed
+            if closed:
+                self._write(groups[:closed], env)
+                self._begin_at(groups[closed], lines, env)
+            else:
+                end, prefix = _cut(part, groups[0] if groups else (), lines[:complete], len(self._prefix))
+                self._write([*_groups(_MARKDOWN.parse(part[:end], env))], env)
+                self._at, self._prefix = self._at + end - len(self._prefix), prefix
+            self._closed = len(self.html)
+
+    def _write(self, groups: Sequence[Sequence[Token]], env: MutableMapping[str, Any]) -> None:
+        self.html += (_MARKDOWN.renderer.render(group, _MARKDOWN.options, env) for group in groups)
+
+    def _begin_at(self, group: Sequence[Token], lines: Sequence[int], env: MutableMapping[str, Any]) -> None:
+        """Let the next part begin at this block, and keep the definitions before it."""
+        begins = _first_line(group)
+        self._at += lines[begins - 1] - len(self._prefix)
+        self._prefix = ""
+        known = env["references"].maps[0]
+        self._references.update({label: found for label, found in known.items() if found["map"][1] <= begins})
+
+
+def to_blocks(text: str, *, is_typed: bool = False) -> list[str]:
+    """Return the blocks of a whole text."""
+    blocks = Blocks(is_typed=is_typed)
+    blocks.update(text, is_whole=True)
+    return blocks.html
+
+
+def _groups(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Yield the tokens of each top-level block."""
+    first = depth = 0
+    for number, token in enumerate(tokens):
+        depth += token.nesting
+        if depth == 0:
+            yield tokens[first : number + 1]
+            first = number + 1
+
+
+def _first_line(group: Sequence[Token]) -> int:
+    return group[0].map[0] if group[0].map else 0
+
+
+def _finished(groups: Sequence[Sequence[Token]], complete: int) -> int:
+    """Return how many blocks no later text can change: those before the last one that has surely begun.
+
+    A block has surely begun if its first two lines are complete, as the second one makes a table.
+    """
+    for number in range(len(groups) - 1, 0, -1):
+        if _first_line(groups[number]) + 1 < complete and not groups[number][0].meta.get("is_pending"):
+            return number
+    return 0
+
+
+def _cut(part: str, group: Sequence[Token], lines: Sequence[int], prefix: int) -> tuple[int, str]:
+    """Return where to cut a part that is one long block, and the Markdown to put before the rest."""
+    kind = group[0].type if group else ""
+    ends = [end for end in lines if end > prefix]
+    whole_line = ends[-1] if ends else max(part.rfind(" ", prefix + 1), 0) + 1
+    if whole_line <= prefix + 1:
+        whole_line = len(part)
+    if kind == "fence":
+        return whole_line, f"{group[0].markup}{group[0].info}\n"
+    if kind.endswith("list_open"):
+        items = [
+            lines[_first_line([one]) - 1]
+            for one in group
+            if one.type == "list_item_open" and one.level == 1 and _first_line([one])
+        ]
+        return (items[-1] if items and items[-1] > prefix else whole_line), ""
+    if kind == "table_open":
+        head = _first_line(group) + 1
+        rows = [end for end in lines[head + 1 :] if end > prefix]
+        if rows and lines[head] < MOST // 4:
+            return rows[-1], part[lines[head - 2] if head > 1 else 0 : lines[head]]
+    return whole_line, ""
+
+
+class _Renderer(RendererHTML):
+    """Renders links that leave no trace, and remote pictures as links, because the page makes no requests."""
+
+    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        tokens[idx].attrSet("rel", "noopener noreferrer")
+        return self.renderToken(tokens, idx, options, env)
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        url = str(tokens[idx].attrGet("src") or "")
+        name = escape(self.renderInlineAsText(tokens[idx].children or [], options, env) or url)
+        if url.startswith("data:"):
+            return f'<img src="{escape(url)}" alt="{name}">'
+        return link(name, url)
+
+    def softbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "<br>"  # without a line break of the source, which a question would show
+
+    hardbreak = softbreak
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        token = tokens[idx]
+        language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
+        first, after = token.map or (0, 0)
+        is_closed = after - first == token.content.count("\n") + 2 or env.get("is_whole")
+        code = (colored(token.content, language) if is_closed else "") or escape(token.content)
+        named = f' class="language-{escape(language)}"' if language else ""
+        return f"<pre><code{named}>{code}</code></pre>\n"
+
+    def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        mark = link(f"[{escape(tokens[idx].content)}]", str(tokens[idx].meta["url"]))
+        return f'<sup class="mark">{mark}</sup>'
+
+    def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return to_mathml(tokens[idx].meta["formula"])
+
+    def formula_block(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        formula: Formula = tokens[idx].meta["formula"]
+        if tokens[idx].meta["is_pending"]:
+            return f'<code class="formula block">{escape(formula.text)}</code>\n'
+        return f"{to_mathml(formula)}\n"
+
+    def task(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f'<input type="checkbox" disabled{" checked" if tokens[idx].meta["is_done"] else ""}> '
+
+    def footnote(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f'<sup class="footnote">{tokens[idx].content}</sup>'
+
+    def summary(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<summary>{escape(tokens[idx].content)}</summary>"
+
+
+def link(inside: str, url: str) -> str:
+    """Return a link with this HTML inside, or only that without an address."""
+    return f'<a href="{escape(url)}" rel="noopener noreferrer">{inside}</a>' if url else inside
+
+
+def _is_link(url: str) -> bool:
+    """Return True for a link that stays one: to the web, to a mail address, or a picture that is in the text."""
+    try:
+        scheme = urlsplit(url.strip()).scheme.lower()
+    except ValueError:
+        return False
+    return scheme in LINKS or url.startswith(tuple(f"data:{kind};base64," for kind in PICTURES))
+
+
+# Inline rules
+
+
+def _read_source(state: StateInline, silent: bool) -> bool:
+    found = _MARK.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        token = state.push("source", "sup", 0)
+        token.content, token.meta = found[1], {"url": found[2]}
+    state.pos = found.end()
+    return True
+
+
+_SIGNS = (("$$", "$$", True), ("\\[", "\\]", True), ("\\(", "\\)", False))
+
+
+def _read_formula(state: StateInline, silent: bool) -> bool:
+    at = state.pos
+    for number, (opens, closes, is_display) in enumerate(_SIGNS, 1):
+        if not state.src.startswith(opens, at):
+            continue
+        if -number in state.cache:  # the rest of the text has no end of such a formula
+            return False
+        end = state.src.find(closes, at + 2, state.posMax)
+        if end < 0:
+            state.cache[-number] = 1
+            return False
+        return _push_formula(state, end + 2, state.src[at + 2 : end], silent=silent, is_display=is_display)
+    if state.env["is_typed"]:
+        return False
+    if (found := INLINE.match(state.src, at, state.posMax)) and is_formula(found[1]):
+        before = state.src[at - 1 : at]
+        if not (before.isascii() and before.isalnum()):
+            return _push_formula(state, found.end(), found[1], silent=silent, is_display=False)
+    return False
+
+
+def _push_formula(state: StateInline, end: int, latex: str, *, silent: bool, is_display: bool) -> bool:
+    if not latex.strip():
+        return False
+    if not silent:
+        written = without_marks(state.src[state.pos : end])
+        formula = Formula(written, without_marks(latex).strip(), is_display)
+        state.push("formula", "math", 0).meta = {"formula": formula}
+    state.pos = end
+    return True
+
+
+def without_marks(text: str) -> str:
+    """Return the text without the numbers of sources."""
+    return _MARK.sub("", text)
+
+
+def _read_tag(state: StateInline, silent: bool) -> bool:
+    """Read `<br>`, and the other tags up to their end."""
+    found = _TAG.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if found["br"]:
+        if not silent:
+            state.push("hardbreak", "br", 0)
+        state.pos = found.end()
+        return True
+    tag = found["tag"].lower()
+    number = -10 - ("sub", "sup", "kbd").index(tag)
+    end = -1 if number in state.cache else state.src.lower().find(f"</{tag}>", found.end(), state.posMax)
+    if end < 0:
+        state.cache[number] = 1
+        return False
+    if not silent:
+        most = state.posMax
+        state.push(f"{tag}_open", tag, 1)
+        state.pos, state.posMax = found.end(), end
+        state.md.inline.tokenize(state)
+        state.posMax = most
+        state.push(f"{tag}_close", tag, -1)
+    state.pos = end + len(tag) + 3
+    return True
+
+
+def _read_footnote(state: StateInline, silent: bool) -> bool:
+    found = _FOOTNOTE.match(state.src, state.pos, state.posMax)
+    if found is None or found["defines"]:
+        return False
+    if not silent:
+        state.push("footnote", "sup", 0).content = found[1]
+    state.pos = found.end()
+    return True
+
+
+def _read_emphasis(state: StateInline, silent: bool) -> bool:
+    """Read a run of `*`, `_` or `~`.
+
+    Beside Chinese, Japanese and Korean it can begin and end emphasis, because no spaces are written there.
+    """
+    marker = state.src[state.pos]
+    if silent or marker not in "*_~":
+        return False
+    end = state.pos
+    while end < state.posMax and state.src[end] == marker:
+        end += 1
+    length = end - state.pos
+    if marker == "~" and length < 2:
+        return False
+    opens, closes = _flanks(state.src[state.pos - 1 : state.pos], state.src[end : min(end + 1, state.posMax)], marker)
+    size = 2 if marker == "~" else 1
+    if length % size:
+        state.push("text", "", 0).content = marker
+    for _ in range(length // size):
+        state.push("text", "", 0).content = marker * size
+        state.delimiters.append(
+            Delimiter(
+                marker=ord(marker),
+                length=0 if marker == "~" else length,
+                token=len(state.tokens) - 1,
+                end=-1,
+                open=opens,
+                close=closes,
+            )
+        )
+    state.pos = end
+    return True
+
+
+def _flanks(before: str, after: str, marker: str) -> tuple[bool, bool]:
+    """Return whether a run between these characters can begin emphasis, and whether it can end it."""
+    is_space = [not one or isWhiteSpace(ord(one)) for one in (before, after)]
+    is_cjk = [bool(_CJK.match(one)) for one in (before, after)]
+    is_sign = [bool(one) and (isMdAsciiPunct(ord(one)) or isPunctChar(one)) for one in (before, after)]
+    splits = [sign and not cjk for sign, cjk in zip(is_sign, is_cjk, strict=True)]
+    left = not is_space[1] and (not splits[1] or is_space[0] or splits[0] or is_cjk[0])
+    right = not is_space[0] and (not splits[0] or is_space[1] or splits[1] or is_cjk[1])
+    if marker == "_":
+        return left and (not right or is_sign[0]), right and (not left or is_sign[1])
+    return left, right
+
+
+# Block rules
+
+
+def _read_table(state: StateBlock, first: int, after: int, silent: bool) -> bool:
+    """Read a table, unless it would have too many cells. The bars in its formulas end no cell."""
+    if first + 1 >= after or not set(_line_of(state, first + 1)) <= set("|-: \t"):
+        return False
+    line = first
+    while line < after and not state.isEmpty(line):
+        line += 1
+    begins, ends = state.bMarks[first], state.eMarks[line - 1]
+    written, count = state.src, len(state.tokens)
+    state.src = written[:begins] + _FORMULA.sub(_without_bars, written[begins:ends]) + written[ends:]
+    bars = state.src.count("|", begins, state.eMarks[first])
+    found = (line - first) * bars <= MAX_CELLS and read_table(state, first, after, silent)
+    state.src = written
+    for token in state.tokens[count:]:
+        token.content = token.content.replace(_BAR, "|")
+    return found
+
+
+def _without_bars(formula: re.Match[str]) -> str:
+    return formula[0].replace("|", _BAR) if formula[1] is None or is_formula(formula[1]) else formula[0]
+
+
+def _line_of(state: StateBlock, line: int) -> str:
+    return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
+
+
+def _read_display(state: StateBlock, first: int, after: int, silent: bool) -> bool:
+    """Read a formula on lines of its own, in which there is no blank line.
+
+    Until its end has come, it is shown as it was written.
+    """
+    text = _line_of(state, first)
+    opens = text[:2]
+    environment = _ENVIRONMENT.match(text)
+    closes = f"\\end{{{environment[1]}}}" if environment else {"$$": "$$", "\\[": "\\]"}.get(opens, "")
+    if not closes or state.is_code_block(first):
+        return False
+    line, end = first, text.find(closes, 2)
+    while end < 0 and len(text) <= MAX_CHARACTERS:
+        line += 1
+        if line >= after or state.isEmpty(line) or state.sCount[line] < state.blkIndent:
+            break
+        begins = len(text) + 1
+        text += f"\n{_line_of(state, line)}"
+        end = text.find(closes, begins)
+    is_pending = end < 0 and line >= after and not state.env.get("is_whole")
+    end = len(text) if end < 0 else end + len(closes)
+    if (
+        text[end:].strip()
+        or (line >= after and not is_pending)
+        or (end == len(text) and not text.endswith(closes) and not is_pending)
+    ):
+        return False
+    latex = text if environment else text[2 : -2 if not is_pending else None]
+    if not latex.strip():
+        return False
+    if silent:
+        return True
+    state.line = min(line + 1, after)
+    token = state.push("formula_block", "math", 0)
+    token.map = [first, state.line]
+    token.meta = {"formula": Formula(without_marks(text), without_marks(latex).strip(), True), "is_pending": is_pending}
+    return True
+
+
+def _read_details(state: StateBlock, first: int, after: int, silent: bool) -> bool:
+    """Read what can be unfolded."""
+    found = None if state.is_code_block(first) else _DETAILS.match(_line_of(state, first))
+    if found is None:
+        return False
+    if silent:
+        return True
+    depth, line = 1, first + 1
+    while line < after and state.sCount[line] >= state.blkIndent:
+        text = _line_of(state, line)
+        depth += bool(_OPENS.match(text)) - bool(_CLOSES.search(text))
+        if not depth:
+            break
+        line += 1
+    inside = first + 1
+    while found["summary"] is None and inside < line and state.isEmpty(inside):
+        inside += 1
+    summary = found["summary"]
+    if summary is None and inside < line and (own := _SUMMARY.match(_line_of(state, inside))):
+        summary, inside = own["summary"], inside + 1
+    opening = state.push("details_open", "details", 1)
+    if summary:
+        state.push("summary", "summary", 0).content = summary
+    kind, most = state.parentType, state.lineMax
+    state.parentType, state.lineMax = "details", line
+    state.md.block.tokenize(state, inside, line)
+    state.parentType, state.lineMax = kind, most
+    state.push("details_close", "details", -1)
+    state.line = line + 1 if line < after and not depth else line
+    opening.map = [first, state.line]
+    return True
+
+
+def _read_footnote_text(state: StateBlock, first: int, after: int, silent: bool) -> bool:
+    """Read the text of a footnote, which is shown where it stands."""
+    found = None if state.is_code_block(first) else _FOOTNOTE.match(_line_of(state, first))
+    if found is None or not found["defines"]:
+        return False
+    if silent:
+        return True
+    line = first + 1
+    while line < after and not state.isEmpty(line) and not _FOOTNOTE.match(_line_of(state, line)):
+        line += 1
+    state.line = line
+    opening = state.push("footnote_open", "p", 1)
+    opening.attrs, opening.map = {"class": "footnote"}, [first, line]
+    state.push("footnote", "sup", 0).content = found[1]
+    token = state.push("inline", "", 0)
+    token.content = state.getLines(first, line, state.blkIndent, False).strip()[found.end() :]
+    token.map, token.children = [first, line], []
+    state.push("footnote_close", "p", -1)
+    return True
+
+
+# Rules for what has been read
+
+
+def _read_urls(state: StateCore) -> None:
+    """Turn the bare addresses in texts into links."""
+    for block in state.tokens:
+        if block.type == "inline" and block.children and "://" in block.content:
+            depth, out = 0, list[Token]()
+            for token in block.children:
+                depth += (token.type == "link_open") - (token.type == "link_close")
+                out += _with_links(token) if token.type == "text" and not depth else [token]
+            block.children = out
+
+
+def _with_links(token: Token) -> Iterator[Token]:
+    at, text = 0, token.content
+    for found in _URL.finditer(text):
+        url = found[0].rstrip("?!.,:;'*_~&")
+        while url.endswith((")", "]")) and url.count(url[-1]) > url.count("(["[")]".index(url[-1])]):
+            url = url[:-1].rstrip("?!.,:;'*_~&")
+        if not _is_link(url) or url.endswith("//"):
+            continue
+        if found.start() > at:
+            yield Token("text", "", 0, content=text[at : found.start()])
+        yield Token("link_open", "a", 1, attrs={"href": _MARKDOWN.normalizeLink(url)})
+        yield Token("text", "", 0, content=url)
+        yield Token("link_close", "a", -1)
+        at = found.start() + len(url)
+    if at < len(text):
+        yield Token("text", "", 0, content=text[at:])
+
+
+def _read_tasks(state: StateCore) -> None:
+    """Turn `[ ]` and `[x]` at the beginning of an item into boxes."""
+    for number, block in enumerate(state.tokens[2:], 2):
+        if block.type != "inline" or not block.children or state.tokens[number - 2].type != "list_item_open":
+            continue
+        first = block.children[0]
+        if first.type == "text" and (found := _TASK.match(first.content)):
+            first.content = first.content[found.end() :]
+            block.children.insert(0, Token("task", "input", 0, meta={"is_done": found[1] != " "}))
+
+
+def _align_cells(state: StateCore) -> None:
+    """Turn the alignment of a cell into a class, because the policy of the page forbids styles."""
+    for token in state.tokens:
+        if style := token.attrs.pop("style", None):
+            token.attrSet("class", f"at-{str(style).removeprefix('text-align:')}")
+
+
+def _markdown() -> MarkdownIt:
+    found = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer)
+    found.enable(["table", "strikethrough"])
+    found.disable("html_inline")
+    found.block.ruler.at("table", _read_table, {"alt": ["paragraph", "reference"]})
+    found.block.ruler.before("fence", "formula", _read_display, _INTERRUPTS)
+    found.block.ruler.before("fence", "details", _read_details, _INTERRUPTS)
+    found.block.ruler.before("reference", "footnote", _read_footnote_text, _INTERRUPTS)
+    found.inline.ruler.before("text", "source", _read_source)
+    found.inline.ruler.before("text", "formula", _read_formula)
+    found.inline.ruler.at("emphasis", _read_emphasis)
+    found.inline.ruler.at("strikethrough", lambda state, silent: False)  # it is read with the emphasis
+    found.inline.ruler.before("link", "footnote", _read_footnote)
+    found.inline.ruler.before("autolink", "tag", _read_tag)
+    for rule in (_read_urls, _read_tasks, _align_cells):
+        found.core.ruler.push(rule.__name__, rule)
+    found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
+    return found
+
+
+_MARKDOWN = _markdown()

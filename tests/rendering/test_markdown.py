@@ -1,0 +1,210 @@
+"""The renderer of Markdown: what it draws, and its laws for any text and any way in which it grows."""
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.rendering import markdown
+from agent.rendering.markdown import Blocks, to_blocks
+from agent.rendering.mathml import ATTRIBUTES, ELEMENTS
+from tests.tiers import examples
+
+PIECES = (
+    *"a b|-=#>*_~`$\\[]()!<:1.x+&\t\r\n",
+    *("\n\n", "\n- ", "\n1. ", "\n    ", "\n  ", "\n> ", "\n# ", "\n===", "\n---\n", "- [ ] ", "- [x] t", "word " * 9),
+    *("\n```", "```py\n", "\n~~~", "````", "| a | b |\n", "|---|--:|\n", "| 1 |\n", "**", "~~", "[^1]", "[^1]: note"),
+    *("$$", "\n$$\n", "\\[", "\\]", "\\(x\\)", "$x_1$", "\\begin{align}\n", "\\end{align}"),
+    *("<details>\n", "<summary>s</summary>\n", "\n</details>\n", "<br>", "<sub>", "</sub>", "<b>", "<script>"),
+    *(
+        "[a]: https://a.example\n",
+        "[a]",
+        '[b](https://b.example "t")',
+        "![p](https://c.example/p)",
+        "https://d.example/x_y).",
+    ),
+    *("javascript:alert(1)", "[j](javascript:alert(1))", "&lt;", "&#x6a;", "{\ufdd01 https://e.example\ufdd1"),
+    *("注意\uff1a", "**注意\uff1a**请", "é", "\u2028", "\0", "\ud800", "\x0b", "\x0c"),
+)
+texts = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
+
+
+def grown(text: str, cuts: list[float]) -> list[str]:
+    """Return the blocks of a text that arrives in pieces."""
+    blocks = Blocks()
+    seen = list[str]()
+    for cut in sorted(cuts):
+        changed = blocks.update(text[: int(cut * len(text))])
+        assert blocks.html[:changed] == seen[:changed], "a block has changed before the one that was named"
+        seen = [*blocks.html]
+    blocks.update(text, is_whole=True)
+    return blocks.html
+
+
+@pytest.mark.parametrize("most", [markdown.MOST, 60])
+@given(text=texts, cuts=st.lists(st.floats(0, 1), max_size=6))
+@settings(max_examples=examples(300))
+def test_blocks_do_not_depend_on_the_cuts(most: int, text: str, cuts: list[float]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markdown, "MOST", most)
+        assert grown(text, cuts) == to_blocks(text)
+
+
+HTML = (
+    "p br h1 h2 h3 h4 h5 h6 ul ol li blockquote hr pre code span em strong s a img table thead tbody tr th td sup sub "
+    "kbd details summary input"
+)
+ATTRIBUTES_OF_HTML = "href rel src alt class start title type disabled checked display alttext"
+
+
+class Checked(HTMLParser):
+    """Raises `AssertionError` for an element, attribute or address that no text may yield, or that is not closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self._open = list[str]()
+        self.feed(html)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in {*HTML.split(), *ELEMENTS}
+        for name, value in attrs:
+            assert name in {*ATTRIBUTES_OF_HTML.split(), *ATTRIBUTES}
+            if name in ("href", "src"):
+                assert urlsplit(value or "").scheme in ("http", "https", "mailto") or (value or "").startswith(
+                    "data:image/"
+                )
+        if tag not in ("br", "hr", "img", "input"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag == "hr" or self._open.pop() == tag
+
+
+@given(text=texts)
+@settings(max_examples=examples(300))
+def test_each_block_has_allowed_and_closed_elements_only(text: str) -> None:
+    for block in to_blocks(text):
+        Checked(block)
+
+
+@pytest.mark.parametrize(
+    "block", ["word " * 30 + "\n\n", "- item\n", "| a | b |\n", "    code\n", "> quoted\n", "x " * 50]
+)
+def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pytest.MonkeyPatch, block: str) -> None:
+    read = list[int]()
+    parse = markdown._MARKDOWN.parse
+    monkeypatch.setattr(markdown._MARKDOWN, "parse", lambda text, env: read.append(len(text)) or parse(text, env))
+    text, blocks = "| a | b |\n|---|---|\n", Blocks()
+    while len(text) < 6 * markdown.MOST:
+        text += block * (2_000 // len(block))
+        read.clear()
+        blocks.update(text)
+        assert sum(read) <= 4 * markdown.MOST
+
+
+LONG = {
+    "paragraph": ("", " {}"),
+    "lines": ("", "{}\n"),
+    "list": ("", "- {}\n"),
+    "loose list": ("", "1. {}\n\n"),
+    "nested list": ("- a\n", "  - {}\n"),
+    "table": ("| a | b |\n|---|---|\n", "| {} | x |\n"),
+    "code": ("```py\n", "{}\n"),
+    "indented code": ("", "    {}\n"),
+    "quotation": ("", "> {}\n"),
+    "one word": ("", "{}"),
+    "formula": ("$$\n", "{}\n"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_block_loses_no_word(name: str) -> None:
+    begins, item = LONG[name]
+    words = [f"w{number:05}." for number in range(8_000)]
+    blocks = to_blocks(begins + "".join(item.format(word) for word in words))
+    assert len(blocks) > 1
+    assert re.findall(r"w\d{5}\.", re.sub(r"<[^<>]*>|\n", "", "".join(blocks))) == words
+    kinds = {re.match(r"<(\w+)", block)[1] for block in blocks}  # type: ignore[index]
+    assert len(kinds) == 1
+
+
+DRAWN = {
+    "a single tilde": ("1~3 and 5~8", "<p>1~3 and 5~8</p>"),
+    "two tildes": ("~~gone~~", "<p><s>gone</s></p>"),
+    "Chinese": ("**注意\uff1a**请", "<p><strong>注意\uff1a</strong>请</p>"),
+    "Japanese": ("これは**「強調」**です", "<p>これは<strong>「強調」</strong>です</p>"),
+    "Korean": ("**강조(참고)**는", "<p><strong>강조(참고)</strong>는</p>"),
+    "prices": ("$5 and $10", "<p>$5 and $10</p>"),
+    "types": ("`a` List<String> <b>", "<p><code>a</code> List&lt;String&gt; &lt;b&gt;</p>"),
+    "tags": ("x<sub>2</sub><br>2<sup>n</sup> <KBD>Ctrl</KBD>", "<p>x<sub>2</sub><br>2<sup>n</sup> <kbd>Ctrl</kbd></p>"),
+    "an open tag": ("x <sub>2", "<p>x &lt;sub&gt;2</p>"),
+    "boxes": (
+        "- [ ] a\n- [x] b",
+        '<ul>\n<li><input type="checkbox" disabled> a</li>\n<li><input type="checkbox" disabled checked> b</li>\n</ul>',
+    ),
+    "a footnote": ("a[^1] [^b]", '<p>a<sup class="footnote">1</sup> [^b]</p>'),
+    "its text": ("[^1]: *b*", '<p class="footnote">\n<sup class="footnote">1</sup><em>b</em></p>'),
+    "four ticks": ("````\n```\na\n````", "<pre><code>```\na\n</code></pre>"),
+    "open code": ("```\na <b>", "<pre><code>a &lt;b&gt;</code></pre>"),
+    "alignment": (
+        "| a |\n|--:|\n| b |",
+        '<table>\n<thead>\n<tr>\n<th class="at-right">a</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n'
+        '<td class="at-right">b</td>\n</tr>\n</tbody>\n</table>',
+    ),
+    "half a character": ("a\ud800\0", "<p>a\ud800\ufffd</p>"),
+    "details": (
+        "<details><summary>a & b</summary>\n\n- c\n\n</details>",
+        "<details><summary>a &amp; b</summary><ul>\n<li>c</li>\n</ul>\n</details>",
+    ),
+    "a script": (
+        "[a](javascript:b) <https://c.example>",
+        '<p>[a](javascript:b) <a href="https://c.example" rel="noopener noreferrer">https://c.example</a></p>',
+    ),
+    "a remote picture": (
+        "![a](https://b.example/c.png)",
+        '<p><a href="https://b.example/c.png" rel="noopener noreferrer">a</a></p>',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_markdown_is_drawn(name: str) -> None:
+    text, html = DRAWN[name]
+    assert "".join(to_blocks(text)).strip().replace("<details>\n", "<details>") == html
+
+
+URLS = {
+    "见https://a.example/b。后": "https://a.example/b",
+    "(https://a.example/b_(c))\uff0c": "https://a.example/b_(c)",
+    "https://a.example/?q=1&r=x.": "https://a.example/?q=1&r=x",
+    "https://a.example/x_y_z!": "https://a.example/x_y_z",
+}
+
+
+@pytest.mark.parametrize("text", URLS)
+def test_bare_url_ends_where_its_text_ends(text: str) -> None:
+    (found,) = re.findall('href="([^"]*)"', to_blocks(text)[0])
+    assert unescape(found) == URLS[text]
+
+
+FORMULAS = {
+    "$x_1$ costs $5": ["x_1"],
+    "\\(a\\) and \\[b\\]": ["a", "b"],
+    "Text:\n$$\na\n- b\n= c\n$$\nand": ["a\n- b\n= c"],
+    "\\begin{align}\na &= b \\\\\nc\n\\end{align}": ["\\begin{align}\na &= b \\\\\nc\n\\end{align}"],
+    "- \\[\n  x\n  \\]": ["x"],
+    "| $|x|$ | b |\n|---|---|\n| 1 | $\\frac{a}{b}|c|$ |": ["|x|", "\\frac{a}{b}|c|"],
+    "$$\na\n\nb\n$$": [],
+    "`$x$` \\\\(a\\\\)": [],
+}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_formulas_are_found(text: str) -> None:
+    assert [unescape(one) for one in re.findall('alttext="([^"]*)"', "".join(to_blocks(text)))] == FORMULAS[text]
