@@ -78,7 +78,8 @@ class Blocks:
         """One piece of HTML for each block."""
         self._closed = 0
         """The number of blocks that no longer change."""
-        self._at, self._prefix = 0, ""
+        self._at: int = 0
+        self._prefix = ""
         """Where the text after them begins, and the Markdown before it that a cut has left behind."""
         self._references: MutableMapping[str, Any] = {}
 
