@@ -11,7 +11,7 @@ import re
 import sys
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
@@ -47,8 +47,9 @@ _QUOTED_FILE = re.compile(r"(?P<name>[^\n]*):\n(`{3,})\n.*\n\2", re.DOTALL)
 
 
 class _NoInstances:
-    def __new__(cls, *_: object, **__: object) -> Never:
-        raise InputError(f"write {cls.__name__}.from_path(path) or {cls.__name__}.from_bytes(data)")
+    def __init__(self, *_: object, **__: object) -> None:
+        name = type(self).__name__
+        raise InputError(f"write {name}.from_path(path) or {name}.from_bytes(data)")
 
 
 class Image(_NoInstances):
