@@ -134,6 +134,8 @@ async def run_in_thread(threads: Threads, work: Callable[[Callable[[SandboxJob],
         for job in jobs:
             job.kill()
         await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # otherwise asyncio logs that nobody has seen it
         raise
 
 

@@ -1,12 +1,14 @@
 """Small pools of threads, one for each kind of work on what people sent, so that no kind makes the others wait."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from time import monotonic
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakSet
 
 LONGEST_STEP_SECONDS = 0.02
 """Seconds of work in one step. The work of others gets its turn between two steps."""
@@ -16,36 +18,58 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A pool of up to `count` threads, which are started when they are needed."""
+    """A pool of up to `count` threads, which are started when they are needed.
 
-    def __init__(self, name: str, count: int) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+    If a call is cancelled, work that has not begun never begins, and work that has begun is waited for. So what belongs
+    to the work, such as its place among others, can be given back after the call. `ends_by_itself=False` is for reads
+    and writes, which can hang with a disk: they are not waited for.
+    """
+
+    def __init__(self, name: str, count: int, *, ends_by_itself: bool = True) -> None:
+        self._make = partial(ThreadPoolExecutor, count, thread_name_prefix=name)
+        self._pool, self._ends_by_itself = self._make(), ends_by_itself
+        _POOLS.add(self)
+
+    def restart(self) -> None:
+        """Begin with new threads, in a forked process, which has none of its parent's."""
+        self._pool = self._make()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of `work`, which runs in a thread.
-
-        If this is cancelled, work that has not begun never begins, and work that has begun is waited for. So what
-        belongs to the work, such as its place among others, can be given back after this call.
-        """
+        """Return the result of `work`, which runs in a thread."""
         begun = self._pool.submit(copy_context().run, partial(work, *args, **kwargs))
         ended = asyncio.wrap_future(begun)
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
             begun.cancel()
-            while not ended.done():
+            while self._ends_by_itself and not ended.done():
                 try:
                     await asyncio.wait([ended])
                 except asyncio.CancelledError:
                     continue
-            if not ended.cancelled():
-                ended.exception()  # otherwise asyncio logs that nobody has seen it
+            ended.add_done_callback(_see)
             raise
 
     async def steps(self, items: Iterator[T]) -> AsyncGenerator[list[T]]:
         """Yield the items, which are made in a thread, as many at once as one step of work makes."""
         while batch := await self.run(_batch, items):
             yield batch
+
+
+def _see(ended: asyncio.Future[Any]) -> None:
+    """Look at the outcome of work that nobody waits for, because asyncio logs an error that nobody has seen."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+def _restart_all() -> None:
+    for threads in _POOLS:
+        threads.restart()
+
+
+_POOLS = WeakSet[Threads]()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_restart_all)
 
 
 def _batch(items: Iterator[T]) -> list[T]:
@@ -57,13 +81,13 @@ def _batch(items: Iterator[T]) -> list[T]:
     return batch
 
 
-FILES = Threads("files", 16)
+FILES = Threads("files", 16, ends_by_itself=False)
 """Stored files, which can be on another machine."""
-UPLOADS = Threads("uploads", 8)
+UPLOADS = Threads("uploads", 8, ends_by_itself=False)
 """Files that are not sent yet, on this machine."""
 TEXTS = Threads("texts", 2)
 """Short work on the bytes of one file or message."""
 RANKING = Threads("ranking", 2)
 """The search in documents, which takes a second for a long one."""
-STORES = Threads("stores", 4)
+STORES = Threads("stores", 4, ends_by_itself=False)
 """The files of a history in a folder."""
