@@ -201,7 +201,7 @@ TORCH := torch==2.13.0
 
 # The line with which the hub installs the packages of a Gradio Space, resolved by uv, and then by pip as on the hub.
 HUB = 'gradio[oauth,mcp]==$(shell sed -n 's/^sdk_version: "\(.*\)"/\1/p' README.md)' 'uvicorn>=0.14.0' 'websockets>=10.4' spaces
-.venv-space/.ready: requirements.txt
+.venv-space/.ready: requirements.txt README.md
 	@echo 'setup: installing the packages of a Gradio Space into .venv-space'
 	@printf '%s\n' $(HUB) | $(UV) --public pip compile -q --python-version 3.11 -o /dev/null requirements.txt -
 	@rm -rf .venv-space && $(UV) venv -q --seed --python "$(PYTHON)" .venv-space

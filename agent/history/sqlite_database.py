@@ -141,10 +141,12 @@ class SqliteDatabase:
         if self._wiping is not None:
             self._wiping.cancel()
             await asyncio.wait([self._wiping])
-        await self._wipe()
-        await self._shrink(SHRINK_SECONDS)
-        for connection in (self._searcher, self._reader, self._writer):
-            await connection.aclose()
+        try:
+            await self._wipe()
+            await self._shrink(SHRINK_SECONDS)
+        finally:
+            for connection in (self._searcher, self._reader, self._writer):
+                await connection.aclose()
 
     async def _rows(self, connection: SqliteConnection, sql: str, values: Values) -> Sequence[sqlite3.Row]:
         self._writes.check_open()
@@ -208,7 +210,7 @@ class SqliteDatabase:
             began = time.monotonic()
             try:
                 self._has_left_text = not await self._steps()
-            except sqlite3.Error:
+            except (sqlite3.Error, OSError, HistoryError):
                 log.warning("deleted text could not be wiped from %s; this is tried again", self.path, exc_info=True)
                 self._pause = DISK_FULL_SECONDS
             else:

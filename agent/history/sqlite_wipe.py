@@ -1,4 +1,4 @@
-"""Removes what deletions leave in the file of a SQLite history, in short steps between which others write.
+"""Removes what deletions leave in the file of a SQLite history, in short steps, so that others can write in between.
 
 With `secure_delete` SQLite overwrites a deleted row where it lies, and each page that it frees. But when it balances a
 tree it moves rows within a page and to the pages beside it, and leaves their old bytes between the list of a page's
@@ -49,6 +49,7 @@ SELECT hidden_row, length(CAST({column} AS BLOB)) FROM (
 
 _ROOM = {2: 12, 5: 12, 10: 8, 13: 8}
 """The length of the header of a page of a tree, by its first byte."""
+_LOCK_BYTE = 1 << 30
 _MOST_PAGES = 1 << 25
 """In a file with more pages, the first byte of a page that belongs to no tree could be one of these."""
 
@@ -183,15 +184,18 @@ def _overwrite(file: int, page: int) -> tuple[int, int]:
     size = int.from_bytes(header[16:18]) or 1
     size = 65536 if size == 1 else size
     last, wiped = os.fstat(file).st_size // size, 0
-    if last >= _MOST_PAGES or header[:15] != b"SQLite format 3":
+    if last >= _MOST_PAGES or header[:15] != b"SQLite format 3" or header[20]:  # the last: pages with checksums
         raise sqlite3.NotSupportedError(f"a file of {last} pages cannot be wiped")
     # A file that can shrink has pages with other numbers at fixed places.
-    distance = (size - header[20]) // 5 + 1 if any(header[52:56]) else 0
+    distance = size // 5 + 1 if any(header[52:56]) else 0
+    moved = (
+        _LOCK_BYTE // size + 2
+    )  # SQLite leaves out the page with the byte that it locks, so this one can have numbers
     ends = time.monotonic() + WIPE_STEP_SECONDS
     while page <= last and time.monotonic() < ends:
         data = os.pread(file, STEP_PAGES * size, (page - 1) * size)
         for start in range(0, len(data), size):
-            is_tree = not distance or (page - 2) % distance
+            is_tree = (not distance or (page - 2) % distance) and page != moved
             if is_tree and (unused := _unused(data, start, size, 100 if page == 1 else 0)):
                 os.pwrite(file, bytes(unused[1] - unused[0]), (page - 1) * size + unused[0] - start)
                 wiped += 1

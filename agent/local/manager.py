@@ -156,6 +156,8 @@ class LocalModels:
     async def _watch_usual_port(self, id_: str) -> None:
         """Offer the models of this kind of server while one answers at its usual port."""
         endpoint = default_endpoint(load_catalog().providers[id_])
+        if endpoint.base_url == self._settings.vllm_base_url:
+            self._found[id_] = ()
         while endpoint.base_url != self._settings.vllm_base_url:
             try:
                 specs = await discover(endpoint, provider=id_)

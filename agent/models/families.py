@@ -56,7 +56,7 @@ def _qwen3(short: str, *, is_newer: bool) -> Family:
 
 
 _SEES = re.compile(
-    r"(?:^|[-_.:])vl(?:[-_.:\d]|$)|omni|vision|multimodal|qwen[\d.]{1,4}vl|llava|pixtral|moondream|internvl|minicpm-?[vo]"
+    r"(?:^|[-_.:])vl(?:[-_.:\d]|$)|omni|(?<![a-z])vision|multimodal|qwen[\d.]{1,4}vl|llava|pixtral|moondream|internvl|minicpm-?[vo]"
     r"|smolvlm|glm-?4\.\dv|gemma-?3(?!n|[-_:](?:1b|270m))|llama-?4|mistral-small-?(?:3\.[12]|250[36])|magistral-\w{1,9}-2509"
 )
 """Names of models that take images."""

@@ -46,7 +46,15 @@ from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off
-from agent.providers.refusals import SENTENCES, Ability, refused_abilities, refused_ability, remember, without_refused
+from agent.providers.refusals import (
+    SENTENCES,
+    Ability,
+    refused_abilities,
+    refused_ability,
+    remember,
+    without,
+    without_refused,
+)
 from agent.providers.think_tags import ThinkTags
 from agent.providers.tool_emulation import ToolEmulationModel
 
@@ -77,8 +85,11 @@ class ChatCompletionsConnection(ClientConnection):
         ability = refused_ability(error, [one for one, is_used in possible.items() if is_used])
         if ability is None:
             return None
-        remember(self.spec, self.endpoint.base_url, ability)
-        self.change_spec(without_refused(self.spec, self.endpoint.base_url))
+        if self.endpoint.is_own_key and ability != "switch":  # it can be the plan of the visitor that lacks it
+            self.change_spec(without(self.spec, {ability}))
+        else:
+            remember(self.spec, self.endpoint.base_url, ability)
+            self.change_spec(without_refused(self.spec, self.endpoint.base_url))
         return LocalizedText(SENTENCES[ability], {"model": self.spec.label})
 
     @property

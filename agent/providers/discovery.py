@@ -111,7 +111,9 @@ async def _with_details(
         )
         details = [*map(_ollama_details, shown), *[{}] * len(entries)]
         return "ollama", [{**entry, **more} for entry, more in zip(entries, details, strict=False)]
-    more = {one["id"]: one for one in _items((await _ask_quietly(client, f"{root}/api/v0/models")).get("data"))}
+    more = {
+        str(one.get("id")): one for one in _items((await _ask_quietly(client, f"{root}/api/v0/models")).get("data"))
+    }
     if more:
         return "lmstudio", [{**entry, **more.get(entry["id"], {})} for entry in entries]
     return "", entries
@@ -122,7 +124,7 @@ async def _ask_quietly(client: httpx2.AsyncClient, url: str, **body: str) -> dic
     try:
         answer = await (client.post(url, json=body) if body else client.get(url))
         told: object = answer.json() if answer.status_code == 200 else None
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError):
         return {}
     return cast(dict[str, Any], told) if isinstance(told, dict) else {}
 
@@ -237,11 +239,17 @@ def _price(pricing: dict[str, Any]) -> Price | None:
     return Price(input=prompt, output=answer, cached=cached)
 
 
+OLLAMA_CONTEXT = 4_096
+
+
 def _ollama_details(shown: dict[str, Any]) -> dict[str, Any]:
-    """Return what Ollama's /api/show tells. A `num_ctx` in the parameters is less than the model's own context."""
+    """Return what Ollama's /api/show tells.
+
+    Without a `num_ctx`, Ollama reads `OLLAMA_CONTEXT` tokens at most and drops the beginning of a longer prompt.
+    """
     own = re.search(r"^num_ctx\s{1,100}(\d{1,9})", str(shown.get("parameters") or ""), re.MULTILINE)
     lengths = (value for name, value in _table(shown, "model_info").items() if name.endswith(".context_length"))
-    context = int(own[1]) if own else next(lengths, None)
+    context = int(own[1]) if own else min(_int(next(lengths, None)) or OLLAMA_CONTEXT, OLLAMA_CONTEXT)
     abilities = {"capabilities": shown["capabilities"]} if _words(shown.get("capabilities")) else {}
     return {**abilities, "context_length": context}
 

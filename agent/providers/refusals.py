@@ -1,8 +1,9 @@
-"""Learns from refusals what a server does not take, although nobody has told so: tools, pictures, schemas."""
+"""Learns from a server's refusals which abilities it lacks: tools, pictures, schemas."""
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from time import monotonic
 from typing import Literal
 
 from pydantic_ai.exceptions import ModelAPIError
@@ -35,12 +36,13 @@ _REFUSES = re.compile(
 _ONE_ITEM: Mapping[Ability, re.Pattern[str]] = {
     "image": re.compile(
         r"image[_ ](?:too|parse|size|format)|too (?:large|big|many)|larger|exceed|formats?\b|decod|download"
+        r"|identify|safety|policy|prohibit|violat|moderat|temporar|overload|try again|your (?:plan|account|tier)"
         r"|fetch|corrupt|invalid[_ ]image|process image|resolution|dimension|base64|media.?type|mime|at most [1-9]",
         re.IGNORECASE,
     ),
     "tools": re.compile(
         r"tool_call_id|role .?tool|\btools?[.\[]{1,2}\d|schema|\.parameters|at most [1-9]|too many|tool names?\b"
-        r"|parsing|to parse|parse error",
+        r"|parsing|to parse|parse error|safety|policy|temporar|overload|try again|your (?:plan|account|tier)",
         re.IGNORECASE,
     ),
 }
@@ -49,7 +51,7 @@ _NO_MODEL = re.compile(r"model\b.{0,80}\b(?:not exist|not found)|model_not_|(?:u
 
 
 def refused_ability(error: BaseException | None, used: Collection[Ability]) -> Ability | None:
-    """Return the ability, of those that a request has `used`, that the server says it does not have; None for others.
+    """Return the ability, of those that a request has `used`, that the server refused, or None.
 
     Servers have no codes for this, so their words decide.
     """
@@ -72,8 +74,10 @@ def refused_ability(error: BaseException | None, used: Collection[Ability]) -> A
 # --- the memory of this process -------------------------------------------------------------------------------------
 
 MOST_SERVERS = 1000
-_refused: dict[tuple[str, str], frozenset[Ability]] = {}
-"""What the servers of this process have refused, by address and model."""
+REMEMBERED_SECONDS = 3600.0
+"""Then a server is asked again, because it can have been updated, or its words can have meant something else."""
+_refused: dict[tuple[str, str], tuple[float, frozenset[Ability]]] = {}
+"""When the servers of this process last refused something, and all that they refused, by address and model."""
 SENTENCES: dict[Ability, str] = {
     "tools": N_("The server takes no tools for {model}, so the model is told of them in words."),
     "schema": N_("The server takes no JSON schema for {model}, so nothing binds its tool calls."),
@@ -88,7 +92,7 @@ def remember(spec: ModelSpec, base_url: str, ability: Ability) -> None:
     server, known = (base_url, spec.name), refused_abilities(spec, base_url)
     while len(_refused) >= MOST_SERVERS and server not in _refused:
         del _refused[next(iter(_refused))]
-    _refused[server] = known.union((ability,))
+    _refused[server] = monotonic(), known.union((ability,))
 
 
 _chat_only: set[str] = set()
@@ -108,13 +112,19 @@ def speaks_only_chat(base_url: str) -> bool:
 
 
 def refused_abilities(spec: ModelSpec, base_url: str) -> frozenset[Ability]:
-    """Return what the server has refused for this model since this program started."""
-    return _refused.get((base_url, spec.name), frozenset())
+    """Return what the server has refused for this model lately."""
+    at, refused = _refused.get((base_url, spec.name), (0.0, frozenset[Ability]()))
+    return refused if refused and monotonic() - at < REMEMBERED_SECONDS else frozenset()
 
 
 def without_refused(spec: ModelSpec, base_url: str) -> ModelSpec:
-    """Return the model without what its server has refused since this program started."""
-    if not (refused := refused_abilities(spec, base_url)):
+    """Return the model without what its server has refused lately."""
+    return without(spec, refused_abilities(spec, base_url))
+
+
+def without(spec: ModelSpec, refused: Collection[Ability]) -> ModelSpec:
+    """Return the model without these abilities."""
+    if not refused:
         return spec
     return replace(
         spec,

@@ -1,4 +1,4 @@
-"""What a formula is, and how to tell one from text between prices."""
+"""Recognises formulas among prices and other text."""
 
 import re
 from dataclasses import dataclass

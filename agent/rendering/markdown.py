@@ -44,6 +44,8 @@ BEGIN, END = "\ufdd0", "\ufdd1"
 _BAR = "\ufdd2"
 """Stands for a bar in a formula of a table while the cells are read."""
 _FORMULA = re.compile(INLINE.pattern + r"|\\\((?:[^\\\n`]|\\(?![()]))*+\\\)")
+_BLANK = re.compile(r"\n[ \t]*+\n")
+_DASHES = re.compile(r"[|: \t]*+-[-|: \t]*+")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
 _DEFINITION = re.compile(r"^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[(?!\^)", re.MULTILINE)
 """What can begin the definition of a link, whose address holds for the whole text."""
@@ -57,6 +59,7 @@ _URL = re.compile(
     r"(?<![A-Za-z0-9_/.@-])https?://(?=[\w\[])[^\s<>\"`{}|\\^\u2e80-\u303f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff\uff00-\uffef]++"
 )
 _TAG = re.compile(r"<(?:(?P<br>br)\s*+/?|(?P<tag>sub|sup|kbd))>", re.IGNORECASE)
+_ENDS = {tag: re.compile(f"</{tag}>", re.IGNORECASE) for tag in ("sub", "sup", "kbd")}
 _DETAILS = re.compile(r"<details(?: open)?>[ \t]*+(?:<summary>(?P<summary>[^\n]*?)</summary>)?[ \t]*+$", re.IGNORECASE)
 _SUMMARY = re.compile(r"<summary>(?P<summary>[^\n]*?)</summary>[ \t]*+$", re.IGNORECASE)
 _OPENS = re.compile(r"<details(?: open)?>", re.IGNORECASE)
@@ -284,9 +287,10 @@ def _read_formula(state: StateInline, silent: bool) -> bool:
             continue
         if -number in state.cache:  # the rest of the text has no end of such a formula
             return False
-        end = state.src.find(closes, at + 2, state.posMax)
+        end = state.src.find(closes, at + 2)
         if end < 0:
             state.cache[-number] = 1
+        if not at < end <= state.posMax - 2:
             return False
         return _push_formula(state, end + 2, state.src[at + 2 : end], silent=silent, is_display=is_display)
     if state.env["is_typed"]:
@@ -326,18 +330,19 @@ def _read_tag(state: StateInline, silent: bool) -> bool:
         return True
     tag = found["tag"].lower()
     number = -10 - ("sub", "sup", "kbd").index(tag)
-    end = -1 if number in state.cache else state.src.lower().find(f"</{tag}>", found.end(), state.posMax)
-    if end < 0:
+    ends = None if number in state.cache else _ENDS[tag].search(state.src, found.end())
+    if ends is None:
         state.cache[number] = 1
+    if ends is None or ends.end() > state.posMax:
         return False
     if not silent:
         most = state.posMax
         state.push(f"{tag}_open", tag, 1)
-        state.pos, state.posMax = found.end(), end
+        state.pos, state.posMax = found.end(), ends.start()
         state.md.inline.tokenize(state)
         state.posMax = most
         state.push(f"{tag}_close", tag, -1)
-    state.pos = end + len(tag) + 3
+    state.pos = ends.end()
     return True
 
 
@@ -403,23 +408,29 @@ def _flanks(before: str, after: str, marker: str) -> tuple[bool, bool]:
 
 def _read_table(state: StateBlock, first: int, after: int, silent: bool) -> bool:
     """Read a table, unless it would have too many cells. The bars in its formulas end no cell."""
-    if first + 1 >= after or not set(_line_of(state, first + 1)) <= set("|-: \t"):
+    if first + 1 >= after or not _DASHES.fullmatch(_line_of(state, first + 1)) or "|" not in _line_of(state, first):
         return False
-    line = first
-    while line < after and not state.isEmpty(line):
-        line += 1
-    begins, ends = state.bMarks[first], state.eMarks[line - 1]
-    written, count = state.src, len(state.tokens)
-    state.src = written[:begins] + _FORMULA.sub(_without_bars, written[begins:ends]) + written[ends:]
-    bars = state.src.count("|", begins, state.eMarks[first])
-    found = (line - first) * bars <= MAX_CELLS and read_table(state, first, after, silent)
+    written, count, line = state.src, len(state.tokens), first + 1
+    state.src = _without_bars(written, state.bMarks[first], state.eMarks[line])
+    found = read_table(state, first, after, True)
+    if found and not silent:
+        while line < after and not state.isEmpty(line):
+            line += 1
+        state.src = _without_bars(written, state.bMarks[first], state.eMarks[line - 1])
+        bars = state.src.count("|", state.bMarks[first], state.eMarks[first])
+        found = (line - first) * bars <= MAX_CELLS and read_table(state, first, after, False)
     state.src = written
     for token in state.tokens[count:]:
         token.content = token.content.replace(_BAR, "|")
     return found
 
 
-def _without_bars(formula: re.Match[str]) -> str:
+def _without_bars(text: str, first: int, after: int) -> str:
+    """Return the text with other signs for the bars in the formulas of this part."""
+    return text[:first] + _FORMULA.sub(_hide_bars, text[first:after]) + text[after:]
+
+
+def _hide_bars(formula: re.Match[str]) -> str:
     return formula[0].replace("|", _BAR) if formula[1] is None or is_formula(formula[1]) else formula[0]
 
 
@@ -436,7 +447,7 @@ def _read_display(state: StateBlock, first: int, after: int, silent: bool) -> bo
     opens = text[:2]
     environment = _ENVIRONMENT.match(text)
     closes = f"\\end{{{environment[1]}}}" if environment else {"$$": "$$", "\\[": "\\]"}.get(opens, "")
-    if not closes or state.is_code_block(first):
+    if not closes or state.is_code_block(first) or not _can_end(state, first, after, closes):
         return False
     line, end = first, text.find(closes, 2)
     while end < 0 and len(text) <= MAX_CHARACTERS:
@@ -464,6 +475,19 @@ def _read_display(state: StateBlock, first: int, after: int, silent: bool) -> bo
     token.map = [first, state.line]
     token.meta = {"formula": Formula(without_marks(text), without_marks(latex).strip(), True), "is_pending": is_pending}
     return True
+
+
+def _can_end(state: StateBlock, first: int, after: int, closes: str) -> bool:
+    """Return False if the formula surely has no end. This is quick, because it is asked for each line."""
+    begins, ends = state.bMarks[first] + state.tShift[first] + 2, state.eMarks[after - 1]
+    end = state.src.find(closes, begins, min(begins + MAX_CHARACTERS, ends))
+    if end < 0:
+        return (
+            not state.env.get("is_whole") and ends - begins <= MAX_CHARACTERS and not _BLANK.search(state.src, begins)
+        )
+    line_end = state.src.find("\n", end)
+    rest = state.src[end + len(closes) : line_end if line_end >= 0 else None]
+    return not rest.strip() and not _BLANK.search(state.src, begins, end)
 
 
 def _read_details(state: StateBlock, first: int, after: int, silent: bool) -> bool:

@@ -67,6 +67,7 @@ class ModelRequests:
         self._seam = ""
         self._messages: Sequence[ModelMessage] = ()
         self._sent: Sequence[ModelMessage] = ()
+        self._spec = plan.connection.spec
         self._one_text = plan.connection.spec.dialect == "messages"  # it begins a new text for each citation
 
     async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
@@ -94,7 +95,7 @@ class ModelRequests:
         self, messages: Sequence[ModelMessage], tools: list[ToolDefinition]
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
-        spec = self._plan.connection.spec
+        spec = self._spec = self._plan.connection.spec
         sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
         sent, self._seam = without_end_space(sent)
         self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
@@ -138,6 +139,8 @@ class ModelRequests:
         connection = self._plan.connection
         if self._emitted or not isinstance(connection, LearnsRefusals):
             return None
+        if connection.spec is not self._spec:  # another run has learnt something meanwhile
+            return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(str(failure.text)))
         sentence = connection.learn(failure.__cause__, pictures=has_pictures(sent), tools=bool(offered))
         if sentence is None:
             return None

@@ -3,6 +3,7 @@
 import re
 from html import unescape
 from html.parser import HTMLParser
+from time import thread_time
 from urllib.parse import urlsplit
 
 import pytest
@@ -208,3 +209,14 @@ FORMULAS = {
 @pytest.mark.parametrize("text", FORMULAS)
 def test_formulas_are_found(text: str) -> None:
     assert [unescape(one) for one in re.findall('alttext="([^"]*)"', "".join(to_blocks(text)))] == FORMULAS[text]
+
+
+NEAR_MISSES = (":\n", "\\[\n", "> \\[\n", "||\n|-|-|\n", "|a\n|-\n", "<sub>", "![", "[a](", "**a ", "\\begin{align}\n")
+
+
+@pytest.mark.parametrize("ends", ["", "\\] x", "\n\n\\]"])
+@pytest.mark.parametrize("near_miss", NEAR_MISSES)
+def test_repeated_near_misses_take_little_time(near_miss: str, ends: str) -> None:
+    began = thread_time()
+    to_blocks((near_miss * markdown.MOST)[: markdown.MOST - len(ends)] + ends)
+    assert thread_time() - began < 2

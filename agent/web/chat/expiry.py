@@ -1,11 +1,12 @@
 """Retention periods of conversations, and the deletion of expired ones with their files."""
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from time import monotonic, time
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError
@@ -43,13 +44,18 @@ IsBusy = Callable[[str], bool]
 """Returns True if this process is writing an answer in a conversation."""
 
 
+def _elapsed() -> float:
+    """Return the seconds since the machine was started, with those in which it slept, where it counts them."""
+    return clock_gettime(CLOCK_BOOTTIME) if sys.platform == "linux" else monotonic()
+
+
 class SteadyTime:
     """The time of a clock that can jump: until a jump has lasted for a day, the time goes on as before.
 
     Somebody can set a machine's clock a year ahead and back. Conversations must not expire because of that.
     """
 
-    def __init__(self, elapsed: Callable[[], float] = monotonic) -> None:
+    def __init__(self, elapsed: Callable[[], float] = _elapsed) -> None:
         self._elapsed = elapsed
         self._offset: float | None = None
         self._jumped: tuple[float, float] | None = None

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from pydantic_ai.messages import BinaryContent
 
-from agent.errors import AgentError, Busy, Conflict, InputError, Limited, NotFound
+from agent.errors import AgentError, Busy, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.history import Entry, HistoryStore, Record, now
 from agent.i18n import LocalizedText, _, joined, listed, ngettext
 from agent.media.mime import detect_mime
@@ -299,8 +299,9 @@ class Importer:
         """
         for number, record in reversed([*enumerate(records)]):
             expires_at = self._periods.until(record.owner, running=False)
-            if await self._store.retention.set_expiry(record, expires_at):
-                records[number] = replace(record, expires_at=expires_at)
+            if not await self._store.retention.set_expiry(record, expires_at):
+                raise HistoryError("a conversation of an import was deleted before it was shown")
+            records[number] = replace(record, expires_at=expires_at)
 
     async def _sorted_out(
         self, found: Sequence[FoundConversation], known: Mapping[str, Record], outcome: _Outcome

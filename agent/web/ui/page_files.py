@@ -41,10 +41,11 @@ class PageFiles:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
         folder = escape(f"{path}/assets")
         imports = {f"{path}/assets/{name}": f"{path}/assets/{new}" for name, new in self.stand_ins.items()}
+        names = json.dumps({"imports": imports}).replace("<", "\\u003c")
         # Scripts that import a file of Gradio get the one that stands in for it. The map must come before all modules.
         # The script runs before Gradio's, because both are deferred.
         return (
-            f'<script type="importmap">{json.dumps({"imports": imports})}</script>\n'
+            f'<script type="importmap">{names}</script>\n'
             f'<link rel="preload" as="style" href="{folder}/{self.style}" />\n'
             f'<script defer src="{folder}/{self.scripts[language]}"></script>'
         )
