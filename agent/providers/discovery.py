@@ -110,7 +110,13 @@ async def _with_details(
             *(_ask_quietly(client, f"{root}/api/show", model=entry["id"]) for entry in entries[:_MOST_ASKED])
         )
         details = [*map(_ollama_details, shown), *[{}] * len(entries)]
-        return "ollama", [{**entry, **more} for entry, more in zip(entries, details, strict=False)]
+        loaded = _items((await _ask_quietly(client, f"{root}/api/ps")).get("models"))
+        lengths = {
+            one.get("name"): {"context_length": one["context_length"]} for one in loaded if "context_length" in one
+        }
+        return "ollama", [
+            {**entry, **more, **lengths.get(entry["id"], {})} for entry, more in zip(entries, details, strict=False)
+        ]
     more = {
         str(one.get("id")): one for one in _items((await _ask_quietly(client, f"{root}/api/v0/models")).get("data"))
     }
@@ -245,7 +251,8 @@ OLLAMA_CONTEXT = 4_096
 def _ollama_details(shown: dict[str, Any]) -> dict[str, Any]:
     """Return what Ollama's /api/show tells.
 
-    Without a `num_ctx`, Ollama reads `OLLAMA_CONTEXT` tokens at most and drops the beginning of a longer prompt.
+    Without a `num_ctx`, Ollama chooses a length when it loads the model, which /api/ps tells from then on, and drops
+    the beginning of a longer prompt. `OLLAMA_CONTEXT` is its smallest choice.
     """
     own = re.search(r"^num_ctx\s{1,100}(\d{1,9})", str(shown.get("parameters") or ""), re.MULTILINE)
     lengths = (value for name, value in _table(shown, "model_info").items() if name.endswith(".context_length"))

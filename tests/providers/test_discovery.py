@@ -241,16 +241,20 @@ SERVERS = {
                 entry("qwen3:8b", owned_by="library"),
                 entry("gemma3:4b", owned_by="library"),
                 entry("some-vectors", owned_by="library"),
+                entry("qwen3:4b", owned_by="library"),
             ),
             "/api/tags": {"models": [{"name": "qwen3:8b", "model": "qwen3:8b"}]},
+            "/api/ps": {"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "context_length": 32_768}]},
         },
         {
-            "qwen3:8b": {**NATIVE_TEXT, "provider": "ollama", "reasoning": True, "context_tokens": 40_960},
+            "qwen3:8b": {**NATIVE_TEXT, "provider": "ollama", "reasoning": True, "context_tokens": 32_768},
             "gemma3:4b": {"tools": "emulated", "image": True, "reasoning": False, "context_tokens": 16_384},
+            "qwen3:4b": {"context_tokens": 4_096},
             "bge-m3:latest": {},
             "some-vectors": {},
         },
         shown={
+            "qwen3:4b": {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960}},
             "qwen3:8b": {
                 "details": {"family": "qwen3", "parameter_size": "8.2B"},
                 "model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960},
