@@ -73,7 +73,7 @@ async def test_file_without_its_extra_is_refused_before_any_request(
     spec = replace(QWEN3, image=True, audio=True)
     async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
         with pytest.raises(
-            InputError, match=r"needs more packages: pip install .switchboard-chat\[(media|documents)\]"
+            InputError, match=r"needs more packages: pip install .\.\[(media|documents)\]"
         ):
             agent.run(["See:", part])
     assert len(server.journal()) == before

@@ -235,7 +235,7 @@ async def test_files_go_after_the_conversation(house: House, caplog: pytest.LogC
 
 
 STUCK = """
-CREATE TRIGGER stuck BEFORE DELETE ON conversations WHEN old.owner = 'guest-stuck'
+CREATE TRIGGER stuck BEFORE UPDATE ON conversations WHEN old.owner = 'guest-stuck' AND new.owner = ''
 BEGIN SELECT RAISE (ABORT, 'stuck'); END
 """
 
