@@ -72,9 +72,7 @@ async def test_file_without_its_extra_is_refused_before_any_request(
     before = len(server.journal())
     spec = replace(QWEN3, image=True, audio=True)
     async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
-        with pytest.raises(
-            InputError, match=r"needs more packages: pip install .\.\[(media|documents)\]"
-        ):
+        with pytest.raises(InputError, match=r"needs more packages: pip install .\.\[(media|documents)\]"):
             agent.run(["See:", part])
     assert len(server.journal()) == before
 
