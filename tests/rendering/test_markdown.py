@@ -48,7 +48,7 @@ def grown(text: str, cuts: list[float]) -> list[str]:
 
 @pytest.mark.parametrize("most", [markdown.MOST, 60])
 @given(text=texts, cuts=st.lists(st.floats(0, 1), max_size=6))
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(200))
 def test_blocks_do_not_depend_on_the_cuts(most: int, text: str, cuts: list[float]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(markdown, "MOST", most)
@@ -88,7 +88,7 @@ class Checked(HTMLParser):
 
 
 @given(text=texts)
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(200))
 def test_each_block_has_allowed_and_closed_elements_only(text: str) -> None:
     for block in to_blocks(text):
         Checked(block)
@@ -102,7 +102,7 @@ def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pyte
     parse = markdown._MARKDOWN.parse
     monkeypatch.setattr(markdown._MARKDOWN, "parse", lambda text, env: read.append(len(text)) or parse(text, env))
     text, blocks = "| a | b |\n|---|---|\n", Blocks()
-    while len(text) < 6 * markdown.MOST:
+    while len(text) < 3 * markdown.MOST:
         text += block * (2_000 // len(block))
         read.clear()
         blocks.update(text)
