@@ -74,7 +74,7 @@ def refused_ability(error: BaseException | None, used: Collection[Ability]) -> A
 # --- the memory of this process -------------------------------------------------------------------------------------
 
 MOST_SERVERS = 1000
-REMEMBERED_SECONDS = 3600.0
+REFUSED_SECONDS = 3600.0
 """Then a server is asked again, because it can have been updated, or its words can have meant something else."""
 _refused: dict[tuple[str, str], tuple[float, frozenset[Ability]]] = {}
 """When the servers of this process last refused something, and all that they refused, by address and model."""
@@ -114,7 +114,7 @@ def speaks_only_chat(base_url: str) -> bool:
 def refused_abilities(spec: ModelSpec, base_url: str) -> frozenset[Ability]:
     """Return what the server has refused for this model lately."""
     at, refused = _refused.get((base_url, spec.name), (0.0, frozenset[Ability]()))
-    return refused if refused and monotonic() - at < REMEMBERED_SECONDS else frozenset()
+    return refused if refused and monotonic() - at < REFUSED_SECONDS else frozenset()
 
 
 def without_refused(spec: ModelSpec, base_url: str) -> ModelSpec:

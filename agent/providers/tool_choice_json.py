@@ -100,7 +100,7 @@ class ToolChoiceDecoder:
         if opening := self._opening.match(head):
             self._string = _JsonString()
             return self._string.feed(head[opening.end() :])
-        bare = _FENCE.sub("", head.lstrip())
+        bare = _OPENED_FENCE.sub("", head.lstrip())
         if bare[:1] not in ("", "{") and not "```".startswith(bare):
             self._plain = True
             return head
@@ -109,7 +109,7 @@ class ToolChoiceDecoder:
 
     def _read(self, raw: str) -> ToolChoice:
         """Decode a text that does not open as a reply: a tool call, a reply in another order, or neither."""
-        bare = _FENCE.sub("", raw.lstrip())
+        bare = _OPENED_FENCE.sub("", raw.lstrip())
         try:
             value, _ = _DECODER.raw_decode(bare)
         except (ValueError, RecursionError):
@@ -157,7 +157,7 @@ class _JsonString:
 
 
 _LONGEST_OPENING = 256
-_FENCE = re.compile(r"^```\w*\s*")
+_OPENED_FENCE = re.compile(r"^```\w*\s*")
 """The beginning of a block of code, which models put around JSON that no schema binds."""
 _PLAIN_RUN = re.compile(r'[^"\\]+')
 _ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
