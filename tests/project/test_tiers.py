@@ -153,7 +153,13 @@ def test_other_failures_stay_failures(tmp_path: Path, names: list[str], in_proce
 DEPENDENCIES = {
     "test-vllm": ["agent/run.py", "agent/providers/errors.py", "requirements-app.txt", "tests/local/test_vllm.py"],
     "test-container": ["Dockerfile", "agent/web/server.py", "agent/local/weights.py", "requirements-gpu.txt"],
-    "test-space": ["requirements.txt", "agent/tools/mcp_sdk.py", "agent/system/project.py", "tests/tools/test_mcp.py"],
+    "test-space": [
+        "README.md",
+        "requirements.txt",
+        "agent/tools/mcp_sdk.py",
+        "agent/system/project.py",
+        "tests/tools/test_mcp.py",
+    ],
 }
 
 
@@ -164,12 +170,12 @@ def test_target_runs_again_after_a_change(tmp_path: Path, target: str) -> None:
         return subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
 
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for name in (".ci/unchanged", "README.md", "agent/web/ui/page.js", *DEPENDENCIES[target]):
+    for name in (".ci/unchanged", "LICENSE", "agent/web/ui/page.js", *DEPENDENCIES[target]):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tmp_path / name)
     assert not is_unchanged()
     assert is_unchanged("--passed")
-    for name in (*DEPENDENCIES[target], "README.md", "agent/web/ui/page.js"):
+    for name in (*DEPENDENCIES[target], "LICENSE", "agent/web/ui/page.js"):
         before = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(before + b"\n")
         assert is_unchanged() == (name not in DEPENDENCIES[target]), name
