@@ -15,6 +15,7 @@ from agent.i18n import _
 from agent.media.mime import SUFFIXES
 from agent.media.owner_files import OwnerFiles
 from agent.media.places import LocalFolder, Place
+from agent.runtime.shield import run_to_completion
 from agent.system.threads import FILES
 
 ROUTE = "/media/"
@@ -76,7 +77,8 @@ class MediaStore:
         id_ = await FILES.run(id_of, owner, content)
         _check(owner, id_)
         try:
-            await FILES.run(self._files.add, owner, id_, content.data, reference)
+            # A thread cannot be cancelled: without waiting for it, the reference would appear after its removal.
+            await run_to_completion(FILES.run(self._files.add, owner, id_, content.data, reference))
         except OSError as error:
             raise HistoryError(_("The files of this message could not be stored.")) from error
         return id_
@@ -101,7 +103,7 @@ class MediaStore:
         """Add these references to files that are stored. Raises `HistoryError` if they cannot be stored."""
         given = {id_: names for id_, names in references.items() if _check(owner, id_)}
         try:
-            await FILES.run(self._files.add_references, owner, given)
+            await run_to_completion(FILES.run(self._files.add_references, owner, given))
         except OSError as error:
             raise HistoryError(_("The files of this message could not be stored.")) from error
 

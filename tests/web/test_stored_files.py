@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.history.sqlite import SqliteStore
 from agent.media.owner_files import FILE_BYTES
+from agent.media.places import LocalFolder
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
@@ -101,6 +103,35 @@ async def test_cancelled_send_keeps_named_files_only(
     assert len(await store.list("ann")) == kept // 2
     assert len(stored(tmp_path / "media")) == kept
     await page.aclose()
+
+
+class SlowFolder(LocalFolder):
+    """A place of files that writes nothing until it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.reached, self.proceed = threading.Event(), threading.Event()
+
+    def write(self, name: str, data: bytes) -> None:
+        self.reached.set()
+        assert self.proceed.wait(30)
+        super().write(name, data)
+
+
+async def test_cancelled_addition_ends_before_its_removal(tmp_path: Path) -> None:
+    """Otherwise a file whose message was given up would stay, because its reference came after the removal."""
+    place = SlowFolder(tmp_path)
+    media = MediaStore(place)
+    adding = asyncio.create_task(media.add("ann", file_of(100), "one"))
+    assert await asyncio.to_thread(place.reached.wait, 30)
+    adding.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not adding.done()
+    place.proceed.set()
+    with pytest.raises(asyncio.CancelledError):
+        await adding
+    assert len(stored(tmp_path)) == 1
 
 
 # The running total
