@@ -86,7 +86,7 @@ _OTHER_PLACES: Mapping[str, Mapping[str, str]] = {
     },
     **{name: {} for name in ("Seals", "Guard", "Telemetry", "Approve", "Refuse")},
 }
-"""Those of classes that share no argument with an agent."""
+"""The places of arguments for classes other than Agent."""
 
 _METHODS = {
     **dict.fromkeys(
@@ -100,7 +100,7 @@ _METHODS = {
     "__iter__": "async for response in agent.run(prompt), or for response in Chat(agent).query(prompt)",
     "run": "chat.say(prompt), or for response in chat.query(prompt)",
 }
-"""What is written instead of the methods that other libraries have."""
+"""Our calls, by the names of the methods of other libraries that do the same."""
 
 
 def meant_by(

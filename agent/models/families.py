@@ -93,7 +93,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = tuple(
         (r"granite-?4", Family()),
     )
 )
-"""What the names of open weights imply, the first that matches. Versions that do not exist yet imply nothing."""
+"""Lists what the names of open weights imply. The first match counts; versions that do not exist yet imply nothing."""
 
 
 _OTHER_WORDS = (

@@ -13,7 +13,7 @@ from agent.models.catalog import ModelSpec
 from agent.providers.errors import refusal_words
 
 Ability = Literal["tools", "image", "schema", "switch"]
-"""What a request can use although the server does not take it. `switch` is the one for reasoning in a chat template."""
+"""An ability that a request can use and a server can refuse. `switch` is the reasoning switch of a chat template."""
 _REFUSING_STATUSES = (400, 404, 422, 500, 501)
 _NAMES: Mapping[Ability, re.Pattern[str]] = {
     "switch": re.compile(r"chat_template_kwargs|enable_thinking", re.IGNORECASE),

@@ -73,7 +73,7 @@ _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", 
 
 
 class Blocks:
-    """The blocks of a text that grows. With `is_typed`, a visitor wrote it, whose single dollar signs are prices."""
+    """The blocks of a text that grows. `is_typed`: a visitor wrote it, so single dollar signs are prices."""
 
     def __init__(self, *, is_typed: bool = False) -> None:
         self._is_typed = is_typed
@@ -491,7 +491,7 @@ def _can_end(state: StateBlock, first: int, after: int, closes: str) -> bool:
 
 
 def _read_details(state: StateBlock, first: int, after: int, silent: bool) -> bool:
-    """Read what can be unfolded."""
+    """Read a `<details>` element."""
     found = None if state.is_code_block(first) else _DETAILS.match(_line_of(state, first))
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""What of the MCP SDK differs between its versions 1 and 2. The page uses 2; on a Gradio Space the hub requires 1.
+"""Hides the differences between versions 1 and 2 of the MCP SDK. The page uses 2, the hub of a Gradio Space requires 1.
 
 Answers are JSON values, because the protocol fixes their names and the classes of the versions have different ones.
 """

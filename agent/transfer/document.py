@@ -24,9 +24,10 @@ from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
+from agent.rendering.markdown import BEGIN, END
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.system.threads import Threads
-from agent.transfer.sources import BEGIN, END, Mark, Source, Sources
+from agent.transfer.sources import Mark, Source, Sources
 from agent.transfer.tool_errors import has_failed
 from agent.transfer.tool_titles import ASK_USER, tool_title
 

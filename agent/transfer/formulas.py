@@ -31,12 +31,10 @@ LESS = as_reference("<")
 """A `<` that would begin HTML."""
 DELIMITERS = (("$$", "$$", True), ("\\[", "\\]", True), ("\\(", "\\)", False), (LEFT, RIGHT, False))
 """The sign before a formula, the sign after it, and True if it stands on lines of its own."""
-_CLOSES = {left: (right, is_display) for left, right, is_display in DELIMITERS}
 
 _FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++[ \t>]*+)*+(`{3,}|~{3,})([^\n]*)")
 _LIST = re.compile(r"[ \t>]*+(?:[-*+]|\d{1,9}[.)])[ \t]")
 _TICKS_OR_ESCAPED = re.compile(r"`+|\\.")
-_BLANK = re.compile(r"\n[ \t]*+\n")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 _TOKEN = re.compile(
     r"\\(?P<opens>[(\[])|\\.|(?P<ticks>`+)|(?P<dollars>\$+)"

@@ -16,8 +16,6 @@ from agent.citations import is_page
 from agent.i18n import LocalizedText, _
 from agent.transfer.mark_places import MarkPlaces
 
-BEGIN, END = "\ufdd0", "\ufdd1"
-"""Unicode keeps these for the use within a program. Marks can stand between them: no text of a block has them."""
 SOURCES, DOCUMENT = _("Sources"), _("Document")
 TITLE_CHARACTERS = 200
 PASSAGE_CHARACTERS = 700

@@ -73,6 +73,13 @@ def requests_of(page: Page) -> list[str]:
     return out
 
 
+def ask_for_each_form(visitor: Visitor, host: str) -> None:
+    """Let the model answer with each form of picture, for each address."""
+    texts = [form.replace("URL", url.replace("HOST", host)) for form in FORMS for url in URLS]
+    whole = "\\n\\n".join(text.replace("NAME", f"name{n}") for n, text in enumerate(texts))
+    visitor.ask(f"!text {whole}\\n\\nEnd of the text.")
+
+
 def is_content(kind: str, url: str) -> bool:
     path = urlsplit(url).path
     is_route = path.endswith(("logout", "own-data", "leak.png")) or "elsewhere" in url
@@ -84,11 +91,8 @@ def is_content(kind: str, url: str) -> bool:
 @pytest.mark.gate("A picture in a text requests nothing but the chat's own files.")
 def test_pictures_of_texts_request_nothing(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
-    page, host = visitor.page, urlsplit(app.url).netloc
-    requested = requests_of(page)
-    texts = [form.replace("URL", url.replace("HOST", host)) for form in FORMS for url in URLS]
-    whole = "\\n\\n".join(text.replace("NAME", f"name{n}") for n, text in enumerate(texts))
-    visitor.ask(f"!text {whole}\\n\\nEnd of the text.")
+    page, requested = visitor.page, requests_of(visitor.page)
+    ask_for_each_form(visitor, urlsplit(app.url).netloc)
     for _ in "answered", "reloaded":
         expect(visitor.chat).to_contain_text("End of the text.")
         expect(visitor.chat.get_by_role("link", name="x").first).to_be_attached()
@@ -178,11 +182,8 @@ def test_link_in_a_text_has_no_referrer(app: App, visit: Visit) -> None:
 def test_read_only_pages_of_texts_request_nothing(app: App, visit: Visit) -> None:
     """The page of a link, the exported page and the printed one show the same texts, and load no more than the page."""
     visitor = visit(app.url, fresh=True)
-    page, host = visitor.page, urlsplit(app.url).netloc
-    requested = requests_of(page)
-    texts = [form.replace("URL", url.replace("HOST", host)) for form in FORMS for url in URLS]
-    whole = "\\n\\n".join(text.replace("NAME", f"name{n}") for n, text in enumerate(texts))
-    visitor.ask(f"!text {whole}\\n\\nEnd of the text.")
+    page, requested = visitor.page, requests_of(visitor.page)
+    ask_for_each_form(visitor, urlsplit(app.url).netloc)
     page.emulate_media(media="print")
     page.pdf()
     page.emulate_media(media="screen")

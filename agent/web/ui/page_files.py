@@ -25,7 +25,7 @@ class PageFiles:
     scripts: dict[str, str]
     style: str
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The names of files that stand in for those of Gradio, by the names of these."""
+    """Maps the name of a Gradio file to the name of our replacement."""
 
     def standing_in(self, contents: Mapping[str, bytes]) -> "PageFiles":
         """Return these files and others, which stand in for Gradio's files of the same names.
