@@ -49,6 +49,7 @@ from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
 from agent.web.gradio_compat.contents import content_stand_ins
 from agent.web.gradio_compat.event_queue import BoundedQueue
+from agent.web.gradio_compat.login import login_reader
 from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.health import Health
 from agent.web.heavy_work import RequestLimit
@@ -56,6 +57,7 @@ from agent.web.housekeeping import run_housekeeping
 from agent.web.link_page_routes import LinkPageRoutes
 from agent.web.link_routes import LinkRoutes
 from agent.web.media_route import add_media_route
+from agent.web.message_routes import MessageRoutes
 from agent.web.middleware.chosen_language import ChosenLanguage
 from agent.web.middleware.event_stream import EventStreamMiddleware
 from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
@@ -152,6 +154,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     OwnDataRoutes(own_data, services.unsent_files, owner_of, limit).add_to(app)
     add_temporary_route(app, conversations.temporary, owner_of)
     ConversationRoutes(conversations.list, CitedPassages(services.store, services.media), owner_of, limit).add_to(app)
+    MessageRoutes(conversations, owner_of, login_reader(page), limit).add_to(app)
     LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, name_model).add_to(app)

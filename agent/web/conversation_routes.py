@@ -18,7 +18,7 @@ from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.client_address import client_address
 from agent.web.heavy_work import RequestLimit
-from agent.web.middleware.requests import RequestRefused, parse_object
+from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
 
 MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
@@ -32,6 +32,11 @@ STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnav
 Handler = Callable[[Request, str], Awaitable[Any]]
 
 
+def status_of(error: AgentError) -> int:
+    """Return the status of an answer with this error."""
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+
+
 def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[[Request], Awaitable[Response]]:
     """Return a route that answers with the value of the handler, or with its error."""
 
@@ -42,8 +47,11 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
         try:
             value = await handler(request, owner)
         except AgentError as error:
-            status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
-            return _error(status, negotiate(request.headers.get("accept-language", ""))(error.text))
+            return _error(status_of(error), negotiate(request.headers.get("accept-language", ""))(error.text))
+        except RequestRefused as refused:
+            return _error(refused.status, SENTENCES.get(refused.status, SENTENCES[400]))
+        if isinstance(value, Response):
+            return value
         if value is None:
             return Response(status_code=204, headers={"cache-control": "no-store"})
         return JSONResponse(value, headers={"cache-control": "no-store"})

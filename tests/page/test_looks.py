@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect
 
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.models.catalog import load_catalog
-from agent.web.ui.examples import FILES, example_message, examples
+from agent.web.sending import EXAMPLE_FILES
+from agent.web.ui.examples import example_message, examples
 from agent.web.ui.theme import COLOURS
 from tests.conftest import App, Visitor, becomes
 from tests.support.scripted_server import Config, Running, running
@@ -125,8 +126,8 @@ def test_examples_suit_model_and_bring_files(language: str) -> None:
         files = [file for text in offered for file in example_message(text, words)["files"]]
         assert 2 <= len(offered) <= 4
         assert len(set(offered)) == len(offered)
-        assert (FILES["picture"] in files) == (spec is not None and spec.image)
-        assert (FILES["sound"] in files) == (spec is not None and spec.audio)
+        assert (EXAMPLE_FILES["picture"] in files) == (spec is not None and spec.image)
+        assert (EXAMPLE_FILES["sound"] in files) == (spec is not None and spec.audio)
 
 
 # In a browser

@@ -271,6 +271,22 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("passage", "of another chat", "POST", "/conversations/$shared/passage",
      '{"document": "$marker.pdf", "page": 1, "passage": "$marker"}', 404),
     ("message", "read", "GET", "/conversations/$conversation/messages/$entry", None, 200),
+    ("conversation", "say over http", "POST", "/conversations/$quiet/messages", '{"text": "!text pear"}', None),
+    ("message", "retry over http", "POST", "/conversations/$quiet/messages/$message/retry", "{}", None),
+    ("message", "continue over http", "POST", "/conversations/$quiet/messages/$message/continue", "{}", None),
+    ("message", "show over http", "POST", "/conversations/$quiet/messages/$message/show", "{}", None),
+    ("message", "copy over http", "POST", "/conversations/$quiet/messages/$message/copy", "{}", None),
+    ("message", "edit over http", "PATCH", "/conversations/$quiet/messages/$message",
+     '{"text": "!text $marker"}', None),
+    ("message", "undo over http", "DELETE", "/conversations/$quiet/messages/$message", None, None),
+    ("suspended run", "answer over http", "POST", "/conversations/$waiting/messages", '{"text": "pear"}', None),
+    ("suspended run", "answer elsewhere", "POST", "/conversations/$shared/messages",
+     '{"text": "pear", "question": {"run": "$asking", "call": "$call"}}', 409),
+    ("running answer", "say over http", "POST", "/conversations/$conversation/messages", '{"text": "!text pear"}', 409),
+    ("running answer", "stop over http", "POST", "/conversations/$conversation/stop", "{}", None),
+    ("upload", "attach over http", "POST", "/conversations", '{"text": "!text x", "files": ["$path"]}', None),
+    ("picture", "attach over http", "POST", "/conversations",
+     '{"text": "!text x", "files": ["$folder/data/media/$owner/$media"]}', 400),
     ("running answer", "subscribe", "GET", "/runs/$run/events?wait=0", None, 200),
     ("running answer", "subscribe as page", "GET", "/runs/$run/events?wait=0&format=page", None, 200),
     ("running answer", "subscribe as guest", "GET", "/runs/$run/events?wait=0&guest=$owner", None, 200),
@@ -308,7 +324,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("running answer", "delete", "DELETE", "/runs/$run", None, 405),
     ("list", "read", "GET", "/conversations?guest=$owner&owner=$owner&limit=200", None, 200),
     ("list", "summary", "GET", "/own-data?guest=$owner&owner=$owner", None, 200),
-    ("list", "append", "POST", "/conversations", '{"id": "$conversation"}', 405),
+    ("list", "append", "POST", "/conversations", '{"id": "$conversation"}', 400),
     ("list", "rename", "PATCH", "/conversations", '{"title": "Mine"}', 405),
     ("list", "delete", "DELETE", "/conversations?guest=$owner", None, 405),
     ("search", "words", "GET", "/conversations?q=$marker&guest=$owner&owner=$owner", None, 200),
@@ -356,7 +372,7 @@ def made_up_like(id_: str) -> str:
 
 CLOSED = """GET /openapi.json|GET /openapi.json/|GET /docs|GET /redoc|GET /runs
 POST /own-data|PUT /own-data|PATCH /own-data|GET /own-data/x|DELETE /own-data/x
-POST /conversations|PUT /conversations/x|PATCH /conversations|DELETE /conversations|POST /conversations/x|GET /c|GET /c/
+PUT /conversations/x|PATCH /conversations|DELETE /conversations|POST /conversations/x|GET /c|GET /c/
 GET /s|GET /s/|POST /s/x|DELETE /s/x|POST /s/x/files/y|GET /s/x/continue|PUT /s/x/continue|POST /s/x/continue/
 PUT /c/x|POST /c/x|DELETE /c/x|GET /c/x/y|GET /conversations/x/restore|POST /conversations/x/y/restore
 GET /monitoring|GET /monitoring/summary|GET /monitoring/x|POST /login|GET /logout|POST /|POST /config

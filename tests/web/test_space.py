@@ -6,14 +6,19 @@ Real Chromium uses the real app. The hub's proxy, page and login are small serve
 import json
 import os
 import shutil
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request
 from gradio_client import Client
+from itsdangerous import TimestampSigner
 from playwright.sync_api import Browser, BrowserContext, Page, expect
+from starlette.middleware import Middleware
+from starlette.middleware.sessions import SessionMiddleware
 from starlette.types import Receive, Scope, Send
 
 from agent.errors import ConfigError
@@ -21,6 +26,7 @@ from agent.models.catalog import load_catalog as catalog
 from agent.settings import load_settings
 from agent.space import FLEETING, Space, find_space
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.gradio_compat.login import login_reader
 from agent.web.middleware.isolation import LOGIN_PATHS, POLICY, IsolationMiddleware
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.ui.page_sessions import PageSessions
@@ -297,6 +303,20 @@ def test_page_session_does_not_keep_old_login() -> None:
     sessions.save(request("of-ann"), sessions.get(request("of-ann")))
     assert [session.login for session in vars(sessions)["_sessions"].values()] == [None]
     assert sessions.get(request(None)).login is None
+
+
+async def test_login_is_read_for_routes_that_are_not_gradios() -> None:
+    page = type("Page", (), {"app": FastAPI(middleware=[Middleware(SessionMiddleware, secret_key="ours")])})()
+
+    async def token(key: str) -> str | None:
+        session = json.dumps({"oauth_info": {"access_token": "of-ann", "expires_at": None}}).encode()
+        cookie = b"session=" + TimestampSigner(key).sign(b64encode(session))
+        return await login_reader(cast(Any, page))(Request({"type": "http", "headers": [(b"cookie", cookie)]}))
+
+    assert await token("ours") == "of-ann"
+    assert await token("forged") is None
+    page.app.user_middleware.clear()  # nobody can log in
+    assert await token("ours") is None
 
 
 # With a Space's environment

@@ -1,13 +1,16 @@
 """What a visitor has chosen for an answer, and how values of the page become choices."""
 
+import logging
 import math
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from agent.errors import InputError
 from agent.i18n import _
 from agent.i18n.translator import ENGLISH
 from agent.providers import Effort, Reasoning, is_off, is_reasoning
+from agent.result import checked_options
 
 MAX_PROMPT_CHARACTERS = 20_000
 """The most characters of a system prompt."""
@@ -16,6 +19,12 @@ MAX_TEMPERATURE = 2.0
 """The highest temperature that can be set."""
 HIGHEST_TOKEN_LIMIT = 10_000_000
 """The highest limit of an answer that can be set, more than any model writes."""
+PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
+"""The options of this page that a program can set, with their types."""
+RUN_OPTIONS = ("reasoning", "temperature", "max_tokens")
+"""The options of a run that a program can set."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +66,33 @@ class Choices:
                     most=MAX_PROMPT_CHARACTERS,
                 )
             )
+
+
+def requested_choices(model: str, options: Mapping[str, Any], base: Choices | None = None) -> Choices:
+    """Return `base` (default: no choices) with the model and the options of a program. Raises `InputError`.
+
+    Nothing is converted, so the text "false" is not accepted as a bool.
+    """
+    options = dict(options)
+    if "read_here" in options:  # its old name, accepted only in this version
+        log.warning("the option read_here is called extract_text now")
+        options["extract_text"] = options.pop("read_here")
+    runs = {name: value for name, value in options.items() if name not in PAGE_OPTIONS}
+    if unknown := sorted(runs.keys() - RUN_OPTIONS):
+        known = ", ".join([*PAGE_OPTIONS, *RUN_OPTIONS])
+        raise InputError(f"unknown options: {', '.join(unknown)}; known are {known} and new")
+    for name, value in options.items():
+        if name in PAGE_OPTIONS and not isinstance(value, PAGE_OPTIONS[name]):
+            known = "true, false" if PAGE_OPTIONS[name] is bool else "a text"
+            raise InputError(
+                _("{name} cannot be {value}. Known values: {known}.", name=name, value=repr(value)[:80], known=known)
+            )
+    checked = checked_options(runs)
+    own: dict[str, Any] = {name: value for name, value in options.items() if name in PAGE_OPTIONS}
+    own |= {name: getattr(checked, name) for name in RUN_OPTIONS if name in runs}
+    if "reasoning" in own:
+        own |= {"reasoning": True if checked.reasoning is None else checked.reasoning, "effort": None}
+    return replace(base or Choices(), model=model, **own)
 
 
 def text_of(value: object, most: int | None = None) -> str:

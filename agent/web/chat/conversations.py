@@ -56,6 +56,9 @@ from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, t
 from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
 
+CONTINUE = _("Continue exactly where you stopped.")
+"""The message that asks a model for the rest of its answer, if it cannot continue it itself."""
+
 
 class Conversations:
     """All operations of a page on conversations. Owns the live runs."""
@@ -207,20 +210,20 @@ class Conversations:
         self.replies.forget(conversation)
         return live
 
-    async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> None:
+    async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> LiveRun:
         """Answer the last message again, on its own branch. Raises `Conflict` if it is no longer the last one."""
         await self._check_not_busy(conversation, visitor.owner)
         async with self.runs.permit(visitor, choices, conversation) as permit:
             entry, record, _ = await self._find_last(visitor.owner, conversation, entry_id)
-            await self._answer_again(record, entry, None, choices, permit)
+            return await self._answer_again(record, entry, None, choices, permit)
 
     async def continue_answer(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
-    ) -> str:
+    ) -> tuple[LiveRun, str]:
         """Let the model write the rest of an answer that the length limit, a stop, a failure or the server's end cut.
 
-        If the model cannot continue its own text, it gets `text` as an ordinary message. Return its name then, else "".
-        Raises `Conflict`.
+        If the model cannot continue its own text, it gets `text` as an ordinary message. Return the live run, and the
+        name of the model then, else "". Raises `Conflict`.
         """
         await self._check_not_busy(conversation, visitor.owner)
         async with self.runs.permit(visitor, choices, conversation) as permit:
@@ -230,18 +233,17 @@ class Conversations:
             spec = permit.connection.spec
             if not (spec.continues and unfinished_text([entry.message for entry in entries])):
                 await permit.reserve(size_of([text]))
-                await self._start(record, [text], choices, permit)
-                return spec.label
+                return await self._start(record, [text], choices, permit), spec.label
             await permit.reserve(size_of([]))
             setup = await self.runs.set_up(record, choices, permit, (), resumed=True)
             run = setup.agent.continue_answer(setup.context, options=setup.options, journal=setup.journal)
-            self.runs.begin(run, setup, permit, resumed=True, continues=last.run_id)
+            live = self.runs.begin(run, setup, permit, resumed=True, continues=last.run_id)
             await run_to_completion(setup.journal.wait_for_first_write(run))
-            return ""
+            return live, ""
 
     async def edit(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
-    ) -> None:
+    ) -> LiveRun:
         """Replace the text of a message, on its own branch, and answer it."""
         if not text.strip():
             raise InputError(WRITE_FIRST)
@@ -253,7 +255,7 @@ class Conversations:
             if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
                 raise Conflict(MESSAGE_GONE)
             [entry] = found
-            await self._answer_again(record, entry, text, choices, permit)
+            return await self._answer_again(record, entry, text, choices, permit)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its typed text. Raises `Conflict` like `retry`."""
@@ -318,7 +320,7 @@ class Conversations:
 
     async def _answer_again(
         self, record: Record, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
-    ) -> None:
+    ) -> LiveRun:
         permit.reservation.count_for_all()  # reads files
         [message] = await with_data(self.media, record.owner, [entry.message])
         parts: list[UserContent] = content_parts(replace(entry, message=message))
@@ -326,7 +328,7 @@ class Conversations:
             parts = [text, *(parts[1:] if has_typed_text(entry) else parts)]  # typed text comes before files
         parts = await with_new_passages(without_passages(parts), permit.connection.spec)
         await permit.reserve(size_of(parts))
-        await self._start(branch(record, entry.parent_id), parts, choices, permit)
+        return await self._start(branch(record, entry.parent_id), parts, choices, permit)
 
     async def _start(
         self,

@@ -5,12 +5,14 @@ token as a part of the page session, so this module reads it from the request.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import gradio as gr
 from fastapi import HTTPException, Request
 from gradio.oauth import require_oauth_token
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.types import Message, Receive, Scope, Send
 
 
 def log_in_visitors() -> None:
@@ -27,6 +29,29 @@ def login_token(request: Request | None) -> str | None:
         return require_oauth_token(request) if request else None
     except HTTPException:
         return None
+
+
+def login_reader(page: gr.Blocks) -> Callable[[Request], Awaitable[str | None]]:
+    """Return a function for the token of a request to a route that is not Gradio's. Only Gradio reads its session."""
+
+    async def read(request: Request) -> str | None:
+        found: list[str | None] = []
+
+        async def look(scope: Scope, receive: Receive, send: Send) -> None:
+            found.append(login_token(Request(scope, receive)))
+
+        for layer in cast(Any, page).app.user_middleware:
+            if layer.cls is SessionMiddleware:
+                await SessionMiddleware(look, *layer.args, **layer.kwargs)(
+                    request.scope, request.receive, _send_nothing
+                )
+        return found[0] if found else None
+
+    return read
+
+
+async def _send_nothing(_: Message) -> None:
+    """Send nothing: the session is only read."""
 
 
 def take_load_event(button: gr.LoginButton) -> Callable[..., Any] | None:

@@ -65,12 +65,14 @@ OPEN_PREFIXES = (
     "/svelte/",
     "/pwa_icon/",
 )
+_NAME = "[0-9A-Za-z_-]{1,64}"
+_MESSAGE = f"/messages/{_NAME}"
 CHANGES = {
-    "PATCH": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
-    "DELETE": re.compile(r"/own-data|/conversations/[0-9A-Za-z_-]{1,64}(/links/[0-9a-f]{64})?"),
+    "PATCH": re.compile(rf"/conversations/{_NAME}({_MESSAGE})?"),
+    "DELETE": re.compile(rf"/own-data|/conversations/{_NAME}({_MESSAGE}|/links/[0-9a-f]{{64}})?"),
     "POST": re.compile(
-        rf"/import|/temporary/[0-9A-Za-z_-]{{1,64}}|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links|passage)"
-        rf"|{CONTINUE_PATH.pattern}"
+        rf"/import|/temporary/{_NAME}|/conversations(/{_NAME}/(restore|links|passage|messages|stop))?"
+        rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy)|{CONTINUE_PATH.pattern}"
     ),
 }
 """The paths of our own routes that change something, by method."""

@@ -1,7 +1,6 @@
 """The public endpoint for programs, `/chat`."""
 
 import json
-import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -10,19 +9,11 @@ from typing import Any, cast
 
 import gradio as gr
 
-from agent.errors import InputError
-from agent.i18n import _
-from agent.result import checked_options
-from agent.web.chat.choices import Choices
+from agent.web.chat.choices import Choices, requested_choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.ui.page_sessions import PageSessions
 from agent.web.ui.submit import submit, toast_errors
-
-RUN_OPTIONS = ("reasoning", "temperature", "max_tokens")
-"""The run options that a program can set."""
-
-log = logging.getLogger(__name__)
 
 
 class ChatApi:
@@ -49,7 +40,7 @@ class ChatApi:
         session = self._sessions.get(request)
         options = dict(options or {})
         new = options.pop("new", False)
-        choices = await toast_errors(_options(model, options))
+        choices = await toast_errors(_requested(model, options))
         if new:
             session = replace(session, conversation=None)
         session, live = await submit(self._conversations, message, session, choices, request)
@@ -80,10 +71,6 @@ async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:
         live.run.cancel("client_disconnect")
 
 
-PAGE_OPTIONS: dict[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
-"""The options of this page with their types. All others are run options."""
-
-
 def _portable(value: Any) -> Any:
     """Return the value with numbers that the stream's JSON cannot carry (beyond 64 bits, infinite) as text."""
     if isinstance(value, dict):
@@ -95,27 +82,5 @@ def _portable(value: Any) -> Any:
     return value
 
 
-async def _options(model: str, options: dict[str, Any]) -> Choices:
-    """Return the options as choices. Converts nothing, so the text "false" is not accepted as a bool."""
-    if "read_here" in options:  # its old name, accepted only in this version
-        log.warning("the option read_here is called extract_text now")
-        options = {**options, "extract_text": options["read_here"]}
-        del options["read_here"]
-    runs = {name: value for name, value in options.items() if name not in PAGE_OPTIONS}
-    if unknown := sorted(runs.keys() - RUN_OPTIONS):
-        known = ", ".join([*PAGE_OPTIONS, *RUN_OPTIONS])
-        raise InputError(f"unknown options: {', '.join(unknown)}; known are {known} and new")
-    for name, value in options.items():
-        if name in PAGE_OPTIONS and not isinstance(value, PAGE_OPTIONS[name]):
-            known = "true, false" if PAGE_OPTIONS[name] is bool else "a text"
-            raise InputError(
-                _("{name} cannot be {value}. Known values: {known}.", name=name, value=repr(value)[:80], known=known)
-            )
-    checked = checked_options(runs)
-    return Choices(
-        model=model,
-        **{name: value for name, value in options.items() if name in PAGE_OPTIONS},
-        reasoning=True if checked.reasoning is None else checked.reasoning,
-        temperature=checked.temperature,
-        max_tokens=checked.max_tokens,
-    )
+async def _requested(model: str, options: dict[str, Any]) -> Choices:
+    return requested_choices(model, options)

@@ -20,7 +20,7 @@ from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
 from agent.web.chat.sent_message import SentFile
 from agent.web.file_names import given_name
 from agent.web.heavy_work import RequestLimit, TooManyRequests
-from agent.web.middleware.isolation import visitor_id_of
+from agent.web.sending import add_upload, owns_files, poll_until_done
 from agent.web.ui.components import (
     Updates,
     checking_status,
@@ -31,7 +31,7 @@ from agent.web.ui.components import (
 )
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
-from agent.web.ui.submit import PROGRAM_FAILED, owns_files, poll_until_done
+from agent.web.ui.submit import PROGRAM_FAILED
 
 MAX_CHECKED_MESSAGES = 4
 """Messages with files checked at the same time. The files of one can be twice the largest upload."""
@@ -73,7 +73,8 @@ class AttachmentHandlers:
         session = self._sessions.get(request)
         spec = self._conversations.model_for(session.owner, model)
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
-        if spec is None or not files or not owns_files(list(map(str, files)), request):
+        assert request.request is not None
+        if spec is None or not files or not owns_files(list(map(str, files)), request.request.scope):
             yield {self._widgets.composer.attached: ""}
             return
         try:
@@ -150,7 +151,5 @@ async def attach(files: AsyncIterator[SentFile], request: gr.Request) -> list[gr
 
 async def _attached(file: SentFile | FetchedPicture, request: gr.Request) -> gr.FileData:
     assert request.request is not None
-    scope = request.request.scope
-    path = await scope["state"]["uploads"].add(visitor_id_of(scope), file.name, file.data)
-    scope["state"]["isolation"].uploads.add(str(path), visitor_id_of(scope))
-    return gr.FileData(path=str(path), orig_name=file.name, mime_type=file.media_type)
+    path = await add_upload(file.name, file.data, request.request.scope)
+    return gr.FileData(path=path, orig_name=file.name, mime_type=file.media_type)

@@ -8,9 +8,8 @@ from urllib.parse import quote
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.models.catalog import ModelSpec
+from agent.web.sending import EXAMPLE_FILES
 
-SAMPLES = Path(__file__).parent / "samples"
-FILES = {"picture": str(SAMPLES / "chart.png"), "sound": str(SAMPLES / "notes.wav")}
 MAX_EXAMPLES = 4
 ICON_PATHS = {  # each in a 24 x 24 box
     "question": "M4 5h16v11H9l-5 4zM9 10h6",
@@ -67,7 +66,7 @@ def examples(spec: ModelSpec | None, translator: Translator) -> list[dict[str, A
 
 def example_message(text: str, translator: Translator) -> dict[str, Any]:
     """Return the message for an example: its text, and the file that it is about."""
-    return {"text": text, "files": [file for name, file in FILES.items() if text == translator(TEXTS[name])]}
+    return {"text": text, "files": [file for name, file in EXAMPLE_FILES.items() if text == translator(TEXTS[name])]}
 
 
 def _names(spec: ModelSpec | None) -> list[str]:
@@ -85,7 +84,7 @@ def _names(spec: ModelSpec | None) -> list[str]:
 def _icon(name: str) -> str:
     """Return a data URL, because files in Gradio's cache belong to the visitor who uploaded them."""
     if name == "picture":
-        return "data:image/png;base64," + base64.b64encode(Path(FILES[name]).read_bytes()).decode()
+        return "data:image/png;base64," + base64.b64encode(Path(EXAMPLE_FILES[name]).read_bytes()).decode()
     svg = (
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='#6d73f0' stroke-width='1.7' "
         f"stroke-linecap='round' stroke-linejoin='round'><path d='{ICON_PATHS[name]}'/></svg>"

@@ -17,12 +17,13 @@ from agent.i18n import _
 from agent.models.catalog import ModelSpec
 from agent.providers import preload
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
+from agent.web.chat.conversations import CONTINUE, Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.file_names import given_name
+from agent.web.sending import Submission
 from agent.web.ui.attachment_handlers import AttachmentHandlers, attach
 from agent.web.ui.branch_handlers import BranchHandlers
 from agent.web.ui.chat_handlers import ChatHandlers
@@ -44,10 +45,7 @@ from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.setting_handlers import SettingHandlers
-from agent.web.ui.submit import Submission, ask_to_wait, not_sent, submit, toast_errors
-
-CONTINUE = _("Continue exactly where you stopped.")
-"""The message that asks a model for the rest of its answer, if it cannot continue it itself."""
+from agent.web.ui.submit import ask_to_wait, not_sent, submit, toast_errors
 
 
 class Handlers:
@@ -308,7 +306,8 @@ class Handlers:
                 await self._conversations.retry(*who, pressed.entry, choices)
             case "continue":
                 please = session.translator(CONTINUE)
-                if asked := await self._conversations.continue_answer(*who, pressed.entry, please, choices):
+                _live, asked = await self._conversations.continue_answer(*who, pressed.entry, please, choices)
+                if asked:
                     why = _(
                         "{model} cannot go on in the middle of this answer, so it was asked for the rest in a message.",
                         model=asked,

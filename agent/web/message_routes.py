@@ -1,0 +1,258 @@
+"""The routes that send, edit and take back messages, and that stop answers. See docs/http.md.
+
+They do what the page's own events do, with the same owners, permits and limits. An answer is read at
+`/runs/{id}/events`.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.errors import AgentError, InputError
+from agent.i18n.translator import Translator, negotiate
+from agent.web.chat.choices import Choices, requested_choices
+from agent.web.chat.conversations import CONTINUE, Conversations
+from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.message_id import MessageId
+from agent.web.chat.questions import QuestionId
+from agent.web.chat.visitor import Visitor
+from agent.web.client_address import client_address
+from agent.web.conversation_routes import answering, status_of
+from agent.web.heavy_work import HeavyResponse, Place, RequestLimit
+from agent.web.middleware.isolation import visitor_id_of
+from agent.web.middleware.requests import EventBodies
+from agent.web.sending import Submission, add_upload, send_message
+
+NDJSON = "application/x-ndjson"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    settings: dict[str, Any] = {}
+
+
+class _Question(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    run: str
+    call: str
+
+
+class _Message(_Body):
+    text: str = ""
+    files: list[str] = []
+    id: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
+    again: bool = False
+    question: _Question | None = None
+    temporary: bool = False
+
+
+class _Edit(_Body):
+    text: str
+
+
+_KNOWN: dict[type[_Body], str] = {
+    _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
+    ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
+    _Edit: '{"text": "...", "settings": {"model": "..."}}',
+    _Body: '{"settings": {"model": "..."}}',
+}
+B = TypeVar("B", bound=_Body)
+
+
+class MessageRoutes:
+    """The routes. `owner_of` returns the owner that a request speaks for, and `login_of` the token of its login.
+
+    `limit` counts bodies that are large or refused; it is None on a private page.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        owner_of: Callable[[Request], str],
+        login_of: Callable[[Request], Awaitable[str | None]],
+        limit: RequestLimit | None = None,
+    ) -> None:
+        self._conversations, self._owner_of, self._login_of = conversations, owner_of, login_of
+        self._bodies, self._limit = EventBodies(limit), limit
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes to the application."""
+        chat = "/conversations/{id_}"
+        message = chat + "/messages/{entry}"
+        for path, method, handler in (
+            ("/conversations", "POST", self._begin),
+            (chat + "/messages", "POST", self._send),
+            (chat + "/stop", "POST", self._stop),
+            (message, "PATCH", self._edit),
+            (message, "DELETE", self._take_back),
+            (message + "/retry", "POST", self._retry),
+            (message + "/continue", "POST", self._continue),
+            (message + "/show", "POST", self._show),
+            (message + "/copy", "POST", self._copy),
+        ):
+            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
+
+    async def _begin(self, request: Request, owner: str) -> Any:
+        sent = await self._read(request, _Message)
+        visitor, conversation = await self._visitor(request, owner), None
+        if sent.temporary:
+            conversation = (await self._conversations.temporary.begin(visitor)).id
+        return await self._answer(request, visitor, conversation, sent)
+
+    async def _send(self, request: Request, owner: str) -> Any:
+        sent = await self._read(request, _Message)
+        return await self._answer(request, await self._visitor(request, owner), await self._id(request, owner), sent)
+
+    async def _answer(self, request: Request, visitor: Visitor, conversation: str | None, sent: _Message) -> Any:
+        """Send a message. A client that accepts NDJSON gets the progress of reading files, line by line."""
+        choices, translator = self._choices(request, visitor, sent), _translator(request)
+
+        async def work(report: Any) -> dict[str, Any]:
+            if sent.question is not None:
+                pressed = QuestionId(sent.question.run, sent.question.call)
+                live = await self._conversations.answer(visitor, conversation, sent.text, choices, pressed)
+                return _begun(conversation, live)
+            value = {"text": sent.text, "files": sent.files}
+            id_ = MessageId(sent.id, sent.again)
+            return _begun(
+                *await send_message(
+                    self._conversations,
+                    visitor,
+                    conversation,
+                    value,
+                    choices,
+                    request.scope,
+                    report=report,
+                    message=id_,
+                )
+            )
+
+        if NDJSON in request.headers.get("accept", ""):
+            lines = _lines(Submission(work), translator)
+            return HeavyResponse(lines, Place(lambda: None), {"cache-control": "no-store"}, NDJSON)
+        submission = Submission(work)
+        try:
+            async for _status in submission.progress():
+                if await request.is_disconnected():
+                    submission.stop()
+            if submission.stopped:
+                return Response(status_code=499)
+            return submission.result()
+        finally:
+            await submission.aclose()
+
+    async def _stop(self, request: Request, owner: str) -> Any:
+        await self._conversations.running.stop([await self._id(request, owner)], owner)
+
+    async def _edit(self, request: Request, owner: str) -> Any:
+        edit = await self._read(request, _Edit)
+        visitor, where = await self._visitor(request, owner), await self._place(request, owner)
+        return _begun(
+            where[0], await self._conversations.edit(visitor, *where, edit.text, self._choices(request, visitor, edit))
+        )
+
+    async def _take_back(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        place = await self._place(request, owner)
+        files = list[dict[str, str]]()
+        async with aclosing(self._conversations.files_of_last(owner, *place)) as sent:
+            async for file in sent:
+                path = await add_upload(file.name, file.data, request.scope)
+                files.append({"path": path, "name": file.name, "media_type": file.media_type})
+        text = await self._conversations.undo(owner, *place)
+        return {"text": "" if text == _translator(request)(CONTINUE) else text, "files": files}
+
+    async def _retry(self, request: Request, owner: str) -> Any:
+        body = await self._read(request, _Body)
+        visitor, where = await self._visitor(request, owner), await self._place(request, owner)
+        return _begun(where[0], await self._conversations.retry(visitor, *where, self._choices(request, visitor, body)))
+
+    async def _continue(self, request: Request, owner: str) -> Any:
+        body = await self._read(request, _Body)
+        visitor, where = await self._visitor(request, owner), await self._place(request, owner)
+        please, choices = _translator(request)(CONTINUE), self._choices(request, visitor, body)
+        live, asked = await self._conversations.continue_answer(visitor, *where, please, choices)
+        return _begun(where[0], live) | {"asked": bool(asked)}
+
+    async def _show(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        await self._conversations.branches.choose(owner, *await self._place(request, owner))
+
+    async def _copy(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        visitor = await self._visitor(request, owner)
+        return {"conversation": await self._conversations.branches.copy(visitor, *await self._place(request, owner))}
+
+    # Helpers
+
+    def _count(self, request: Request, owner: str) -> None:
+        if self._limit is not None:
+            self._limit.count(owner, client_address(request.scope))
+
+    async def _visitor(self, request: Request, owner: str) -> Visitor:
+        guest = visitor_id_of(request.scope) is None
+        address, login = client_address(request.scope), await self._login_of(request)
+        return Visitor(owner=owner, guest=guest, address=address, login=login)
+
+    async def _id(self, request: Request, owner: str) -> str:
+        """Return the conversation in the path. Raises `NotFound` if the owner does not have it."""
+        return (await self._conversations.list.row(owner, str(request.path_params["id_"]))).id
+
+    async def _place(self, request: Request, owner: str) -> tuple[str, str]:
+        """Return the conversation and the message in the path."""
+        return await self._id(request, owner), str(request.path_params["entry"])
+
+    def _choices(self, request: Request, visitor: Visitor, body: _Body) -> Choices:
+        """Return what the visitor has set, with the settings of this request."""
+        options, remembered = dict(body.settings), self._conversations.choices(visitor.owner)
+        model = options.pop("model", remembered.model)
+        if not isinstance(model, str):
+            raise InputError(f"Send {_KNOWN[_Body]}.")
+        choices = requested_choices(model, options, remembered)
+        return replace(choices, language=_translator(request).language)
+
+    async def _read(self, request: Request, kind: type[B]) -> B:
+        """Return the body, which can be missing if all its fields can. Raises `InputError` and `RequestRefused`."""
+        if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
+            return _checked(kind, {})
+        async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
+            return _checked(kind, body)
+
+
+async def _lines(submission: Submission[dict[str, Any]], translator: Translator) -> AsyncGenerator[str]:
+    """Yield the progress of sending as JSON lines, and its result or error as the last one."""
+    try:
+        async for status in submission.progress():
+            text = "" if status is None else translator(status.text)
+            yield _line({"type": "progress", "text": text, "done": status and status.done})
+        yield _line({"type": "done", **submission.result()})
+    except AgentError as error:
+        yield _line({"type": "error", "status": status_of(error), "detail": translator(error.text)})
+    finally:
+        submission.stop()
+        await submission.aclose()
+
+
+def _line(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _checked(kind: type[B], value: dict[str, Any]) -> B:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise InputError(f"Send {_KNOWN[kind]}.") from error
+
+
+def _translator(request: Request) -> Translator:
+    return negotiate(request.headers.get("accept-language", ""))
+
+
+def _begun(conversation: str | None, live: LiveRun | None) -> dict[str, Any]:
+    """Return the conversation and the run. No run: more questions wait, or the message is stored already."""
+    return {"conversation": live.conversation if live else conversation, "run": live.run_id if live else None}

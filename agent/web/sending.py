@@ -1,0 +1,122 @@
+"""Sends a visitor's message with its uploads: checks whose files they are, and protects them while they are read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from starlette.types import Scope
+
+from agent.errors import InputError
+from agent.i18n import _
+from agent.media.transcribe import ReportProgress
+from agent.providers import Status
+from agent.web.chat.choices import Choices
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
+from agent.web.chat.visitor import Visitor
+from agent.web.middleware.isolation import visitor_id_of
+
+PROGRESS_SECONDS = 0.5
+"""Seconds before progress is shown, and between checks whether the page is gone."""
+SAMPLES = Path(__file__).parent / "ui" / "samples"
+EXAMPLE_FILES = {"picture": str(SAMPLES / "chart.png"), "sound": str(SAMPLES / "notes.wav")}
+"""The files of the examples, which every visitor can send."""
+
+T = TypeVar("T")
+
+
+class Submission(Generic[T]):
+    """Runs `work`, which reports its progress. Owns its task."""
+
+    def __init__(self, work: Callable[[ReportProgress], Awaitable[T]]) -> None:
+        self._status: Status | None = None
+        self._task = asyncio.ensure_future(work(self._report))
+
+    async def progress(self) -> AsyncIterator[Status | None]:
+        """Yield what is being read, or None if nothing is, repeatedly until all is done."""
+        async for _tick in poll_until_done(self._task):
+            yield self._status
+
+    def stop(self) -> None:
+        """Cancel while files are being read. The steps after that are short."""
+        if self._status is not None:
+            self._task.cancel()
+
+    @property
+    def stopped(self) -> bool:
+        """True if the work was cancelled."""
+        return self._task.cancelled()
+
+    def result(self) -> T:
+        """Return the result of the work, or raise its exception."""
+        return self._task.result()
+
+    async def aclose(self) -> None:
+        """Cancel the work if it has not ended."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        # The exception of the task holds this frame's callers and everything that the visitor sent. This reference
+        # cycle would keep megabytes until the next full garbage collection.
+        del self._task
+
+    def _report(self, status: Status | None) -> None:
+        self._status = status
+
+
+async def send_message(
+    conversations: Conversations,
+    visitor: Visitor,
+    conversation: str | None,
+    value: Mapping[str, Any],
+    choices: Choices,
+    scope: Scope,
+    *,
+    report: ReportProgress | None = None,
+    message: MessageId = NO_MESSAGE_ID,
+) -> tuple[str | None, LiveRun | None]:
+    """Send a message with the files of the visitor of this request. Return its conversation, and the live answer.
+
+    `value` is `{"text": ..., "files": [paths of uploads]}`. The answer is None if the message answered one of several
+    questions, or if it was sent again and is stored already. `report` is called while files are read. Raises an
+    `AgentError`; then nothing was stored.
+    """
+    if found := await conversations.find_sent(visitor.owner, conversation, message):
+        return found, None
+    given: list[Any] = value.get("files") or []
+    files = [str(file) for file in given]
+    if not owns_files(files, scope):
+        raise InputError(_("An attachment could not be read. Attach it again."))
+    value = {**value, "files": files}
+    if not files:
+        live = await conversations.send(visitor, conversation, value, choices, report, message)
+    else:
+        uploads = scope["state"]["uploads"]
+        with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
+            live = await conversations.send(visitor, conversation, value, choices, report, message)
+        uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
+    return (live.conversation if live else conversation), live
+
+
+async def add_upload(name: str, data: bytes, scope: Scope) -> str:
+    """Store these bytes as if this visitor had uploaded them. Return their path. Raises `Limited`."""
+    visitor = visitor_id_of(scope)
+    path = str(await scope["state"]["uploads"].add(visitor, name, data))
+    scope["state"]["isolation"].uploads.add(path, visitor)
+    return path
+
+
+def owns_files(files: Sequence[str], scope: Scope) -> bool:
+    """Return True if the visitor of this request uploaded the files, or if they are files of the examples."""
+    visitor, isolation = visitor_id_of(scope), scope["state"]["isolation"]
+    return all(file in EXAMPLE_FILES.values() or isolation.uploads.owns(file, visitor) for file in files)
+
+
+async def poll_until_done(work: asyncio.Future[Any]) -> AsyncIterator[None]:
+    """Yield regularly until the work is done. Cancels the work if the caller stops waiting."""
+    try:
+        while not (await asyncio.wait({work}, timeout=PROGRESS_SECONDS))[0]:
+            yield
+    finally:
+        work.cancel()

@@ -1,0 +1,197 @@
+"""The routes that send, edit and take back messages, and stop answers. Isolation is in `test_isolation`."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from agent.web.middleware.requests import MAX_BODY
+from tests.conftest import App, becomes
+from tests.support.asking_tools import ASKING_CONFIG
+from tests.support.http_client import HttpVisitor, marker
+
+
+@pytest.fixture(scope="module")
+def app(start_app: Callable[..., App]) -> App:
+    """Start an app whose models can ask the visitor."""
+    return start_app(ASKING_CONFIG)
+
+
+def asked(visitor: HttpVisitor, path: str, body: Any, *, method: str = "POST", status: int = 200) -> Any:
+    answer = visitor.ask(method, path, json=body)
+    assert answer.status == status, answer.text
+    return answer.json if answer.text else None
+
+
+def answer_of(visitor: HttpVisitor, begun: Any) -> list[dict[str, Any]]:
+    """Wait for the end of the answer. Return its events."""
+    text = visitor.ask("GET", f"/runs/{begun['run']}/events").text
+    return [json.loads(line) for line in re.findall(r"^data: (\{\"type.*)$", text, re.MULTILINE)]
+
+
+def text_of(events: list[dict[str, Any]]) -> str:
+    assert events[-1]["type"] == "ended", events
+    return "".join(event["content"] for event in events if event["type"] == "output_text")
+
+
+def shown(visitor: HttpVisitor, chat: str) -> str:
+    """Return the shown branch of a conversation as Markdown."""
+    return visitor.ask("GET", f"/export/{chat}?format=markdown").text
+
+
+def last_message(visitor: HttpVisitor, chat: str, word: str) -> str:
+    [hit] = [hit for hit in visitor.ask("GET", f"/conversations?q={word}").json["hits"] if hit["id"] == chat][:1]
+    return visitor.ask("GET", f"/conversations/{chat}/messages/{hit['entry']}").json["message"]
+
+
+def test_chat_goes_on_over_routes_alone(app: App) -> None:
+    visitor, words = HttpVisitor(app.url), [marker() for _ in range(5)]
+    begun = asked(visitor, "/conversations", {"text": f"!text {words[0]}"})
+    assert text_of(answer_of(visitor, begun)) == words[0]
+    chat = f"/conversations/{begun['conversation']}"
+    second = asked(visitor, f"{chat}/messages", {"text": f"!text {words[1]}"})
+    assert second["conversation"] == begun["conversation"]
+    answer_of(visitor, second)
+    entry = f"{chat}/messages/{last_message(visitor, begun['conversation'], words[1])}"
+    answer_of(visitor, asked(visitor, f"{entry}/retry", {}))
+    entry = f"{chat}/messages/{last_message(visitor, begun['conversation'], words[1])}"
+    edited = asked(visitor, entry, {"text": f"!text {words[2]}"}, method="PATCH")
+    assert text_of(answer_of(visitor, edited)) == words[2]
+    assert words[1] not in shown(visitor, begun["conversation"])
+    assert visitor.ask("POST", f"{entry}/show").status == 204
+    assert words[1] in shown(visitor, begun["conversation"])
+    copy = asked(visitor, f"{entry}/copy", None)["conversation"]
+    assert words[1] in shown(visitor, copy)
+    taken = asked(
+        visitor, f"/conversations/{copy}/messages/{last_message(visitor, copy, words[1])}", None, method="DELETE"
+    )
+    assert taken == {"text": f"!text {words[1]}", "files": []}
+    assert words[1] not in shown(visitor, copy)
+
+
+def test_message_with_files_reports_progress(app: App) -> None:
+    visitor, word = HttpVisitor(app.url), marker()
+    path = visitor.upload("notes.txt", word.encode())
+    sent = visitor.ask(
+        "POST", "/conversations", json={"text": "!echo", "files": [path]}, headers={"accept": "application/x-ndjson"}
+    )
+    *_, last = [json.loads(line) for line in sent.text.splitlines()]
+    assert last["type"] == "done"
+    assert word in text_of(answer_of(visitor, last))
+    message = last_message(visitor, last["conversation"], word)
+    taken = asked(visitor, f"/conversations/{last['conversation']}/messages/{message}", None, method="DELETE")
+    [file] = taken["files"]
+    assert file["name"] == "notes.txt"
+    again = asked(visitor, "/conversations", {"text": "!echo", "files": [file["path"]]})
+    assert word in text_of(answer_of(visitor, again))
+
+
+def test_file_of_another_visitor_is_refused(app: App) -> None:
+    path = HttpVisitor(app.url).upload("notes.txt", b"secret")
+    for given in (path, "/etc/hostname", ""):
+        refused = HttpVisitor(app.url).ask("POST", "/conversations", json={"text": "!echo", "files": [given]})
+        assert refused.status == 400
+        assert refused.json["detail"] == "An attachment could not be read. Attach it again."
+
+
+def test_message_sent_twice_is_stored_once(app: App) -> None:
+    visitor, word, id_ = HttpVisitor(app.url), marker(), uuid4().hex
+    body = {"text": f"!text {word}", "id": id_}
+    begun = asked(visitor, "/conversations", body)
+    again = asked(visitor, "/conversations", body | {"again": True})
+    assert again == {"conversation": begun["conversation"], "run": None}
+    answer_of(visitor, begun)
+    assert shown(visitor, begun["conversation"]).count(f"\n!text {word}\n") == 1
+
+
+def test_stop_ends_the_answer(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    begun = asked(visitor, "/conversations", {"text": "!tokens 9000 @20"})
+    chat = f"/conversations/{begun['conversation']}"
+    assert asked(visitor, f"{chat}/messages", {"text": "more"}, status=409)["detail"]
+    assert visitor.ask("POST", f"{chat}/stop").status == 204
+    ended = answer_of(visitor, begun)[-1]
+    assert (ended["type"], ended["finish_reason"]) == ("ended", "cancelled")
+
+
+def test_cut_answer_is_continued(app: App) -> None:
+    visitor, word = HttpVisitor(app.url), marker()
+    begun = asked(visitor, "/conversations", {"text": f"!text {word} !length 3"})
+    answer_of(visitor, begun)
+    message = last_message(visitor, begun["conversation"], word)
+    more = asked(visitor, f"/conversations/{begun['conversation']}/messages/{message}/continue", {})
+    assert answer_of(visitor, more)[-1]["type"] == "ended"
+
+
+def test_question_is_answered(app: App) -> None:
+    visitor = HttpVisitor(app.url)
+    question = json.dumps({"question": "Which?"})
+    begun = asked(visitor, "/conversations", {"text": f"!tool ask_user {question} !echo", "settings": {"tools": True}})
+    events = answer_of(visitor, begun)
+    call = next(event["content"]["id"] for event in events if event["type"] == "tool_call")
+    path = f"/conversations/{begun['conversation']}/messages"
+    wrong = {"text": "This.", "question": {"run": begun["run"], "call": "another"}}
+    assert asked(visitor, path, wrong, status=409)["detail"]
+    more = asked(visitor, path, {"text": "This.", "question": {"run": begun["run"], "call": call}})
+    assert "This." in text_of(answer_of(visitor, more))
+
+
+def test_temporary_chat_leaves_nothing(app: App) -> None:
+    visitor, word = HttpVisitor(app.url), marker()
+    begun = asked(visitor, "/conversations", {"text": f"!text {word}", "temporary": True})
+    assert text_of(answer_of(visitor, begun)) == word
+    assert visitor.ask("GET", "/conversations").json["conversations"] == []
+    assert visitor.ask("POST", f"/temporary/{begun['conversation']}").status == 204
+
+
+BAD: dict[str, tuple[str, Any, int]] = {
+    "nothing": ("/conversations", {}, 400),
+    "blank text": ("/conversations", {"text": " "}, 400),
+    "unknown field": ("/conversations", {"text": "x", "owner": "me"}, 400),
+    "text of another kind": ("/conversations", {"text": 5}, 400),
+    "files of another kind": ("/conversations", {"text": "x", "files": [5]}, 400),
+    "id of another kind": ("/conversations", {"text": "x", "id": "../x"}, 400),
+    "a list": ("/conversations", [], 400),
+    "unknown setting": ("/conversations", {"text": "x", "settings": {"colour": "red"}}, 400),
+    "setting of another kind": ("/conversations", {"text": "x", "settings": {"tools": "yes"}}, 400),
+    "model of another kind": ("/conversations", {"text": "x", "settings": {"model": 5}}, 400),
+    "unknown model": ("/conversations", {"text": "x", "settings": {"model": "nobody:nothing"}}, 400),
+    "long text": ("/conversations", {"text": "x" * 200_001}, 400),
+    "long body": ("/conversations", {"text": "x" * MAX_BODY}, 413),
+    "many nodes": ("/conversations", {"text": "x", "files": ["x"] * 20_000}, 413),
+    "missing chat": ("/conversations/" + "0" * 32 + "/messages", {"text": "x"}, 404),
+    "missing message": ("$chat/messages/" + "0" * 32 + "/retry", {}, 409),
+    "missing version": ("$chat/messages/" + "0" * 32 + "/show", {}, 409),
+    "unknown action": ("$chat/messages/" + "0" * 32 + "/explode", {}, 405),
+}
+
+
+@pytest.fixture(scope="module")
+def owner(app: App) -> tuple[HttpVisitor, str]:
+    """Return a visitor and the path of their conversation."""
+    visitor = HttpVisitor(app.url)
+    begun = asked(visitor, "/conversations", {"text": "!text Yes."})
+    answer_of(visitor, begun)
+    return visitor, f"/conversations/{begun['conversation']}"
+
+
+def test_bad_request_gets_a_reason_and_stores_nothing(app: App, owner: tuple[HttpVisitor, str]) -> None:
+    visitor, chat = owner
+    before = visitor.ask("GET", "/conversations").json, shown(visitor, chat.rpartition("/")[2])
+    for name, (path, body, status) in BAD.items():
+        answer = visitor.ask("POST", path.replace("$chat", chat), json=body)
+        assert (answer.status, bool(answer.json["detail"])) == (status, True), (name, answer.text)
+    assert (visitor.ask("GET", "/conversations").json, shown(visitor, chat.rpartition("/")[2])) == before
+    assert "Traceback" not in app.log
+
+
+def test_request_of_another_site_or_without_a_cookie_is_refused(app: App, owner: tuple[HttpVisitor, str]) -> None:
+    visitor, chat = owner
+    for path in ("/conversations", f"{chat}/messages", f"{chat}/stop"):
+        assert HttpVisitor(app.url, None).ask("POST", path, json={"text": "x"}).status == 401
+        for headers in ({"sec-fetch-site": "cross-site"}, {"origin": "https://elsewhere.example"}):
+            assert visitor.ask("POST", path, json={"text": "x"}, headers=headers).status in (401, 403)
+    becomes("", lambda: visitor.ask("GET", chat).json["state"])
