@@ -86,7 +86,7 @@ def words(first: int, last: int) -> str:
 
 async def test_continued_answer_is_one_bubble_live_and_stored(page: Conversations) -> None:
     conversation, message = await cut(page)
-    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     texts: list[str] = []
     async with aclosing(watch(page, "ann", conversation)) as views:
         async for view in views:
@@ -149,7 +149,7 @@ async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     assert content(text).startswith(words(0, 4).rstrip())
     assert "Stopped" in content(caption)
     assert caption["options"][0]["value"]["do"] == "continue"
-    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     await settle(page)
     [_, more, caption] = (await view_of(page, "ann", conversation)).messages
     assert content(more).startswith(content(text).rstrip())
@@ -173,13 +173,13 @@ async def test_stopped_answer_without_text_is_not_continued(page: Conversations)
 async def test_failed_continuation_can_be_continued(page: Conversations, server: Running) -> None:
     conversation, message = await cut(page)
     config, server.server.config = server.server.config, Config(api_key="another")
-    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     await settle(page)
     [_, text, *_, last] = (await view_of(page, "ann", conversation)).messages
     assert content(text) == words(0, 5)
     assert last["options"][0]["value"]["do"] == "continue"
     server.server.config = config
-    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     await settle(page)
     [_, text, caption] = (await view_of(page, "ann", conversation)).messages
     assert content(text) == words(0, 10)
@@ -188,7 +188,7 @@ async def test_failed_continuation_can_be_continued(page: Conversations, server:
 
 async def test_reasoning_alone_gets_a_message(page: Conversations, server: Running) -> None:
     conversation, message = await cut(page, '!json [{"reasoning": "First I add."}, {"finish": "length"}]')
-    assert await page.continue_answer(ANN, conversation, message, PLEASE, Choices()) == SPEC.label
+    assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == SPEC.label
     await settle(page)
     assert server.journal()[-1]["body"]["messages"][-1] == {"role": "user", "content": PLEASE}
 
@@ -203,7 +203,7 @@ async def test_empty_answer_can_be_tried_again(page: Conversations, end: str) ->
 async def test_other_servers_get_a_message(server: Running, tmp_path: Path, store: MemoryStore) -> None:
     page = page_of(server, tmp_path, store, QWEN3)
     conversation, message = await cut(page)
-    assert await page.continue_answer(ANN, conversation, message, "!text The rest.", Choices()) == QWEN3.label
+    assert (await page.continue_answer(ANN, conversation, message, "!text The rest.", Choices()))[1] == QWEN3.label
     await settle(page)
     body = server.journal()[-1]["body"]
     assert "continue_final_message" not in body
@@ -241,7 +241,7 @@ async def test_continued_chat_does_not_expire_meanwhile(
     page = page_of(server, tmp_path, store, keep_days=1)
     conversation, message = await cut(page, "!pace 10 !length 10")
     later = timedelta(days=1, seconds=-0.5)
-    assert not await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
+    assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     later = timedelta(days=1, seconds=5)
     await settle(page)
     [_, text, caption] = (await view_of(page, "ann", conversation)).messages
@@ -280,7 +280,7 @@ async def test_answer_is_continued_after_each_kill(
         assert content(shown[2]).startswith(words(number, word))
         assert "Interrupted" in content(shown[3])
         assert "copy-branch" in content(shown[4])
-        assert not await page.continue_answer(ANN, conversation, shown[0]["metadata"]["id"], PLEASE, Choices())
+        assert (await page.continue_answer(ANN, conversation, shown[0]["metadata"]["id"], PLEASE, Choices()))[1] == ""
     await settle(page)
     [_, thought, text, caption] = (await view_of(page, "ann", conversation)).messages
     assert (content(thought), content(text)) == ("Hm.", words(0, 60))
@@ -300,7 +300,7 @@ async def test_answer_lost_during_a_tool_gets_a_message(server: Running, tmp_pat
     [_, text, *_, problem] = (await view_of(page, "ann", conversation)).messages
     assert content(text) == "Let me look."
     assert problem["options"][0]["value"]["do"] == "continue"
-    assert await page.continue_answer(ANN, conversation, message, "!text It is late.", Choices()) == SPEC.label
+    assert (await page.continue_answer(ANN, conversation, message, "!text It is late.", Choices()))[1] == SPEC.label
     await settle(page)
     sent = server.journal()[-1]["body"]["messages"]
     assert [one["role"] for one in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
