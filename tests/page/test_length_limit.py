@@ -262,7 +262,7 @@ def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visi
                 limit.fill(typed)
                 leave()
                 expect(limit).to_have_value(used)
-                lowered = "Changed to 8192, which is the most that this model can write."
+                lowered = "Changed to 8,192, which is the most that this model can write."
                 valid = {"64": "", "50000": lowered}
                 expect(refused).to_have_text(valid.get(typed, re.compile("Not changed. Enter a whole number")))
             visitor.shot("length-setting-refused")
