@@ -1,0 +1,70 @@
+"""What a transcript shows: turns of bubbles, and bubbles of blocks of HTML.
+
+`agent.rendering` alone makes the HTML, from an allow list of elements and attributes. A browser inserts it as it is.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+BubbleKind = Literal[
+    "user", "output_text", "reasoning", "tool_call", "tool_call_result", "error", "question", "file", "sources", "steps"
+]
+"""The kinds of the responses, and: a person's message or reply, a question of the model to a person, a file that the
+model made, the sources of an answer, and a row that folds the steps after it."""
+BubbleState = Literal["running", "done", "failed", "refused", "waiting"]
+"""`waiting`: a person is asked."""
+
+Edit = list[Any]
+"""`["bubble", n, bubble]` puts bubble n, `["blocks", n, first, blocks]` puts the blocks of bubble n from number `first`
+on, `["cut", n]` leaves the first n bubbles, and `["turn", fields]` sets the other fields of the turn."""
+
+
+class Bubble(TypedDict):
+    """A bubble. `blocks` are pieces of HTML, one for each block of its text."""
+
+    kind: BubbleKind
+    state: BubbleState
+    blocks: list[str]
+    title: NotRequired[str]
+    """The name of a step, as plain text."""
+    seconds: NotRequired[float]
+    """The duration of a thought. If the step is running: the duration so far, from which the page counts on."""
+    inside: NotRequired[bool]
+    """True for a result that is shown inside the bubble before it."""
+    steps: NotRequired[int]
+    """The number of bubbles that a row of kind `steps` folds."""
+
+
+class Turn(TypedDict):
+    """A person's message and the answer to it. `is_running` says that the answer is being written."""
+
+    id: str
+    bubbles: list[Bubble]
+    is_running: bool
+    caption: NotRequired[str]
+    """HTML below the answer: its model, how it ended and its figures."""
+
+
+def edits(old: Turn, new: Turn) -> list[Edit]:
+    """Return the edits that change one state of a turn into the next one."""
+    out: list[Edit] = []
+    before, after = old["bubbles"], new["bubbles"]
+    for number, bubble in enumerate(after):
+        last = before[number] if number < len(before) else None
+        if last is None or {**last, "blocks": 0} != {**bubble, "blocks": 0}:
+            out.append(["bubble", number, bubble])
+        elif last["blocks"] != bubble["blocks"]:
+            first = first_difference(last["blocks"], bubble["blocks"])
+            out.append(["blocks", number, first, bubble["blocks"][first:]])
+    if len(before) > len(after):
+        out.append(["cut", len(after)])
+    fields = {key: value for key, value in new.items() if key != "bubbles"}
+    if fields != {key: value for key, value in old.items() if key != "bubbles"}:
+        out.append(["turn", fields])
+    return out
+
+
+def first_difference(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return the number of the first block that differs."""
+    pairs = zip(old, new, strict=False)
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
