@@ -25,11 +25,11 @@ from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
 from agent.rendering.markdown import BEGIN, END
+from agent.rendering.sources import Mark, Source, Sources
+from agent.rendering.tool_errors import has_failed
+from agent.rendering.tool_titles import ASK_USER, tool_title
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.system.threads import Threads
-from agent.transfer.sources import Mark, Source, Sources
-from agent.transfer.tool_errors import has_failed
-from agent.transfer.tool_titles import ASK_USER, tool_title
 
 DELETED = _("An attachment that was deleted.")
 EXTRACTED = {

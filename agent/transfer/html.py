@@ -18,10 +18,10 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.rendering.markdown import BEGIN, END, MOST, PICTURES, link, to_blocks
+from agent.rendering.sources import DOCUMENT, SOURCES, Mark, Source
+from agent.rendering.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 from agent.transfer.as_typed import as_typed
 from agent.transfer.document import DELETED, THREADS, Block, shown_text
-from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
-from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
