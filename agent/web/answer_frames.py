@@ -1,8 +1,8 @@
 """The frames of running answers for pages: a turn as a whole, and then how it changes.
 
 Their form decides what is in them: `agent.web.ui.page_frames`, or `BlockForm`. A page gets one frame with the whole
-turn, and then edits. The id of a frame is a random tag of its instance and a number. So a page that missed some continues
-where it was, and one that continues after a frame of another instance gets the whole turn again.
+turn, and then edits. The id of a frame is a random tag of its instance and a number. So a page that missed some
+continues where it was, and one that continues after a frame of another instance gets the whole turn again.
 
 The end is `{"stored": true, "complete": ...}` if the store has it: the page then shows the turn as it is stored, and
 `complete` says whether a waiting message can follow (see `agent.web.chat.chat_view.is_complete`). Otherwise it is `{}`,

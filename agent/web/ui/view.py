@@ -1,11 +1,9 @@
 """Renders a conversation for one page: as many of its newest turns as fit the page's window."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.i18n.translator import ENGLISH, Translator
-from agent.web.chat.chat_view import ChatView
-from agent.web.chat.transcript import Turn
+from agent.web.chat.chat_view import ChatView, newest_first
 from agent.web.chat.views import WINDOW
 from agent.web.ui.render import WireMessage, render_turn
 
@@ -24,19 +22,9 @@ class PageView:
 
 def render_view(view: ChatView, window: int = WINDOW, translator: Translator = ENGLISH) -> PageView:
     """Render the newest complete turns with at most `window` bubbles, but at least one turn."""
-    turns: Sequence[Turn] = view.turns
-    if view.has_earlier and turns and turns[0].user is None:
-        turns = turns[1:]
-    rendered: list[list[WireMessage]] = []
-    total = 0
-    for turn in reversed(turns):
-        messages = render_turn(turn, translator=translator)
-        total += len(messages)
-        if rendered and total > window:
-            break
-        rendered.insert(0, messages)
+    rendered = [*newest_first(view, window, lambda turn: render_turn(turn, translator=translator), len)][::-1]
     return PageView(
         messages=[message for messages in rendered for message in messages],
-        has_earlier=view.has_earlier or len(rendered) < len(turns),
+        has_earlier=view.has_earlier or len(rendered) < len(view.turns),
         is_busy=view.live is not None,
     )
