@@ -75,6 +75,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("conversation", "read"): (
         "conversation open",
         "conversation read",
+        "conversation read turns",
         "conversation link",
         "conversation config",
         "conversation show",
@@ -99,7 +100,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("conversation", "cancel"): ("conversation stop",),
     ("conversation", "subscribe"): "A conversation has no events. Those of its answers are below `running answer`.",
     ("conversation", "export"): (*EXPORT, "temporary chat export"),
-    ("message", "read"): ("message read",),
+    ("message", "read"): ("message read", "message read text", "message read before"),
     ("message", "append"): ("message continue",),
     ("message", "rename"): ("message edit",),
     ("message", "delete"): ("message undo",),
@@ -181,6 +182,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("running answer", "cancel"): ("conversation stop", "event cancel", "event cancel both", "session cancel"),
     ("running answer", "subscribe"): (
         "running answer subscribe as page",
+        "running answer subscribe to blocks",
         "ended answer subscribe",
         "ended answer subscribe as page",
         "temporary answer subscribe",

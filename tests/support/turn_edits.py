@@ -19,7 +19,7 @@ ATTRIBUTES_OF_PAGE = "download controls data-source data-passage value open"
 
 def applied(turn: Turn | None, edits: Sequence[Edit]) -> Turn:
     """Return the turn after these edits."""
-    bubbles = [{**one, "blocks": [*one["blocks"]]} for one in turn["bubbles"]] if turn else []
+    bubbles: list[Any] = [{**one, "blocks": [*one["blocks"]]} for one in turn["bubbles"]] if turn else []
     fields: dict[str, Any] = {key: value for key, value in (turn or {}).items() if key != "bubbles"}
     for kind, *given in edits:
         match kind, given:
