@@ -39,7 +39,8 @@ LINKS = ("http", "https", "mailto")
 PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/avif")
 """The pictures that every browser shows."""
 BEGIN, END = "\ufdd0", "\ufdd1"
-"""Around the number and address of a source in a text. No text of a message has these characters."""
+"""Around a source in a text: its number, that of the cited passage, and its address (see `agent.rendering.html`). No
+text of a message has these characters."""
 
 _BAR = "\ufdd2"
 """Stands for a bar in a formula of a table while the cells are read."""
@@ -49,7 +50,9 @@ _DASHES = re.compile(r"[|: \t]*+-[-|: \t]*+")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
 _DEFINITION = re.compile(r"^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[(?!\^)", re.MULTILINE)
 """What can begin the definition of a link, whose address holds for the whole text."""
-_MARK = re.compile("{\ufdd0([0-9]+) ([^\ufdd0\ufdd1]*)\ufdd1")  # BEGIN, and END; the inline rules are asked at a brace
+_MARK = re.compile(
+    "{\ufdd0([0-9]+)(?:[.]([0-9]+))? ([^\ufdd0\ufdd1]*)\ufdd1"
+)  # BEGIN, and END; the inline rules are asked at a brace
 _CJK = re.compile(
     "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u31ff\u3400-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
     "\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff]"
@@ -73,10 +76,14 @@ _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", 
 
 
 class Blocks:
-    """The blocks of a text that grows. `is_typed`: a visitor wrote it, so single dollar signs are prices."""
+    """The blocks of a text that grows.
+
+    `is_typed`: a visitor wrote it, and it is shown as typed. Only code between backticks, bare links, and formulas that
+    are not between single dollar signs are drawn.
+    """
 
     def __init__(self, *, is_typed: bool = False) -> None:
-        self._is_typed = is_typed
+        self._is_typed, self._reader = is_typed, _TYPED if is_typed else _MARKDOWN
         self.html: list[str] = []
         """One piece of HTML for each block."""
         self._closed = 0
@@ -109,7 +116,7 @@ class Blocks:
                 "is_whole": is_whole and is_last,
                 "is_typed": self._is_typed,
             }
-            groups = [*_groups(_MARKDOWN.parse(part, env))]
+            groups = [*_groups(self._reader.parse(part, env))]
             complete = len(lines) - (not part.endswith(("\n", "\r")))  # the last line can grow
             closed = _finished(groups, complete)
             del self.html[self._closed :]
@@ -126,12 +133,12 @@ class Blocks:
                 self._begin_at(groups[closed], lines, env)
             else:
                 end, prefix = _cut(part, groups[0] if groups else (), lines[:complete], len(self._prefix))
-                self._write([*_groups(_MARKDOWN.parse(part[:end], env))], env)
+                self._write([*_groups(self._reader.parse(part[:end], env))], env)
                 self._at, self._prefix = self._at + end - len(self._prefix), prefix
             self._closed = len(self.html)
 
     def _write(self, groups: Sequence[Sequence[Token]], env: MutableMapping[str, Any]) -> None:
-        self.html += (_MARKDOWN.renderer.render(group, _MARKDOWN.options, env) for group in groups)
+        self.html += (self._reader.renderer.render(group, self._reader.options, env) for group in groups)
 
     def _begin_at(self, group: Sequence[Token], lines: Sequence[int], env: MutableMapping[str, Any]) -> None:
         """Let the next part begin at this block, and keep the definitions before it."""
@@ -227,8 +234,13 @@ class _Renderer(RendererHTML):
         return f"<pre><code{named}>{code}</code></pre>\n"
 
     def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        mark = link(f"[{escape(tokens[idx].content)}]", str(tokens[idx].meta["url"]))
-        return f'<sup class="mark">{mark}</sup>'
+        number, url, passage = escape(tokens[idx].content), str(tokens[idx].meta["url"]), tokens[idx].meta["passage"]
+        if passage is None:
+            return f'<sup class="mark">{link(f"[{number}]", url)}</sup>'
+        shown = f'class="mark" data-source="{number}" data-passage="{passage}"'
+        if url:
+            return f'<a {shown} href="{escape(url)}" rel="noopener noreferrer">{number}</a>'
+        return f'<button type="button" {shown}>{number}</button>'
 
     def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return to_mathml(tokens[idx].meta["formula"])
@@ -272,7 +284,7 @@ def _read_source(state: StateInline, silent: bool) -> bool:
         return False
     if not silent:
         token = state.push("source", "sup", 0)
-        token.content, token.meta = found[1], {"url": found[2]}
+        token.content, token.meta = found[1], {"url": found[3], "passage": found[2]}
     state.pos = found.end()
     return True
 
@@ -293,7 +305,7 @@ def _read_formula(state: StateInline, silent: bool) -> bool:
         if not at < end <= state.posMax - 2:
             return False
         return _push_formula(state, end + 2, state.src[at + 2 : end], silent=silent, is_display=is_display)
-    if state.env["is_typed"]:
+    if state.env["is_typed"]:  # they are prices
         return False
     if (found := INLINE.match(state.src, at, state.posMax)) and is_formula(found[1]):
         before = state.src[at - 1 : at]
@@ -544,6 +556,34 @@ def _read_footnote_text(state: StateBlock, first: int, after: int, silent: bool)
     return True
 
 
+# Rules for texts that visitors typed
+
+
+def _read_typed(state: StateBlock, first: int, after: int, silent: bool) -> bool:
+    """Read all lines before code or a formula on lines of its own, with their spaces and blank lines."""
+    ends = state.md.block.ruler.getRules("paragraph")
+    line = first + 1
+    while line < after and not any(rule(state, line, after, True) for rule in ends):
+        line += 1
+    state.line = line
+    token = state.push("paragraph_open", "p", 1)
+    token.map = [first, line]
+    token = state.push("inline", "", 0)
+    token.content = state.src[state.bMarks[first] : state.eMarks[line - 1]].rstrip("\n")
+    token.map, token.children = [first, line], []
+    state.push("paragraph_close", "p", -1)
+    return True
+
+
+def _read_line_end(state: StateInline, silent: bool) -> bool:
+    if state.src[state.pos] != "\n":
+        return False
+    if not silent:
+        state.push("softbreak", "br", 0)
+    state.pos += 1
+    return True
+
+
 # Rules for what has been read
 
 
@@ -614,4 +654,17 @@ def _markdown() -> MarkdownIt:
     return found
 
 
-_MARKDOWN = _markdown()
+def _typed() -> MarkdownIt:
+    found = MarkdownIt("zero", {"html": False}, renderer_cls=_Renderer)
+    found.enable(["fence", "backticks"])
+    found.block.ruler.before("fence", "formula", _read_display, _INTERRUPTS)
+    found.block.ruler.at("paragraph", _read_typed)
+    found.inline.ruler.before("backticks", "line_end", _read_line_end)
+    found.inline.ruler.before("backticks", "formula", _read_formula)
+    found.inline.ruler2.enableOnly([])
+    found.core.ruler.push("urls", _read_urls)
+    found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
+    return found
+
+
+_MARKDOWN, _TYPED = _markdown(), _typed()

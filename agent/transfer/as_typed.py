@@ -8,7 +8,7 @@ and bare links are drawn. Pure and linear in the length of the text.
 import re
 from collections.abc import Iterator
 
-from agent.transfer.code_spans import code_spans
+from agent.rendering.code_spans import code_spans
 from agent.transfer.formulas import DELIMITERS, LEFT, as_reference, with_references
 
 _LINE = re.compile(r"[^\r\n]++(?:\r\n?|\n)?|\r\n?|\n")

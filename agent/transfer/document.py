@@ -24,12 +24,12 @@ from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
-from agent.rendering.markdown import BEGIN, END
+from agent.rendering.html import without_mark_signs
+from agent.rendering.sources import Mark, Source, Sources
+from agent.rendering.tool_errors import has_failed
+from agent.rendering.tool_titles import ASK_USER, tool_title
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.system.threads import Threads
-from agent.transfer.sources import Mark, Source, Sources
-from agent.transfer.tool_errors import has_failed
-from agent.transfer.tool_titles import ASK_USER, tool_title
 
 DELETED = _("An attachment that was deleted.")
 EXTRACTED = {
@@ -265,7 +265,7 @@ def _ending(note: Note, translator: Translator) -> Iterator[Block]:
 
 def _plain(block: Block) -> Block:
     """Return the block with a text in which no mark of a source can be. Its length stays."""
-    return replace(block, text=block.text.replace(BEGIN, "\ufffd").replace(END, "\ufffd"))
+    return replace(block, text=without_mark_signs(block.text))
 
 
 def _joined(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -14,8 +14,9 @@ from agent.i18n import ngettext
 from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
+from agent.rendering.html import html_mark
 from agent.transfer.document import THREADS, blocks_of, named_as_stored, title_of
-from agent.transfer.html import data_urls, html_mark, to_html, to_index
+from agent.transfer.html import data_urls, to_html, to_index
 from agent.transfer.markdown import markdown_mark, to_markdown
 from agent.transfer.portable import export_json
 

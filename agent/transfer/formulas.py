@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
+from agent.rendering.code_spans import code_spans
 from agent.rendering.formulas import INLINE, is_formula
-from agent.transfer.code_spans import code_spans
 
 MARK = "\u2063"
 """An invisible character that no model writes beside a `$`. Removing it restores the model's text."""

@@ -17,11 +17,11 @@ from urllib.parse import quote
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
-from agent.rendering.markdown import BEGIN, END, MOST, PICTURES, link, to_blocks
-from agent.transfer.as_typed import as_typed
+from agent.rendering.html import around_file, as_written, fold, source_item
+from agent.rendering.markdown import to_blocks
+from agent.rendering.sources import SOURCES
+from agent.rendering.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 from agent.transfer.document import DELETED, THREADS, Block, shown_text
-from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
-from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
@@ -66,11 +66,6 @@ EXPORTED = Frame(
     )
 )
 """The frame of a page that is saved as a file."""
-
-
-def html_mark(mark: Mark) -> str:
-    """Return the number of a source in the text. Only `to_html` reads it. No text of a message becomes one."""
-    return f"{{{BEGIN}{mark.number} {mark.url}{END}"
 
 
 def data_urls(read: ReadFile) -> FileUrl:
@@ -166,7 +161,7 @@ def _steps(blocks: Sequence[Block], translator: Translator) -> Iterator[str]:
         yield from inside
     else:
         parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=total_seconds(thoughts))
-        yield from _fold(" · ".join(parts), inside)
+        yield from fold(" · ".join(parts), inside)
     for block in failed:
         yield from _block(block, translator)
 
@@ -177,24 +172,24 @@ def _block(block: Block, translator: Translator, *, is_asked: bool = False) -> I
             shown = replace(block, text=shown_text(block.text, translator)) if is_asked else block
             yield from _text(shown, is_asked=is_asked) if block.text.strip() else ()
         case "reasoning":
-            yield from _fold(thought_name(block.seconds, translator), _text(block))
+            yield from fold(thought_name(block.seconds, translator), _text(block))
         case "call":
-            yield from _fold(block.title, _as_written(block.text))
+            yield from fold(block.title, as_written(block.text))
         case "result" if block.is_failed:
             why = _(
                 "{name} · failed: {why}", name=block.title, why=short_reason(failure_reason(block.text), translator)
             )
-            yield from _fold(translator(why), _as_written(block.text), 'details class="problem"')
+            yield from fold(translator(why), as_written(block.text), 'details class="problem"')
         case "result":
-            yield from _fold(translator(_("Result: {name}", name=block.title)), _as_written(block.text))
+            yield from fold(translator(_("Result: {name}", name=block.title)), as_written(block.text))
         case "extracted":
-            yield from _fold(block.title, _as_written(block.text))
+            yield from fold(block.title, as_written(block.text))
         case "problem" | "question":
             yield _paragraph(block.type, block.text)
         case "sources":
             name = escape(translator(SOURCES))
             yield f'<section class="sources"><h3>{name}</h3><ol>'
-            yield from (_source(source, translator) for source in block.sources)
+            yield from (source_item(source, translator) for source in block.sources)
             yield "</ol></section>\n"
         case _:
             yield _paragraph("caption", block.text)
@@ -203,7 +198,7 @@ def _block(block: Block, translator: Translator, *, is_asked: bool = False) -> I
 def _text(block: Block, *, is_asked: bool = False) -> Iterator[str]:
     """Yield a text. If a visitor wrote it, its Markdown is shown as typed, as on the page."""
     yield '<div class="text" dir="auto">'
-    yield from to_blocks(as_typed(block.text) if is_asked else block.text, is_typed=is_asked)
+    yield from to_blocks(block.text, is_typed=is_asked)
     yield "</div>\n"
 
 
@@ -212,36 +207,9 @@ def _paragraph(kind: str, text: str) -> str:
     return f'<p class="{kind}">{inside}</p>\n'
 
 
-def _as_written(text: str) -> Iterator[str]:
-    """Yield a text as it is, piece by piece."""
-    text = text.strip("\n")
-    yield "<pre>"
-    yield from (escape(text[at : at + MOST]) for at in range(0, len(text), MOST))
-    yield "</pre>"
-
-
-def _source(source: Source, translator: Translator) -> str:
-    title = f"<bdi>{escape(source.title or translator(DOCUMENT))}</bdi>"
-    passages = "".join(f"<q><bdi>{escape(passage)}</bdi></q>" for passage in source.passages)
-    place = f" <span>{escape(translator(source.place))}</span>"
-    return f'<li value="{source.number}">{link(title, source.url)}{place}{passages}</li>'
-
-
-def _fold(title: str, inside: Iterator[str], tag: str = "details") -> Iterator[str]:
-    yield f"<{tag}><summary>{escape(title)}</summary>"
-    yield from inside
-    yield "</details>\n"
-
-
 async def _file(block: Block, file_url: FileUrl, translator: Translator) -> AsyncGenerator[str]:
     """Yield a picture, a player or a link that saves the file."""
-    kind, name = type_of_id(block.file), escape(block.title)
-    if kind in PICTURES:
-        before, after = '<p class="file"><img src="', f'" alt="{name}"></p>\n'
-    elif kind.startswith("audio/"):
-        before, after = '<p class="file"><audio controls src="', f'"></audio><span class="caption">{name}</span></p>\n'
-    else:
-        before, after = f'<p class="file"><a download="{name}" href="', f'">{name}</a></p>\n'
+    before, after = around_file(type_of_id(block.file), block.title)
     is_found = False
     async for piece in file_url(block.file):
         if not is_found:

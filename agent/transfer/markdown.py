@@ -7,9 +7,9 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.messages.parts import fence
+from agent.rendering.sources import DOCUMENT, SOURCES, Mark, Source
+from agent.rendering.steps import thought_name
 from agent.transfer.document import DELETED, Block
-from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
-from agent.transfer.steps import thought_name
 
 
 def to_markdown(

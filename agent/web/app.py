@@ -27,6 +27,7 @@ from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
+from agent.web.answer_frames import AnswerFrames, BlockForm
 from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
@@ -77,7 +78,7 @@ from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
 from agent.web.ui.page_changes import PageChanges
 from agent.web.ui.page_files import START, PageFiles, page_files
-from agent.web.ui.page_frames import AnswerFrames
+from agent.web.ui.page_frames import PageForm
 from agent.web.ui.page_head import ICONS
 from agent.web.ui.render import render_turn
 from agent.web.ui.theme import theme
@@ -137,12 +138,14 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
     owner_of = _owner_of(services.visitors)
-    frames = AnswerFrames(conversations.views.running_turn)
+    frames = AnswerFrames(conversations.views.running_turn, {"page": PageForm, "blocks": BlockForm})
     RunEventRoutes(
         conversations.running,
         services.store,
         owner_of,
-        lambda live, request: frames.of(live, negotiate(request.headers.get("accept-language", ""))),
+        lambda live, request: frames.of(
+            live, request.query_params["format"], negotiate(request.headers.get("accept-language", ""))
+        ),
     ).add_to(app)
     importer = services.importer
     name_model = conversations.models.name_of
@@ -153,7 +156,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     own_data = OwnData(conversations, services.store, services.media, importer)
     OwnDataRoutes(own_data, services.unsent_files, owner_of, limit).add_to(app)
     add_temporary_route(app, conversations.temporary, owner_of)
-    ConversationRoutes(conversations.list, CitedPassages(services.store, services.media), owner_of, limit).add_to(app)
+    passages = CitedPassages(services.store, services.media)
+    ConversationRoutes(conversations.list, passages, conversations.views, owner_of, limit).add_to(app)
     MessageRoutes(conversations, owner_of, login_reader(page), limit).add_to(app)
     LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)

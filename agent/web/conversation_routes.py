@@ -6,7 +6,10 @@ describes the routes. The middleware refuses changes that pages of other sites r
 
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -14,8 +17,14 @@ from fastapi.responses import JSONResponse
 from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, StoreUnavailable
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
+from agent.rendering.bubbles import Turn
+from agent.system.threads import Threads
+from agent.web.chat.chat_view import newest_first
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
+from agent.web.chat.sent_message import typed_text
+from agent.web.chat.turns import render_turn
+from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
@@ -27,6 +36,8 @@ MAX_PASSAGE_BODY = 16_384
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
+THREADS = Threads("turns", 2)
+"""The threads that render turns."""
 STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503}
 
 Handler = Callable[[Request, str], Awaitable[Any]]
@@ -66,10 +77,12 @@ class ConversationRoutes:
         self,
         conversations: ConversationList,
         passages: CitedPassages,
+        views: ChatViews,
         owner_of: Callable[[Request], str],
         limit: RequestLimit | None = None,
     ) -> None:
-        self._list, self._passages, self._owner_of, self._limit = conversations, passages, owner_of, limit
+        self._list, self._passages, self._views, self._owner_of = conversations, passages, views, owner_of
+        self._limit = limit
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -81,6 +94,7 @@ class ConversationRoutes:
             (one, "DELETE", self._delete),
             (one + "/restore", "POST", self._restore),
             (one + "/messages/{entry}", "GET", self._place),
+            (one + "/messages/{entry}/text", "GET", self._text),
             (one + "/passage", "POST", self._passage),
         ):
             app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
@@ -105,7 +119,34 @@ class ConversationRoutes:
         }
 
     async def _one(self, request: Request, owner: str) -> Any:
-        return _row(await self._list.row(owner, _id(request)))
+        row = _row(await self._list.row(owner, _id(request)))
+        return row if request.query_params.get("format") != "blocks" else await self._turns(request, owner, row)
+
+    async def _turns(self, request: Request, owner: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the newest turns, or those before a message, and where the page reads the answer being written."""
+        self._count(request, owner)
+        before = request.query_params.get("before", "")
+        translator = negotiate(request.headers.get("accept-language", ""))
+        view = await self._views.with_turn(owner, str(row["id"]), before)
+        newest = newest_first(view, WINDOW, partial(render_turn, translator=translator), _count_bubbles)
+        turns = list[Turn]()
+        async with aclosing(THREADS.steps(newest)) as steps:
+            async for some in steps:
+                turns += some
+        has_earlier = view.has_earlier or len(turns) < len(view.turns)
+        shown: dict[str, Any] = {"turns": turns[::-1], "has_earlier": has_earlier}
+        if before:
+            return shown
+        guest = request.query_params.get("guest")
+        query = urlencode({"format": "blocks"} | ({"guest": guest} if guest else {}))
+        live = f"runs/{view.live.run_id}/events?{query}" if view.live else ""
+        return row | shown | {"live": live, "is_complete": view.is_complete, "hidden": view.hidden}
+
+    async def _text(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        turn = await self._views.turn(owner, _id(request), str(request.path_params["entry"]))
+        answer = [bubble.text for bubble in turn.bubbles if bubble.first.type == "output_text"]
+        return {"message": typed_text(turn.user) if turn.user else "", "answer": "\n\n".join(answer)}
 
     async def _place(self, request: Request, owner: str) -> Any:
         self._count(request, owner)
@@ -143,6 +184,10 @@ class ConversationRoutes:
     async def _restore(self, request: Request, owner: str) -> Any:
         self._count(request, owner)
         return _row(await self._list.restore(owner, _id(request)))
+
+
+def _count_bubbles(turn: Turn) -> int:
+    return len(turn["bubbles"])
 
 
 def _id(request: Request) -> str:

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator
+from agent.rendering.html import html_mark
 from agent.transfer.document import THREADS, beginning, blocks_of, named_as_stored, title_of
 from agent.transfer.html import (
     PAGE_END,
     STYLE,
     FileUrl,
     Frame,
-    html_mark,
     page_head,
     style_source,
     to_html,

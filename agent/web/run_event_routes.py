@@ -34,6 +34,7 @@ CHUNK = 16 * 1024
 FRAMES = 1000
 """Frames that are looked up at once for a reader."""
 
+PAGE_FORMATS = ("page", "blocks")
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 NOTHING = "{}"
 
@@ -115,13 +116,13 @@ class RunEventRoutes:
     async def events(self, request: Request) -> Response:
         """Answer a request. `after` or `Last-Event-ID` is the last event that the reader has.
 
-        With `format=page` the events are frames for the page (see `agent.web.ui.page_frames`). With `wait=0` the answer
-        ends with the events so far, for readers whose connection delivers no stream.
+        With a format of `PAGE_FORMATS` the events are frames for a page (see `agent.web.answer_frames`). With `wait=0`
+        the answer ends with the events so far, for readers whose connection delivers no stream.
         """
         owner, run_id = self._owner_of(request), str(request.path_params["run_id"])
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
         live = await self._running.find(run_id, owner)
-        for_page = request.query_params.get("format") == "page"
+        for_page = request.query_params.get("format") in PAGE_FORMATS
         if live is None:
             return await self._stored(request, run_id, owner, last_id, for_page=for_page)
         try:

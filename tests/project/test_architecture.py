@@ -30,6 +30,7 @@ LAYERS = (
     ("agent.web.health", "agent.web.housekeeping", "agent.web.share_link", "agent.web.shutdown"),
     ("agent.web.ui",),
     ("agent.web.gradio_compat",),
+    ("agent.web.answer_frames",),
     (
         "agent.web.conversation_routes",
         "agent.web.link_page",

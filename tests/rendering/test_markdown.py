@@ -2,9 +2,7 @@
 
 import re
 from html import unescape
-from html.parser import HTMLParser
 from time import thread_time
-from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.rendering import markdown
 from agent.rendering.markdown import Blocks, to_blocks
-from agent.rendering.mathml import ATTRIBUTES, ELEMENTS
+from tests.support.turn_edits import Checked
 from tests.tiers import examples
 
 PIECES = (
@@ -34,9 +32,9 @@ PIECES = (
 texts = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
 
-def grown(text: str, cuts: list[float]) -> list[str]:
+def grown(text: str, cuts: list[float], *, is_typed: bool = False) -> list[str]:
     """Return the blocks of a text that arrives in pieces."""
-    blocks = Blocks()
+    blocks = Blocks(is_typed=is_typed)
     seen = list[str]()
     for cut in sorted(cuts):
         changed = blocks.update(text[: int(cut * len(text))])
@@ -47,50 +45,18 @@ def grown(text: str, cuts: list[float]) -> list[str]:
 
 
 @pytest.mark.parametrize("most", [markdown.MOST, 60])
-@given(text=texts, cuts=st.lists(st.floats(0, 1), max_size=6))
-@settings(max_examples=examples(200))
-def test_blocks_do_not_depend_on_the_cuts(most: int, text: str, cuts: list[float]) -> None:
+@given(text=texts, cuts=st.lists(st.floats(0, 1), max_size=6), is_typed=st.booleans())
+@settings(max_examples=examples(250))
+def test_blocks_do_not_depend_on_the_cuts(most: int, text: str, cuts: list[float], is_typed: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(markdown, "MOST", most)
-        assert grown(text, cuts) == to_blocks(text)
-
-
-HTML = (
-    "p br h1 h2 h3 h4 h5 h6 ul ol li blockquote hr pre code span em strong s a img table thead tbody tr th td sup sub "
-    "kbd details summary input"
-)
-ATTRIBUTES_OF_HTML = "href rel src alt class start title type disabled checked display alttext"
-
-
-class Checked(HTMLParser):
-    """Raises `AssertionError` for an element, attribute or address that no text may yield, or that is not closed."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self._open = list[str]()
-        self.feed(html)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in {*HTML.split(), *ELEMENTS}
-        for name, value in attrs:
-            assert name in {*ATTRIBUTES_OF_HTML.split(), *ATTRIBUTES}
-            if name in ("href", "src"):
-                assert urlsplit(value or "").scheme in ("http", "https", "mailto") or (value or "").startswith(
-                    "data:image/"
-                )
-        if tag not in ("br", "hr", "img", "input"):
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert tag == "hr" or self._open.pop() == tag
+        assert grown(text, cuts, is_typed=is_typed) == to_blocks(text, is_typed=is_typed)
 
 
 @given(text=texts)
 @settings(max_examples=examples(200))
 def test_each_block_has_allowed_and_closed_elements_only(text: str) -> None:
-    for block in to_blocks(text):
+    for block in [*to_blocks(text), *to_blocks(text, is_typed=True)]:
         Checked(block)
 
 
@@ -178,6 +144,21 @@ DRAWN = {
 def test_markdown_is_drawn(name: str) -> None:
     text, html = DRAWN[name]
     assert "".join(to_blocks(text)).strip().replace("<details>\n", "<details>") == html
+
+
+TYPED = {
+    "signs": ("# 2*3*4 _a_ [b](c) &lt; \\*", "<p># 2*3*4 _a_ [b](c) &amp;lt; \\*</p>"),
+    "lines and spaces": ("  a  b\n\n\n- c", "<p>  a  b<br><br><br>- c</p>"),
+    "code": ("`a*` and\n```\n# b\n```\nc", "<p><code>a*</code> and</p>\n<pre><code># b\n</code></pre>\n<p>c</p>"),
+    "prices": ("$5 and $10", "<p>$5 and $10</p>"),
+    "a formula": ("\\(x\\)", '<p><math display="inline" alttext="x"><mi>x</mi></math></p>'),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_typed_text_is_shown_as_typed(name: str) -> None:
+    text, html = TYPED[name]
+    assert "".join(to_blocks(text, is_typed=True)).strip() == html
 
 
 URLS = {

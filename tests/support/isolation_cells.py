@@ -75,6 +75,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("conversation", "read"): (
         "conversation open",
         "conversation read",
+        "conversation read turns",
         "conversation link",
         "conversation config",
         "conversation show",
@@ -100,7 +101,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("conversation", "cancel"): ("conversation stop",),
     ("conversation", "subscribe"): "A conversation has no events. Those of its answers are below `running answer`.",
     ("conversation", "export"): (*EXPORT, "temporary chat export"),
-    ("message", "read"): ("message read",),
+    ("message", "read"): ("message read", "message read text", "message read before"),
     ("message", "append"): ("message continue", "message continue over http"),
     ("message", "rename"): ("message edit", "message edit over http"),
     ("message", "delete"): ("message undo", "message undo over http"),
@@ -204,6 +205,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ),
     ("running answer", "subscribe"): (
         "running answer subscribe as page",
+        "running answer subscribe to blocks",
         "ended answer subscribe",
         "ended answer subscribe as page",
         "temporary answer subscribe",

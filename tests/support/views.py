@@ -15,13 +15,13 @@ from starlette.requests import Request
 from agent.history import Record
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
-from agent.web.chat.chat_view import RunningTurn
+from agent.web.chat.chat_view import RunningTurn, wait_text
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.gradio_compat.application import without_applications
 from agent.web.ui.layout import Widgets, lay_out
 from agent.web.ui.render import render_turn
-from agent.web.ui.view import PageView, render_view, wait_text
+from agent.web.ui.view import PageView, render_view
 
 
 async def view_of(conversations: Conversations, owner: str, conversation: str | None) -> PageView:

@@ -29,10 +29,11 @@ from agent.i18n.translator import ENGLISH, negotiate
 from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.messages.parts import extracted_text
+from agent.rendering.html import html_mark
 from agent.tools import ask_user
 from agent.transfer.document import blocks_of
 from agent.transfer.export import Download, Exporter, safe_name
-from agent.transfer.html import data_urls, html_mark, to_html
+from agent.transfer.html import data_urls, to_html
 from agent.transfer.markdown import to_markdown
 from agent.transfer.shared import shared_entries
 from tests.support.history_stores import chain, prompt

@@ -21,13 +21,14 @@ from pydantic_ai.messages import (
 from agent.citations import dropped_citations
 from agent.history import Entry, Record
 from agent.i18n.translator import ENGLISH, negotiate
+from agent.rendering.html import html_mark
 from agent.rendering.markdown import BEGIN, END
+from agent.rendering.sources import Mark, Sources
 from agent.transfer.document import blocks_of
-from agent.transfer.html import html_mark, to_html
+from agent.transfer.html import to_html
 from agent.transfer.markdown import markdown_mark, to_markdown
 from agent.transfer.portable import renewed
 from agent.transfer.shared import NOT_INCLUDED, shared_entries
-from agent.transfer.sources import Mark, Sources
 from tests.support.history_stores import chain, prompt
 
 RAIN = WebCitationSource("https://www.rain.example/köln?a=1&b=(2)", title="Rain", excerpts=["It rained."])

@@ -13,6 +13,7 @@ from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLim
 from tests.conftest import App
 from tests.support.documents import pdf
 from tests.support.http_client import HttpVisitor, send_raw
+from tests.support.turn_edits import check_turn
 
 
 def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:
@@ -55,6 +56,35 @@ def test_owner_lists_changes_and_deletes(app: App) -> None:
     assert visitor.ask("POST", path + "/restore").json == changed.json
     assert visitor.ask("POST", path + "/restore").status == 404
     assert [row["id"] for row in listed(visitor)["pinned"]] == [second]
+
+
+def test_turns_are_read_as_blocks(app: App) -> None:
+    visitor, [chat] = told(app, "First <b>")
+    for number in range(2, 18):
+        visitor.say(f"!text *Yes*. {number}", new=False)
+    path = f"/conversations/{chat}"
+    shown = visitor.ask("GET", f"{path}?format=blocks").json
+    assert (shown["id"], shown["live"], shown["is_complete"]) == (chat, "", True)
+    turns = list[Any]()
+    while True:
+        assert 1 <= len(shown["turns"]) <= 15
+        turns = [*shown["turns"], *turns]
+        if not shown["has_earlier"]:
+            break
+        shown = visitor.ask("GET", f"{path}?format=blocks&before={turns[0]['id']}").json
+    assert len({turn["id"] for turn in turns}) == len(turns) == 17
+    for turn in turns:
+        check_turn(turn)
+    assert turns[1]["bubbles"][1]["blocks"] == ["<p><em>Yes</em>. 2</p>\n"]
+    assert turns[0]["bubbles"][0]["blocks"] == ["<p>!text Yes. First &lt;b&gt;</p>\n"]
+    text = visitor.ask("GET", f"{path}/messages/{turns[1]['id']}/text").json
+    assert text == {"message": "!text *Yes*. 2", "answer": "*Yes*. 2"}
+    for wrong in (
+        f"{path}?format=blocks&before=nothing",
+        f"{path}/messages/nothing/text",
+        "/conversations/x?format=blocks",
+    ):
+        assert visitor.ask("GET", wrong).status == 404
 
 
 RENT = "The rent of the hall is 812 euros."

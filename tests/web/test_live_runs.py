@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from agent import Agent
 from agent.i18n.translator import ENGLISH
 from agent.tools import Tool, tool
+from agent.web import answer_frames
+from agent.web.answer_frames import WAIT_SECONDS, BlockForm, TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
-from agent.web.ui import page_frames
-from agent.web.ui.page_frames import WAIT_SECONDS, PageFrames
-from agent.web.ui.render import WireMessage, render_turn
+from agent.web.ui.page_frames import PageForm
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.views import unstored
 from tests.tiers import examples
@@ -116,16 +116,19 @@ def test_log_adds_no_pause_of_its_own() -> None:
         assert max(runner.run(delays(60))) < EVENT_SECONDS + 0.001
 
 
-def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, rendered = 100.0, 0
+@pytest.mark.parametrize("form", [PageForm, BlockForm])
+def test_readers_share_what_is_rendered(
+    monkeypatch: pytest.MonkeyPatch, form: type[PageForm] | type[BlockForm]
+) -> None:
+    now, rendered, render = 100.0, 0, form.render
 
-    def render(*given: Any) -> list[WireMessage]:
+    def counted(*given: Any, **more: Any) -> Any:
         nonlocal rendered
         rendered += 1
-        return render_turn(*given)
+        return render(*given, **more)
 
-    monkeypatch.setattr(page_frames, "render_turn", render)
-    monkeypatch.setattr(page_frames, "monotonic", lambda: now)
+    monkeypatch.setattr(form, "render", counted)
+    monkeypatch.setattr(answer_frames, "monotonic", lambda: now)
 
     async def read() -> list[int]:
         nonlocal now
@@ -134,7 +137,7 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
             Agent(FakeConnection([Step([Words("output_text", ["a"]), Act("hang")])])).run("Hi."), unstored()
         )
         await live.log.wait_for_event(live.log.number, 5)
-        frames = PageFrames(RunningTurn(live, [], {}), ENGLISH)
+        frames = TurnFrames(RunningTurn(live, [], {}), form(ENGLISH))
         counts: list[int] = []
         last = frames.after("")[-1][0]
         for seconds in (0, 0, WAIT_SECONDS, 0):

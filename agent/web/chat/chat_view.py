@@ -1,13 +1,23 @@
 """The state of a conversation that a page shows: its newest turns, and the turn that is being written."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TypeVar
 
 from agent.history import Entry
+from agent.i18n import LocalizedText
+from agent.i18n.translator import ENGLISH, Translator
+from agent.runtime.retry import Wait
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.transcript import Bubble, Turn, add_bubble, to_turns, with_citations, with_earlier_figures
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
+T = TypeVar("T")
+
+SHORT_WAIT_SECONDS = 5
+"""A shorter wait is shown without counting its seconds down."""
 COMPLETE = ("stop", "length", "interrupted")
 """The endings after which a waiting message is sent. An interruption is the end of the server, not of the model."""
 
@@ -37,6 +47,22 @@ class ChatView:
     def is_complete(self) -> bool:
         """True if the last answer is complete, so that a waiting message can follow it without asking the visitor."""
         return self.live is None and bool(self.turns) and is_complete(self.turns[-1])
+
+
+def newest_first(view: ChatView, window: int, render: Callable[[Turn], T], count: Callable[[T], int]) -> Iterator[T]:
+    """Yield the newest complete turns as they are rendered, with at most `window` bubbles, but at least one turn.
+
+    `count` returns the number of bubbles of a rendered turn.
+    """
+    turns, total = view.turns, 0
+    if view.has_earlier and turns and turns[0].user is None:
+        turns = turns[1:]
+    for number, turn in enumerate(reversed(turns)):
+        shown = render(turn)
+        total += count(shown)
+        if number and total > window:
+            return
+        yield shown
 
 
 class RunningTurn:
@@ -116,3 +142,14 @@ def join_bubbles(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bu
     for bubble in new:
         add_bubble(out, bubble, len(stored))
     return out
+
+
+def wait_text(wait: Wait | None, translator: Translator = ENGLISH) -> str:
+    """Return why nothing comes from the model at the moment, or "" if the run does not wait."""
+    if wait is None:
+        return ""
+    sentence = wait.sentence
+    if wait.ahead or wait.seconds < SHORT_WAIT_SECONDS:
+        return translator(sentence)
+    left = math.ceil(max(0.0, wait.until - monotonic()))
+    return translator(LocalizedText(sentence.message, {**sentence.values, "seconds": left}))

@@ -24,8 +24,8 @@ from agent.media.sentences import refused
 from agent.media.store import ROUTE, MediaStore
 from agent.messages.parts import extracted_text_of
 from agent.providers import RequestQueue, acting_for
+from agent.rendering.sources import shown_title
 from agent.system.threads import Threads
-from agent.transfer.sources import shown_title
 from agent.web.chat.stored_entries import newest_first
 
 AROUND = 1_500

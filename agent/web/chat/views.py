@@ -1,16 +1,19 @@
 """Reads what a page shows of a conversation: its newest turns, and the answer that is being written."""
 
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from time import monotonic
 
 from agent.errors import NotFound
-from agent.history import Entry, HistoryStore, Record
+from agent.history import NO_CONVERSATION, NO_ENTRY, Entry, HistoryStore, Record
 from agent.web.chat.branches import hidden_after, versions_in
 from agent.web.chat.chat_view import ChatView, RunningTurn, with_model_names, with_versions
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
-from agent.web.chat.stored_entries import newest_entries
-from agent.web.chat.transcript import is_prompt, to_turns
+from agent.web.chat.stored_entries import newest_entries, newest_first
+from agent.web.chat.transcript import Turn, is_prompt, to_turns
 
 WINDOW = 30
 """Bubbles shown at first. The cost of an update depends on their number alone."""
@@ -47,6 +50,48 @@ class ChatViews:
         turns = to_turns(entries, replies=self._replies.get(conversation))
         turns = with_model_names(with_versions(turns, versions), self._name_of)
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
+
+    async def with_turn(self, owner: str, conversation: str, before: str = "") -> ChatView:
+        """Return a view with a complete turn, if there is one: of the newest turns, or of those before this message.
+
+        Raises `NotFound`.
+        """
+        window = WINDOW
+        while True:
+            read = (
+                self._earlier(owner, conversation, before, window) if before else self.view(owner, conversation, window)
+            )
+            view = await read
+            if view.is_missing:
+                raise NotFound(NO_CONVERSATION)
+            if not view.has_earlier or any(turn.user for turn in view.turns):
+                return view
+            window *= 4  # a turn can have hundreds of messages
+
+    async def _earlier(self, owner: str, conversation: str, before: str, window: int) -> ChatView:
+        record = await self._store.get(conversation, owner=owner)
+        if not any(map(is_prompt, await self._store.find(record, ids=[before]))):
+            raise NotFound(NO_ENTRY)
+        most = window * 2 + 1
+        entries = await self._store.history(replace(record, head_id=before), limit=most)
+        turns = with_versions(to_turns(entries)[:-1], versions_in(await self._around(record, entries)))
+        return ChatView(turns=with_model_names(turns, self._name_of), has_earlier=len(entries) == most)
+
+    async def turn(self, owner: str, conversation: str, message: str) -> Turn:
+        """Return the turn of the shown branch that begins with this message. Raises `NotFound`."""
+        if (live := await self._running.get(conversation, owner)) is not None:
+            turn = (await self.running_turn(live)).turn(monotonic())
+            if turn.user is not None and turn.user.id == message:
+                return turn
+        record, entries = await self._store.get(conversation, owner=owner), list[Entry]()
+        async with aclosing(newest_first(self._store, record)) as newest:
+            async for entry in newest:
+                entries.append(entry)
+                if is_prompt(entry):
+                    if entry.id == message:
+                        return to_turns(entries[::-1])[0]
+                    entries.clear()
+        raise NotFound(NO_ENTRY)
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""

@@ -9,7 +9,7 @@ import re
 
 from agent.i18n import ngettext
 from agent.i18n.translator import Translator
-from agent.transfer.sources import DOCUMENT, Mark, Source, Sources
+from agent.rendering.sources import DOCUMENT, Mark, Source, Sources
 
 CHIP = "citationchip"
 LIST = "citationlist"

@@ -3,106 +3,42 @@
 A frame is one of `{"messages": [...]}`, all messages of the turn, and `{"edits": [...]}`. An edit is
 `["append", n, text, removed]` to the text of message n, after so many UTF-16 units were removed from its end,
 `["set", n, message]`, or `["cut", n]` to the first n messages.
-
-The end is `{"stored": true, "complete": ...}` if the store has it: the page then shows the turn as it is stored, and
-`complete` says whether a waiting message can follow (see `agent.web.chat.chat_view.is_complete`). Otherwise it is `{}`,
-and the page asks for the stored turns.
 """
 
-import json
-from collections.abc import Awaitable, Callable, Sequence
-from time import monotonic
+from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
 from agent.i18n.translator import Translator
-from agent.web.chat.chat_view import RunningTurn, is_complete
-from agent.web.chat.running_answer import RunningAnswer
-from agent.web.run_event_routes import FRAMES, NOTHING, Frame, number_in
+from agent.web.answer_frames import TurnFrames
+from agent.web.chat.chat_view import RunningTurn, wait_text
 from agent.web.ui.render import Formulas, WireMessage, render_turn
-from agent.web.ui.view import wait_text
-
-WAIT_SECONDS = 0.5
-"""Seconds after which the messages are rendered again without a new event, because a wait is counted."""
 
 Edit = list[Any]
 
 
-class PageFrames:
-    """The frames of one answer in one language. See `agent.web.run_event_routes.Frames`.
+class PageForm:
+    """The form of these frames. See `agent.web.answer_frames.Form`."""
 
-    The same frames serve all pages. Their ids begin with a random tag, so that a page that continues after a frame of
-    another instance gets all messages again.
-    """
+    def __init__(self, translator: Translator) -> None:
+        self._translator, self._formulas = translator, Formulas()
 
-    def __init__(self, turn: RunningTurn, translator: Translator) -> None:
-        self._turn, self._translator = turn, translator
-        self._tag, self._frames = uuid4().hex[:8], list[Frame]()
-        self._messages: list[WireMessage] = []
-        self._watched_since, self._formulas = monotonic(), Formulas()
-        self._rendered: tuple[int, bool] | None = None
-        self._rendered_at = 0.0
-        self._whole: Frame | None = None
+    def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> list[WireMessage]:
+        """Implement `Form.render`."""
+        waiting = wait_text(turn.live.waiting, self._translator)
+        return render_turn(turn.turn(watched_since), waiting, self._translator, self._formulas)
 
-    def after(self, last_id: str) -> Sequence[Frame]:
-        """Return the frames after this one, or a single frame with all messages, which all new readers share."""
-        self._advance()
-        if not self._frames:
-            return ()
-        tag, _, number = last_id.partition("-")
-        if tag == self._tag and number == str(number_in(number)):
-            first = number_in(number) + 1
-            return self._frames[first : first + FRAMES]
-        if self._whole is None:
-            messages = self._render(monotonic())
-            self._whole = self._id(len(self._frames) - 1), _dump({"messages": messages})
-        return [self._whole]
+    def edits(self, old: Sequence[WireMessage] | None, new: Sequence[WireMessage]) -> list[Edit]:
+        """Implement `Form.edits`."""
+        return _edits(old or (), new)
 
-    def end(self) -> str:
-        """Implement `Frames.end`."""
-        turn = self._turn
-        if not turn.live.is_end_stored:
-            return NOTHING
-        return _dump({"stored": True, "complete": is_complete(turn.turn(self._watched_since))})
-
-    def _advance(self) -> None:
-        """Add a frame if something has changed.
-
-        All readers wake for each event, but only the first of them renders. They also wake while nothing happens,
-        because a wait is shown, too.
-        """
-        live = self._turn.live
-        state, now = (live.number, live.ending is not None), monotonic()
-        if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
-            return
-        self._rendered, self._rendered_at, self._whole = state, now, None
-        messages = self._render(self._watched_since)
-        if edits := _edits(self._messages, messages):
-            self._messages = messages
-            self._frames.append((self._id(len(self._frames)), _dump({"edits": edits})))
-
-    def _render(self, watched_since: float) -> list[WireMessage]:
-        turn = self._turn.turn(watched_since)
-        waiting = wait_text(self._turn.live.waiting, self._translator)
-        return render_turn(turn, waiting, self._translator, self._formulas)
-
-    def _id(self, number: int) -> str:
-        return f"{self._tag}-{number}"
+    def whole(self, value: Sequence[WireMessage]) -> dict[str, Any]:
+        """Implement `Form.whole`."""
+        return {"messages": value}
 
 
-class AnswerFrames:
-    """The frames of all running answers, by answer and language. `read` returns the turn of a running answer."""
-
-    def __init__(self, read: Callable[[RunningAnswer], Awaitable[RunningTurn]]) -> None:
-        self._read = read
-
-    async def of(self, live: RunningAnswer, translator: Translator) -> PageFrames:
-        """Return the frames of this answer in this language."""
-        language = translator.language
-        if language not in live.frames:
-            turn = await self._read(live)
-            live.frames.setdefault(language, PageFrames(turn, translator))
-        return live.frames[language]
+def page_frames(turn: RunningTurn, translator: Translator) -> TurnFrames:
+    """Return the frames of one answer in one language."""
+    return TurnFrames(turn, PageForm(translator))
 
 
 def _edits(old: Sequence[WireMessage], new: Sequence[WireMessage]) -> list[Edit]:
@@ -144,7 +80,3 @@ def _common_length(one: str, other: str) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _dump(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

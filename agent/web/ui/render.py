@@ -15,12 +15,13 @@ from agent.i18n import _, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
+from agent.rendering.caption import caption_of
+from agent.rendering.sources import Sources
+from agent.rendering.steps import failure_reason, thought_name
+from agent.rendering.tool_errors import has_failed, refusal_reason
 from agent.transfer.as_typed import as_typed
 from agent.transfer.document import shown_text
 from agent.transfer.formulas import FormulaMarker
-from agent.transfer.sources import Sources
-from agent.transfer.steps import failure_reason, thought_name
-from agent.transfer.tool_errors import has_failed, refusal_reason
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
 from agent.web.chat.transcript import (
@@ -32,7 +33,6 @@ from agent.web.chat.transcript import (
     is_failed_as_empty,
     unanswered_tool_calls,
 )
-from agent.web.ui.caption import caption_of
 from agent.web.ui.citation_chips import chip, source_list, without_our_names
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.timeline import duration_so_far, with_timelines

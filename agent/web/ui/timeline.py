@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.transfer.steps import LEAST_STEPS, steps_name, total_seconds
+from agent.rendering.steps import LEAST_STEPS, steps_name, total_seconds
 from agent.web.chat.transcript import Bubble, Turn, call_id
 
 Rendered = tuple[Bubble, dict[str, Any]]

@@ -4,8 +4,8 @@ import re
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.transfer.steps import short_reason
-from agent.transfer.tool_titles import tool_title
+from agent.rendering.steps import short_reason
+from agent.rendering.tool_titles import tool_title
 
 
 def call_title(name: str, failure: str | None, translator: Translator) -> str:

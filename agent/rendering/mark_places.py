@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from markdown_it import MarkdownIt
 
-from agent.transfer.code_spans import code_spans
+from agent.rendering.code_spans import code_spans
 
 _LINE_END = re.compile(r"\r\n?|\n")
 _LINE_BEGINNING = re.compile(r"^(?:[ \t>]|(?:[-*+]|\d{1,9}[.)]|#{1,6})(?=[ \t]))+", re.MULTILINE)

@@ -50,7 +50,8 @@ def caption_of(note: Note, translator: Translator, model: str, model_id: str = "
     if not model:
         return figures
     name = html.escape(translator(model)) + (" · " if figures else "")
-    return f'<span class="model {html.escape(quote(model_id, safe="!*()"))}">{name}</span>{figures}'
+    kind = html.escape(f"model {quote(model_id, safe='!*()')}".strip())
+    return f'<span class="{kind}">{name}</span>{figures}'
 
 
 def _dollars(cost: float) -> LocalizedText:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from agent.i18n import _, decimal, ngettext
 from agent.i18n.translator import Translator
-from agent.transfer.tool_errors import localized_error
+from agent.rendering.tool_errors import localized_error
 
 REASONING = _("Reasoning")
 LEAST_STEPS = 2

@@ -14,7 +14,7 @@ from pydantic_ai.messages import Citation, WebCitationSource
 
 from agent.citations import is_page
 from agent.i18n import LocalizedText, _
-from agent.transfer.mark_places import MarkPlaces
+from agent.rendering.mark_places import MarkPlaces
 
 SOURCES, DOCUMENT = _("Sources"), _("Document")
 TITLE_CHARACTERS = 200

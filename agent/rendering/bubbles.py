@@ -1,0 +1,135 @@
+"""What a transcript shows: turns of bubbles, and bubbles of blocks of HTML.
+
+`agent.rendering` alone makes the HTML, from an allow list of elements and attributes. A browser inserts it as it is.
+The texts of messages are not in it: a page that copies or edits them asks for them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+BubbleKind = Literal[
+    "user", "output_text", "reasoning", "tool_call", "tool_call_result", "error", "question", "file", "sources", "steps"
+]
+"""The kinds of the responses, and: a person's message or reply, a question of the model to a person, a file that the
+model made, the sources of an answer, and a row that folds the steps after it."""
+BubbleState = Literal["running", "done", "failed", "refused", "waiting"]
+"""`waiting`: a person is asked. A call that waits is not folded away. A row of steps has failed if one of them has."""
+
+Edit = list[Any]
+"""`["bubble", n, bubble]` puts bubble n, `["blocks", n, first, blocks]` puts the blocks of bubble n from number `first`
+on, `["cut", n]` leaves the first n bubbles, and `["turn", fields]` replaces all other fields of the turn. They are
+made in their order."""
+
+
+class Bubble(TypedDict):
+    """A bubble. `blocks` are pieces of HTML, one for each block of its text."""
+
+    kind: BubbleKind
+    state: BubbleState
+    blocks: list[str]
+    title: NotRequired[str]
+    """The name of a step, as plain text."""
+    seconds: NotRequired[float]
+    """The duration of a thought. If the step is running: the duration so far, from which the page counts on. It stays
+    the same in edits until something else of the bubble has changed: count from when the bubble was put."""
+    inside: NotRequired[bool]
+    """True for a result that is shown inside the bubble before it."""
+    steps: NotRequired[int]
+    """The number of bubbles that a row of kind `steps` folds: those after it."""
+
+
+class Versions(TypedDict):
+    """The versions of a message or of its answer. `number` is the one that is shown, from 1.
+
+    `ids` are those of messages: choosing one shows that version.
+    """
+
+    ids: list[str]
+    number: int
+
+
+class Button(TypedDict):
+    """A button below an answer: its label, and what it sends (`agent.web.chat.questions.PressedButton`)."""
+
+    label: str
+    value: dict[str, Any]
+
+
+class Waiting(TypedDict):
+    """The wait for a model: its reason as plain text, or "", and its seconds so far.
+
+    `number` differs for each wait of a turn: as long as it stays the same, the page counts on from the first seconds.
+    """
+
+    why: str
+    seconds: float
+    number: int
+
+
+class CitedSource(TypedDict):
+    """A source of an answer, for a page that shows it at a number in the text. All texts are plain.
+
+    In a block, the number of a source has `data-source`, its `number`, and `data-passage`, the number of one of its
+    `passages` from 1, or 0. It is a link to the `url`, or else a button that opens the document `title` at `page`. In
+    the list of sources, such a button has `data-source` alone.
+    """
+
+    number: int
+    title: str
+    url: str
+    page: int | None
+    passages: list[str]
+
+
+class Turn(TypedDict):
+    """A person's message and the answer to it. `is_running` says that the answer is being written.
+
+    `id` is the id of the message. Only a turn without a message has another one. A page shows the `buttons` of the
+    last turn alone.
+    """
+
+    id: str
+    bubbles: list[Bubble]
+    is_running: bool
+    caption: NotRequired[str]
+    """HTML below the answer: its model in a `span` with the class `model`, how it ended and its figures."""
+    model: NotRequired[str]
+    """The id of the model."""
+    waiting: NotRequired[Waiting]
+    """Dots say that nothing comes from the model."""
+    buttons: NotRequired[list[Button]]
+    """The choices of a question, or "Try again" or "Continue"."""
+    question_versions: NotRequired[Versions]
+    answer_versions: NotRequired[Versions]
+    can_branch: NotRequired[bool]
+    """A new chat can begin with the messages up to this answer."""
+    kept: NotRequired[str]
+    """What to say while the message is edited: "2 files stay with this message"."""
+    is_untyped: NotRequired[bool]
+    """Nothing of the message was typed, but files were attached."""
+    sources: NotRequired[list[CitedSource]]
+
+
+def edits(old: Turn, new: Turn) -> list[Edit]:
+    """Return the edits that change one state of a turn into the next one."""
+    out: list[Edit] = []
+    before, after = old["bubbles"], new["bubbles"]
+    for number, bubble in enumerate(after):
+        last = before[number] if number < len(before) else None
+        if last is None or {**last, "blocks": 0} != {**bubble, "blocks": 0}:
+            out.append(["bubble", number, bubble])
+        elif last["blocks"] != bubble["blocks"]:
+            first = first_difference(last["blocks"], bubble["blocks"])
+            out.append(["blocks", number, first, bubble["blocks"][first:]])
+    if len(before) > len(after):
+        out.append(["cut", len(after)])
+    fields = {key: value for key, value in new.items() if key != "bubbles"}
+    if fields != {key: value for key, value in old.items() if key != "bubbles"}:
+        out.append(["turn", fields])
+    return out
+
+
+def first_difference(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return the number of the first block that differs."""
+    pairs = zip(old, new, strict=False)
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))

@@ -1,0 +1,447 @@
+"""Renders turns as bubbles of blocks: the same while an answer is written as after a reload."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from urllib.parse import urlencode
+
+from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
+
+from agent.history import Entry
+from agent.i18n import LocalizedText, _, ngettext
+from agent.i18n.translator import ENGLISH, Translator
+from agent.media.store import ROUTE, is_id, type_of_id
+from agent.messages.parts import extracted_text_of, text_file_of
+from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Turn
+from agent.rendering.bubbles import Versions as ShownVersions
+from agent.rendering.caption import caption_of
+from agent.rendering.html import around_file, as_written, fold, json_code, page_mark, source_list, without_mark_signs
+from agent.rendering.markdown import Blocks, to_blocks
+from agent.rendering.sources import Sources
+from agent.rendering.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
+from agent.rendering.tool_errors import has_failed, refusal_reason
+from agent.rendering.tool_titles import tool_title
+from agent.transfer.document import EXTRACTED, shown_text
+from agent.web.chat import transcript
+from agent.web.chat.attached_documents import pages_read
+from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
+from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
+from agent.web.chat.transcript import CUT, SILENCE_SECONDS, call_id, content_parts, is_failed_as_empty
+from agent.web.chat.versions import Versions
+
+SHOWN_CHARACTERS = 3_000
+"""Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
+STEPS = ("reasoning", "tool_call", "tool_call_result")
+
+_Numbered = tuple[int, transcript.Bubble, bool]
+Written = tuple[int, transcript.Bubble, Bubble]
+"""The number of a bubble of the answer, that bubble, and how it is shown."""
+
+
+def render_turn(turn: transcript.Turn, translator: Translator = ENGLISH) -> Turn:
+    """Return a turn that does not grow."""
+    return TurnRenderer(translator).render(turn)
+
+
+class TurnRenderer:
+    """Renders one turn again and again while it grows. What was rendered before costs nothing."""
+
+    def __init__(self, translator: Translator = ENGLISH) -> None:
+        self._translator = translator
+        self._asked: list[str] | None = None
+        self._texts = dict[int, _GrowingText]()
+        self._values = dict[int, tuple[object, list[str]]]()
+        """The blocks of calls and results, and of what they were made, by the numbers of their bubbles."""
+        self._shown: Turn | None = None
+
+    def render(self, turn: transcript.Turn, waiting: str = "", *, is_first: bool = False) -> Turn:
+        """Return the turn. `waiting` says why a running turn gets nothing from the model.
+
+        Seconds are counted up to `turn.watched_since`. Unless a page sees the turn for the first time, those of
+        what has not changed since the last call stay.
+        """
+        sources = Sources()
+        bubbles = self._message(turn.user) if turn.user is not None else []
+        bubbles += _Answer(turn, self, sources, self._translator).bubbles()
+        bubbles += [shown_file(ROUTE + id_, self._translator) for id_ in turn.files]
+        if sources:
+            bubbles.append(_bubble("sources", [source_list(sources, self._translator)]))
+        if turn.is_empty:
+            bubbles.append(problem(self._translator(_("The model returned an empty answer."))))
+        if (call := turn.question) is not None:
+            bubbles.append(self._question(call))
+        shown = self._with_fields(turn, bubbles, sources, waiting)
+        if self._shown is not None and not is_first:
+            _keep_seconds(self._shown, shown)
+        if not is_first:
+            self._shown = shown
+        return shown
+
+    def text(self, bubble: transcript.Bubble, number: int, sources: Sources, *, is_whole: bool) -> list[str]:
+        """Return the blocks of a text or a thought. `is_whole` says that it does not grow any more."""
+        known = self._texts.get(number)
+        if known is None or not known.take(bubble.texts):
+            known = self._texts[number] = _GrowingText()
+            known.take(bubble.texts)
+        return known.blocks(sources, bubble, is_whole=is_whole)
+
+    def value(self, bubble: transcript.Bubble, number: int) -> list[str]:
+        """Return the arguments of a call, or the text of its result."""
+        known = self._values.get(number)
+        if known is None or known[0] is not bubble.first:
+            if bubble.first.type == "tool_call":
+                code = json.dumps(bubble.content["arguments"], ensure_ascii=False, indent=2, default=str)
+                blocks = [json_code(code)]
+            else:
+                text = str(bubble.content["content"])
+                blocks = ["".join(as_written(text))] if text else []
+            known = self._values[number] = (bubble.first, blocks)
+        return known[1]
+
+    def _message(self, entry: Entry) -> list[Bubble]:
+        if self._asked is None:
+            self._asked = [*_asked_blocks(entry, self._translator)]
+        return [_bubble("user", self._asked)]
+
+    def _question(self, call: Call) -> Bubble:
+        """Return the question that waits for a person."""
+        translator = self._translator
+        if is_question(call):
+            hint = _("Choose, or write your answer below.") if options(call) else _("Write your answer below.")
+            blocks = [paragraph(question(call))]
+        else:
+            hint = _("Or write below: other values as JSON, or your reason to refuse.")
+            arguments = json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str)
+            may_run = translator(_("Allow {name} to run with these values?", name=str(call["name"])))
+            blocks = [paragraph(may_run), json_code(arguments)]
+        hinted = f'<p class="caption">{escape(translator(hint))}</p>'
+        return _bubble("question", [*blocks, hinted], state="waiting")
+
+    def _with_fields(self, turn: transcript.Turn, bubbles: list[Bubble], sources: Sources, waiting: str) -> Turn:
+        translator, user, note = self._translator, turn.user, turn.note
+        shown = Turn(id=user.id if user else turn.run, bubbles=bubbles, is_running=note is None)
+        if turn.model:
+            shown["model"] = turn.model
+        if note is not None and turn.question is None:
+            if caption := caption_of(note, translator, turn.model_name):
+                shown["caption"] = caption
+            has_answer = bool(turn.files) or any(one.first.type != "error" for one in turn.bubbles)
+            if user is not None and (caption or turn.versions.answer or has_answer):
+                shown["can_branch"] = True
+        elif note is None and (waiting or turn.is_waiting):
+            in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
+            so_far = max(SILENCE_SECONDS if in_text else 0.0, turn.watched_since - turn.quiet_since)
+            shown["waiting"] = {"why": waiting, "seconds": round(so_far, 1), "number": len(turn.bubbles)}
+        if turn.question is not None:
+            choices = options(turn.question, turn.run, translator)
+            shown["buttons"] = [{"label": one["label"], "value": one["value"]} for one in choices]
+        elif user is not None and (button := _button(turn)) is not None:
+            label, do = button
+            shown["buttons"] = [{"label": translator(label), "value": {"do": do, "entry": user.id}}]
+        if sources:
+            shown["sources"] = [
+                {"number": one.number, "title": one.title, "url": one.url, "page": one.page, "passages": one.passages}
+                for one in sources
+            ]
+        return shown if user is None else _with_message_fields(shown, turn, user, translator)
+
+
+class _GrowingText:
+    """A text that grows, and its blocks so far."""
+
+    def __init__(self) -> None:
+        self._texts: Sequence[str] = ()
+        self._count, self._text, self._is_whole = 0, "", False
+        self._blocks, self._marked, self._with_marks = Blocks(), "", list[str]()
+
+    def take(self, texts: Sequence[str]) -> bool:
+        """Take the pieces of the text. Return False if it is another one, or goes on after it was whole."""
+        if texts is not self._texts:  # an answer that goes on in a stored text has new lists with the same pieces
+            text = without_mark_signs("".join(texts))
+            if not text.startswith(self._text) or (self._is_whole and text != self._text):
+                return False
+            self._texts, self._count, self._text = texts, len(texts), text
+        elif self._is_whole and len(texts) != self._count:
+            return False
+        else:
+            self._text += without_mark_signs("".join(texts[self._count :]))
+            self._count = len(texts)
+        return True
+
+    def blocks(self, sources: Sources, bubble: transcript.Bubble, *, is_whole: bool) -> list[str]:
+        """Return the blocks of the text, with the numbers of sources that its citations get."""
+        if bubble.citations:
+            marked = sources.mark(self._text, bubble.citations, page_mark)
+            if marked != self._marked:
+                self._marked, self._with_marks = marked, to_blocks(marked)
+            return self._with_marks
+        if not self._is_whole:
+            self._blocks.update(self._text, is_whole=is_whole)
+            self._is_whole = is_whole
+        return [*self._blocks.html]
+
+
+class _Answer:
+    """The bubbles of the answer of one turn."""
+
+    def __init__(self, turn: transcript.Turn, renderer: TurnRenderer, sources: Sources, translator: Translator) -> None:
+        self._turn, self._renderer, self._sources, self._translator = turn, renderer, sources, translator
+        self._seconds = list(turn.reasoning)
+        self._unanswered = {call["id"] for call in transcript.unanswered_tool_calls(turn.bubbles)}
+        results = [one.content for one in turn.bubbles if one.first.type == "tool_call_result"]
+        lost = self._unanswered if turn.note is not None and turn.replies is None else ()
+        failed = {one["id"]: failure_reason(str(one["content"])) for one in results if has_failed(one)}
+        self._failures: Mapping[str, str] = dict.fromkeys(lost, "") | failed
+        """Why calls failed, by id. The value is "" for a call that will never get a result."""
+        self._refusals = {one["id"]: refusal_reason(str(one["content"])) for one in results if one.get("is_refused")}
+        """Why the visitor refused calls, by id. The value is "" without a reason."""
+
+    def bubbles(self) -> list[Bubble]:
+        """Return the bubbles in their order. A row stands before steps that follow one another."""
+        out, written = list[Bubble](), [*self._written()]
+        for is_steps, group in groupby(written, key=lambda one: one[2]["kind"] in STEPS):
+            steps = [*group]
+            if is_steps and sum("inside" not in shown for _number, _bubble, shown in steps) >= LEAST_STEPS:
+                out.append(self._row(steps, goes_on=self._turn.note is None and steps[-1] is written[-1]))
+            out += [shown for _number, _bubble, shown in steps]
+        return out
+
+    def _written(self) -> Iterator[Written]:
+        """Yield the bubbles. The files of results follow the steps, so that they are seen without opening these."""
+        files = list[Written]()
+        for number, bubble, is_inside in self._in_order():
+            if not self._is_call_or_result(bubble):
+                yield from files
+                files.clear()
+            yield from ((number, bubble, shown) for shown in self._shown(number, bubble, is_inside=is_inside))
+            if bubble.first.type == "tool_call_result":
+                shown_files = (
+                    shown_file(one["url"], self._translator, one["name"]) for one in bubble.content.get("files", ())
+                )
+                files += ((number, bubble, shown) for shown in shown_files)
+        yield from files
+
+    def _in_order(self) -> Iterator[_Numbered]:
+        """Yield the bubbles with their numbers, each result behind its call if no other bubble is between them.
+
+        True: the result is inside the bubble of its call.
+        """
+        numbered = enumerate(self._turn.bubbles)
+        for is_calls, group in groupby(numbered, key=lambda one: self._is_call_or_result(one[1])):
+            by_call, series = dict[object, list[_Numbered]](), list[list[_Numbered]]()
+            for number, bubble in group:
+                is_result = is_calls and bubble.first.type == "tool_call_result"
+                if is_result and call_id(bubble) in by_call:
+                    by_call[call_id(bubble)].append((number, bubble, True))
+                    continue
+                series.append([(number, bubble, False)])
+                if is_calls and not is_result:
+                    by_call[call_id(bubble)] = series[-1]
+            for ones in series:
+                yield from ones
+
+    def _is_call_or_result(self, bubble: transcript.Bubble) -> bool:
+        """Return False for a question that a person was asked, and for the reply, too."""
+        if bubble.first.type == "tool_call":
+            return not self._is_asked(bubble)
+        return bubble.first.type == "tool_call_result" and not _is_reply(bubble)
+
+    def _is_asked(self, bubble: transcript.Bubble) -> bool:
+        """Return False for a question that could not be asked: it is a failed call like any other, which says why."""
+        id_ = call_id(bubble)
+        return is_question(bubble.content) and not self._failures.get(id_) and id_ not in self._refusals
+
+    def _shown(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Iterator[Bubble]:
+        turn, renderer = self._turn, self._renderer
+        is_last = bubble is turn.bubbles[-1]
+        match bubble.first.type:
+            case "output_text":
+                is_whole = turn.note is not None or not is_last
+                blocks = renderer.text(bubble, number, self._sources, is_whole=is_whole)
+                if any(map(str.strip, bubble.texts)):
+                    yield _bubble("output_text", blocks)
+            case "reasoning":
+                yield self._thought(number, bubble, is_running=turn.note is None and is_last)
+            case "tool_call" if self._is_asked(bubble):
+                if bubble.content != turn.question:  # which is shown at the end of the turn
+                    yield _bubble("question", [paragraph(question(bubble.content))])
+                if (reply := (turn.replies or {}).get(call_id(bubble) or "")) is not None:
+                    yield _bubble("user", to_blocks(reply, is_typed=True))
+            case "tool_call":
+                yield self._call(number, bubble)
+            case "tool_call_result" if _is_reply(bubble):
+                yield _bubble("user", to_blocks(str(bubble.content["content"]), is_typed=True))
+            case "tool_call_result":
+                yield from self._result(number, bubble, is_inside=is_inside)
+            case "error":
+                why = self._translator(turn.note.detail if turn.note else "") or bubble.text
+                yield problem(why)
+
+    def _thought(self, number: int, bubble: transcript.Bubble, *, is_running: bool) -> Bubble:
+        seconds = self._seconds.pop(0) if self._seconds and not is_running else 0.0
+        shown = _bubble(
+            "reasoning",
+            self._renderer.text(bubble, number, self._sources, is_whole=not is_running),
+            title=thought_name(seconds, self._translator),
+        )
+        if is_running:
+            return _running(shown, bubble, self._turn)
+        if seconds:
+            shown["seconds"] = round(seconds, 1)
+        return shown
+
+    def _call(self, number: int, bubble: transcript.Bubble) -> Bubble:
+        translator, id_ = self._translator, call_id(bubble)
+        name = translator(tool_title(bubble.content["name"]))
+        state: BubbleState = "done"
+        if id_ in self._unanswered and self._turn.replies is not None:
+            state, name = "waiting", translator(_("{name} · waiting for you", name=name))
+        elif (why := self._refusals.get(id_)) is not None:
+            short = short_reason(why, translator)
+            said = _("{name} · refused: {why}", name=name, why=short) if why else _("{name} · refused", name=name)
+            state, name = "refused", translator(said)
+        elif (why := self._failures.get(id_)) is not None:
+            short = short_reason(why, translator)
+            said = _("{name} · failed: {why}", name=name, why=short) if why else _("{name} · interrupted", name=name)
+            state, name = "failed", translator(said)
+        shown = _bubble("tool_call", self._renderer.value(bubble, number), state=state, title=name)
+        is_running = self._turn.note is None and id_ in self._unanswered
+        return _running(shown, bubble, self._turn) if is_running else shown
+
+    def _result(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Iterator[Bubble]:
+        content, translator = bubble.content, self._translator
+        blocks = self._renderer.value(bubble, number)
+        if not blocks and content.get("files"):
+            return
+        failed = has_failed(content)
+        state: BubbleState = "failed" if failed else "refused" if content.get("is_refused") else "done"
+        title = translator(_("Failed") if failed else _("Result"))
+        shown = _bubble("tool_call_result", blocks, state=state, title=title)
+        if is_inside:
+            shown["inside"] = True
+        yield shown
+
+    def _row(self, steps: Sequence[Written], *, goes_on: bool) -> Bubble:
+        translator = self._translator
+        thoughts = [shown for _number, _bubble, shown in steps if shown["kind"] == "reasoning"]
+        calls = {call_id(bubble) for _number, bubble, shown in steps if shown["kind"] != "reasoning"}
+        failed = len(calls & self._failures.keys())
+        seconds = total_seconds(one.get("seconds", 0.0) for one in thoughts if one["state"] == "done")
+        parts = steps_name(0 if goes_on else len(thoughts), len(calls), failed, translator, seconds=seconds)
+        title = " · ".join([translator(_("Working")), *parts] if goes_on else parts)
+        row = _bubble("steps", [], state="failed" if failed else "done", title=title)
+        row["steps"] = len(steps)
+        return _running(row, steps[0][1], self._turn) if goes_on else row
+
+
+def _is_reply(bubble: transcript.Bubble) -> bool:
+    return bubble.content["name"] == ASK_USER and not bubble.content["is_error"]
+
+
+def _bubble(kind: BubbleKind, blocks: list[str], *, state: BubbleState = "done", title: str = "") -> Bubble:
+    shown = Bubble(kind=kind, state=state, blocks=blocks)
+    if title:
+        shown["title"] = title
+    return shown
+
+
+def _running(shown: Bubble, bubble: transcript.Bubble, turn: transcript.Turn) -> Bubble:
+    """Return the bubble as running since its beginning, if that was observed."""
+    so_far = turn.watched_since - bubble.began
+    return {**shown, "state": "running", "seconds": round(so_far, 1) if so_far > 0 else 0.0}
+
+
+def problem(text: str) -> Bubble:
+    """Return the bubble that says that something went wrong."""
+    return _bubble("error", [paragraph(text)], state="failed")
+
+
+def paragraph(text: str) -> str:
+    """Return a text as it is, with its lines."""
+    lines = escape(text.strip()).replace("\n", "<br>")
+    return f"<p>{lines}</p>"
+
+
+def shown_file(url: str, translator: Translator, name: str = "") -> Bubble:
+    """Return a bubble with a stored file."""
+    return _bubble("file", [file_block(url, translator, name)])
+
+
+def file_block(url: str, translator: Translator, name: str = "") -> str:
+    """Return a stored file as a picture, a player or a link that saves it, and another file as its address."""
+    id_ = url.removeprefix(ROUTE)
+    if not is_id(id_):
+        return paragraph(url)
+    kind = type_of_id(id_)
+    label = name or translator(_("attached picture") if kind.startswith("image/") else _("Save the file"))
+    before, after = around_file(kind, label)
+    query = f"?{urlencode({'name': name})}" if name else ""
+    # relative, because a proxy may serve the page below a path
+    return f"{before}{escape(url.removeprefix('/') + query)}{after}"
+
+
+def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
+    """Yield the text of a message as it was typed, and its files."""
+    items = content_parts(entry)
+    for part, after in zip(items, [*items[1:], None], strict=True):
+        if isinstance(part, str):
+            file = text_file_of(part)
+            if file is not None and file[1].strip():
+                yield "".join(fold(file[0], as_written(file[1])))
+            else:
+                yield from to_blocks(shown_text(part, translator), is_typed=True)
+        elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
+            yield file_block(part.url, translator, attached_name(part, after))
+        elif read := extracted_text_of(part):
+            yield _extracted(read, translator)
+
+
+def _extracted(read: Mapping[str, str], translator: Translator) -> str:
+    """Return the text that was extracted from a file, marked as such. Only the beginning of a document is shown."""
+    text, is_document = read["read"], read["kind"] == "document"
+    if is_document:
+        text = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
+        title = translator(_("Text read from {name}: {pages}", name=read["name"], pages=pages_read(read)))
+    else:
+        title = translator(LocalizedText(EXTRACTED[read["kind"]], {"name": read["name"]}))
+    return "".join(fold(title, as_written(text), "details" if is_document else "details open"))
+
+
+def _button(turn: transcript.Turn) -> tuple[str, str] | None:
+    """Return the label of the button under an answer and its action."""
+    ended = turn.note.ended if turn.note is not None else None
+    types = [bubble.first.type for bubble in turn.bubbles if bubble.first.type != "error"]
+    if turn.is_empty or is_failed_as_empty(turn.note) or (ended == "interrupted" and "output_text" not in types):
+        return _("Try again"), "retry"
+    if ended in ("error", "cancelled") and types[-1:] != ["output_text"]:
+        return None
+    return (_("Continue"), "continue") if ended in CUT else None
+
+
+def _with_message_fields(shown: Turn, turn: transcript.Turn, user: Entry, translator: Translator) -> Turn:
+    if not has_typed_text(user):
+        shown["is_untyped"] = True
+    if count := count_files(user):
+        kept = ngettext("{count} file stays with this message", "{count} files stay with this message", count)
+        shown["kept"] = translator(kept)
+    if (versions := turn.versions.question) is not None:
+        shown["question_versions"] = _versions(versions)
+    if (versions := turn.versions.answer) is not None:
+        shown["answer_versions"] = _versions(versions)
+    return shown
+
+
+def _versions(versions: Versions) -> ShownVersions:
+    return {"ids": [*versions.ids], "number": versions.number}
+
+
+def _keep_seconds(old: Turn, new: Turn) -> None:
+    """Keep the seconds of what runs and has not changed, because the page counts them itself."""
+    counted = {"blocks": 0, "seconds": 0}
+    for before, after in zip(old["bubbles"], new["bubbles"], strict=False):
+        if after["state"] == "running" and {**before, **counted} == {**after, **counted}:
+            after["seconds"] = before.get("seconds", 0.0)
+    before, after = old.get("waiting"), new.get("waiting")
+    if before and after and before["number"] == after["number"]:
+        after["seconds"] = before["seconds"]
