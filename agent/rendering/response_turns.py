@@ -93,12 +93,12 @@ class ResponseTurns:
                 bubble["blocks"] = [*_json(response.content["arguments"])]
                 self._calls.append((response.content["id"], bubble))
             case "tool_call_result":
-                bubble["state"], bubble["title"] = _state(response.content), response.content["name"]
+                bubble["state"], bubble["title"] = state, title = _state(response.content), _title(response.content)
                 bubble["blocks"] = [*_result(response.content)]
                 call = next((one for one in self._calls if one[0] == response.content["id"]), None)
                 bubble["inside"] = call is not None and call[1] is bubbles[-1]
                 if call is not None:
-                    call[1]["state"] = bubble["state"]
+                    call[1]["state"], call[1]["title"] = state, title
                     self._calls.remove(call)
             case "error":
                 bubble["state"], bubble["blocks"] = "failed", [f"<p>{escape(fix_surrogates(response.content))}</p>"]
@@ -127,6 +127,10 @@ class ResponseTurns:
 
 def _state(result: ToolResultContent) -> BubbleState:
     return "refused" if result.get("is_refused") else "failed" if result["is_error"] else "done"
+
+
+def _title(result: ToolResultContent) -> str:
+    return result["name"] if (state := _state(result)) == "done" else f"{result['name']} · {state}"
 
 
 def _result(result: ToolResultContent) -> Iterator[str]:
