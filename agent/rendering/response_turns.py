@@ -96,7 +96,8 @@ class ResponseTurns:
                 bubble["state"], bubble["title"] = state, title = _state(response.content), _title(response.content)
                 bubble["blocks"] = [*_result(response.content)]
                 call = next((one for one in self._calls if one[0] == response.content["id"]), None)
-                bubble["inside"] = call is not None and call[1] is bubbles[-1]
+                if call is not None and call[1] is bubbles[-1]:
+                    bubble["inside"], bubble["title"] = True, "Result"
                 if call is not None:
                     call[1]["state"], call[1]["title"] = state, title
                     self._calls.remove(call)

@@ -151,7 +151,7 @@ export class Drawing {
     const { root } = drawn, isNew = drawn.bubble.state === "";
     const details = root.querySelector(":scope > details");
     if (details && drawn.bubble.state !== bubble.state && !root.dataset.touched) {
-      /** @type {HTMLDetailsElement} */ (details).open = bubble.state === "waiting" || (bubble.kind === "reasoning" && bubble.state === "running");
+      /** @type {HTMLDetailsElement} */ (details).open = Boolean(bubble.inside) || bubble.state === "waiting" || (bubble.kind === "reasoning" && bubble.state === "running");
     }
     if (isNew || bubble.seconds !== drawn.bubble.seconds) drawn.since = performance.now() - (bubble.seconds ?? 0) * 1000;
     root.dataset.state = bubble.state;
