@@ -1,0 +1,79 @@
+"""A Gradio component that shows the turns of a chat: bubbles that grow block by block, steps, captions and buttons."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gradio as gr
+
+from agent.i18n import N_
+from agent.rendering.bubbles import Turn
+from agent.web.ui.page_text import translated
+
+
+class Transcript(gr.HTML):
+    """Shows turns, which a handler yields as its value: `ResponseTurns` makes them from the responses of a run.
+
+    `actions` are the buttons below an answer: "copy", "edit", "retry", "branch". Each click is an event of that name,
+    and so are "choose" (an answer to a question) and "version"; `gr.EventData` has the id of the turn. `height` is CSS.
+    Don't take the value as an input: it comes from the browser.
+    """
+
+    TEMPLATE_DIR = "."
+    LABELS: ClassVar = {
+        "chat": N_("Conversation"),
+        "you": N_("Your message"),
+        "answer": N_("Answer"),
+        "reasoning": N_("Reasoning"),
+        "seconds": N_("{seconds} s"),
+        "wait": N_("waiting for the model"),
+        "asks": N_("Waiting for you"),
+        "ready": N_("Answer ready"),
+        "copy": N_("Copy message"),
+        "code": N_("Copy the code"),
+        "copied": N_("Copied"),
+        "copyFailed": N_("The browser does not let this page copy. Select the text instead."),
+        "edit": N_("Edit your message"),
+        "retry": N_("Try again"),
+        "branch": N_("Branch from here into a new chat"),
+        "older": N_("Previous version of the answer"),
+        "newer": N_("Next version of the answer"),
+        "toEnd": N_("Jump to the end"),
+    }
+    SCRIPT: ClassVar = """
+import(new URL(props.modules + "transcript.js", document.baseURI)).then(({ connect }) =>
+  connect(element, { props, trigger, watch, events: ["copy", "choose", "edit", "retry", "version", "branch"] }));
+"""
+
+    def __init__(
+        self,
+        value: Sequence[Turn] = (),
+        *,
+        actions: Sequence[str] = ("copy",),
+        height: str = "70vh",
+        language: str = "en",
+        **options: Any,
+    ) -> None:
+        # Gradio serves the folder of a component's files at this address, whatever their place on the disk.
+        modules = f"gradio_api/custom_component/{Transcript.get_component_class_id()}/client/modules/"
+        super().__init__(
+            [*value],
+            html_template="",
+            js_on_load=self.SCRIPT,
+            apply_default_css=False,
+            modules=modules,
+            actions=[*actions],
+            height=height,
+            language=language,
+            labels=translated(self.LABELS, language),
+            **options,
+        )
+
+    def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride] - of `gr.HTML` it is a text
+        self, value: Sequence[Turn] | None
+    ) -> list[Turn]:
+        """Return the turns as they are sent."""
+        return [*value] if value else []
+
+    def api_info(self) -> dict[str, Any]:
+        """Return the type of the value for programs."""
+        return {"type": "array", "items": {"type": "object"}}

@@ -1,0 +1,42 @@
+// What a click on a button of the transcript does. What only the server can do becomes an event.
+
+/**
+ * @param {HTMLElement} root
+ * @param {import("./draw.js").Drawing} drawing
+ * @param {{fire: (name: string, detail: object) => void, textOf?: (turn: string) => Promise<string>, say: (text: string) => void}} options
+ */
+export function listen(root, drawing, { fire, textOf, say }) {
+  const { labels } = drawing;
+  /** @param {HTMLElement} button @param {string | Promise<string>} text a promise, as the browser asks for a click */
+  const copy = async (button, text) => {
+    try {
+      await navigator.clipboard.writeText(await text);
+    } catch {
+      return say(labels.copyFailed);
+    }
+    say(labels.copied);
+    button.dataset.done = "1";
+    setTimeout(() => delete button.dataset.done, 1500);
+  };
+  root.addEventListener("click", ({ target }) => {
+    const element = /** @type {Element} */ (target);
+    const folded = element.closest("summary")?.closest(".bubble");
+    if (folded instanceof HTMLElement && element.closest("details")?.parentElement === folded) folded.dataset.touched = "1";
+    const button = element.closest("[data-action]");
+    if (!(button instanceof HTMLButtonElement)) return;
+    const id = /** @type {HTMLElement} */ (button.closest("[data-turn]")).dataset.turn ?? "";
+    const view = drawing.views.get(id), name = button.dataset.action ?? "";
+    if (!view) return;
+    if (name === "code") {
+      const pre = button.closest("pre"), own = pre?.querySelector("code") ?? pre;
+      return void copy(button, own?.textContent ?? "");
+    }
+    if (name === "steps") {
+      button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
+      return drawing.arrange(view);
+    }
+    if (name === "copy") void copy(button, view.turn.text ?? textOf?.(id) ?? "");
+    const value = name === "version" ? { version: Number(button.value) } : name === "choose" ? { bubble: Number(button.parentElement?.dataset.bubble), choice: button.value } : {};
+    fire(name, { turn: id, ...value });
+  });
+}

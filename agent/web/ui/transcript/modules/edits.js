@@ -1,0 +1,99 @@
+// Turns as plain values: what changes one state into the next. agent/rendering/bubbles.py says what turns, bubbles and
+// edits are, and `changes` returns what its `edits` returns. Nothing here knows the page.
+
+/**
+ * @typedef {{kind: string, state: string, blocks: string[], title?: string, seconds?: number, inside?: boolean,
+ *   steps?: number, choices?: string[]}} Bubble
+ * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, version?: number[],
+ *   text?: string}} Turn
+ * @typedef {any[]} Edit
+ */
+
+/**
+ * The number of the first block that differs.
+ * @param {string[]} old
+ * @param {string[]} blocks
+ */
+export function firstDifference(old, blocks) {
+  const most = Math.min(old.length, blocks.length);
+  let number = 0;
+  while (number < most && old[number] === blocks[number]) number += 1;
+  return number;
+}
+
+/**
+ * True if two objects are the same but for this key.
+ * @param {Record<string, any>} one
+ * @param {Record<string, any>} other
+ * @param {string} key
+ */
+function equalBut(one, other, key) {
+  const keys = new Set([...Object.keys(one), ...Object.keys(other)]);
+  keys.delete(key);
+  return [...keys].every((name) => name in one === name in other && JSON.stringify(one[name]) === JSON.stringify(other[name]));
+}
+
+/** A copy that shares nothing with a value that may change. @template T @param {T} value @returns {T} */
+const copy = (value) => JSON.parse(JSON.stringify(value));
+
+/**
+ * The edits that change one state of a turn into the next one.
+ * @param {Turn} old
+ * @param {Turn} turn
+ * @returns {Edit[]}
+ */
+export function changes(old, turn) {
+  const edits = [];
+  for (const [number, bubble] of turn.bubbles.entries()) {
+    const last = old.bubbles[number];
+    if (!last || !equalBut(last, bubble, "blocks")) edits.push(["bubble", number, copy(bubble)]);
+    else {
+      const first = firstDifference(last.blocks, bubble.blocks);
+      if (first < Math.max(last.blocks.length, bubble.blocks.length)) {
+        edits.push(["blocks", number, first, copy(bubble.blocks.slice(first))]);
+      }
+    }
+  }
+  if (old.bubbles.length > turn.bubbles.length) edits.push(["cut", turn.bubbles.length]);
+  if (!equalBut(old, turn, "bubbles")) {
+    const { bubbles, ...fields } = turn;
+    edits.push(["turn", copy(fields)]);
+  }
+  return edits;
+}
+
+/**
+ * The turn after the edits. The old one stays as it is.
+ * @param {Turn} turn
+ * @param {Edit[]} edits
+ * @returns {Turn}
+ */
+export function applied(turn, edits) {
+  let next = { ...turn, bubbles: [...turn.bubbles] };
+  for (const [kind, number, first, blocks] of edits) {
+    const { bubbles } = next;
+    if (kind === "bubble") bubbles[number] = first;
+    else if (kind === "blocks") bubbles[number] = { ...bubbles[number], blocks: [...bubbles[number].blocks.slice(0, first), ...blocks] };
+    else if (kind === "cut") bubbles.length = number;
+    else if (kind === "turn") next = { ...number, bubbles };
+  }
+  return next;
+}
+
+/**
+ * The blocks that the edits draw, as [bubble, first block], with the lowest number of each bubble, and the bubbles that
+ * are new or have other fields.
+ * @param {Turn} turn before the edits
+ * @param {Edit[]} edits
+ */
+export function touched(turn, edits) {
+  /** @type {Map<number, number>} */
+  const blocks = new Map();
+  for (const [kind, number, value] of edits) {
+    if (kind !== "bubble" && kind !== "blocks") continue;
+    const old = turn.bubbles[number];
+    const first = kind === "blocks" ? value : old && old.kind === value.kind ? firstDifference(old.blocks, value.blocks) : 0;
+    blocks.set(number, Math.min(first, blocks.get(number) ?? Infinity));
+  }
+  return blocks;
+}

@@ -1,0 +1,245 @@
+"""The transcript in Chromium: the example in Gradio, and its module alone, as our page uses it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, Route, expect
+
+from agent.rendering.markdown import Blocks, to_blocks
+from agent.settings import ROOT
+from agent.web.ui.page_text import translated
+from tests.conftest import becomes
+from tests.peers.axe import grave
+from tests.support.ports import free_port
+from tests.support.scripted_server import Config, Running
+
+SERVER = Config(rate=100)
+MODULES = ROOT / "agent/web/ui/transcript/modules"
+HOSTILE = (
+    '<img src=x onerror="hacked=1"> <script>hacked=1</script> <svg/onload=hacked=1> <style>*{display:none}</style> '
+    "![p](https://evil.example/p.png) [j](javascript:hacked=1) <iframe src=https://evil.example> "
+    "<math href=//evil.example>"
+)
+
+
+@pytest.fixture(scope="module")
+def example(server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the example, which runs as a program of its own."""
+    port, log = free_port(), tmp_path_factory.mktemp("example") / "log"
+    env = {**os.environ, "VLLM_BASE_URL": server.base_url, "GRADIO_SERVER_PORT": str(port), "PYTHONPATH": str(ROOT)}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "examples/transcript.py"], cwd=ROOT, env=env, stdout=out, stderr=out
+        )
+    try:
+        becomes(True, lambda: f":{port}" in log.read_text() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of its own."""
+    with browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce") as context:
+        yield context.new_page()
+
+
+def kinds(page: Page) -> list[str]:
+    """Return the kinds of the last turn's bubbles, in their order on the page."""
+    return page.locator(".turn").last.locator(".bubble").evaluate_all("all => all.map(one => one.dataset.kind)")
+
+
+@pytest.mark.gate("A program of one's own shows an agent in a transcript.")
+def test_example_streams_an_agent_into_its_page(example: str, page: Page) -> None:
+    requests, errors = list[str](), list[str]()
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(example)
+    box, answer = page.get_by_role("textbox", name="Message"), page.get_by_role("article", name="Answer")
+
+    def ask(text: str) -> None:
+        count = answer.count()
+        box.fill(text)
+        box.press("Enter")
+        expect(answer).to_have_count(count + 1)
+
+    def ended() -> Locator:
+        expect(page.get_by_role("button", name="Copy message")).to_have_count(page.locator(".turn").count())
+        return answer.last
+
+    ask(f'!reasoning Hm *x*. !tool word_count {{"text": "a b"}} !text **Two** words. {HOSTILE}')
+    said = ended()
+    assert kinds(page) == ["user", "reasoning", "tool_call", "tool_call_result", "output_text"]
+    said.get_by_text("word_count", exact=True).click()
+    expect(said.locator('[data-kind="tool_call"] pre')).to_have_text(['{\n  "text": "a b"\n}', "2"])
+    expect(said.locator("strong")).to_have_text("Two")
+    assert said.locator("img, svg, script, style, iframe").count() == 0
+    page.get_by_role("button", name="Copy message").click()
+    becomes(f"**Two** words. {HOSTILE}", lambda: page.evaluate("navigator.clipboard.readText()"))
+
+    ask("!pace 40 !markdown 80")
+    expect(answer.last.locator(".part").nth(1)).to_be_visible()
+    answer.last.locator(".part").first.evaluate("part => part.kept = 1")
+    length = len(answer.last.inner_text())
+    becomes(True, lambda: len(answer.last.inner_text()) > length)
+    assert ended().locator(".part").first.evaluate("part => part.kept") == 1
+
+    ask("!text A !error-event 1")
+    expect(page.locator('[data-kind="error"]')).to_be_visible()
+    assert kinds(page) == ["user", "output_text", "error"]
+
+    ask("!stall-after 3")
+    page.get_by_role("button", name="Stop").click()
+    expect(ended().locator("xpath=..").locator(".caption")).to_have_text("Stopped.")
+    expect(page.locator(".waiting:visible")).to_have_count(0)
+    assert not errors
+    assert {urlsplit(url).netloc for url in requests} == {urlsplit(example).netloc}
+    assert not any(str(ROOT) in url for url in requests)
+    assert page.evaluate("globalThis.hacked") is None
+
+
+@pytest.fixture
+def transcript(page: Page) -> Callable[..., Any]:
+    """Call the module alone: `transcript("apply", edits, id)`. The transcript is 300 px high."""
+    from agent.web.ui.transcript.component import Transcript
+
+    def file(route: Route) -> None:
+        name = urlsplit(route.request.url).path.removeprefix("/")
+        link = (
+            '<!doctype html><html lang="en"><title>t</title><link rel="stylesheet" href="/transcript.css"><main></main>'
+        )
+        if name:
+            route.fulfill(path=MODULES / name)
+        else:
+            route.fulfill(body=link, content_type="text/html")
+
+    page.route("https://transcript.example/**", file)
+    page.goto("https://transcript.example/")
+    page.evaluate(
+        """async (options) => {
+          const { mount } = await import("/transcript.js"), main = document.querySelector("main");
+          globalThis.events = [];
+          for (const name of ["choose", "retry", "version"]) {
+            main.addEventListener(`transcript:${name}`, ({ detail }) => events.push([name, detail]));
+          }
+          globalThis.shown = mount(main, options);
+        }""",
+        {"labels": translated(Transcript.LABELS, "en"), "language": "en", "actions": ["retry"], "height": "300px"},
+    )
+    return lambda name, *given: page.evaluate("([name, given]) => shown[name](...given)", [name, given])
+
+
+def bubble(kind: str, blocks: list[str], **fields: Any) -> dict[str, Any]:
+    """Return a bubble that has ended, or with other fields."""
+    return {"kind": kind, "state": "done", "blocks": blocks, **fields}
+
+
+def turn(id_: str, *bubbles: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return a turn that has ended, or with other fields."""
+    return {"id": id_, "is_running": False, "bubbles": [*bubbles], **fields}
+
+
+def scrolled(page: Page) -> list[int]:
+    """Return how far the transcript is scrolled, and how far from its end it is."""
+    return page.locator(".transcript").evaluate(
+        "one => [one.scrollTop, one.scrollHeight - one.clientHeight - one.scrollTop].map(Math.round)"
+    )
+
+
+def test_growing_text_keeps_selection_and_folds(page: Page, transcript: Callable[..., Any]) -> None:
+    blocks, text = Blocks(), "<details>\n<summary>More</summary>\n\ninside\n\n</details>\n\nThe first words"
+    blocks.update(text)
+    running = turn(
+        "1", bubble("reasoning", ["<p>Hm</p>"], seconds=1.25), bubble("output_text", blocks.html, state="running")
+    )
+    transcript("show", [{**running, "is_running": True}])
+    page.get_by_text("More").click()
+    page.get_by_text("1.3 s", exact=True).click()
+    page.evaluate(
+        """() => { const text = document.querySelector("[data-kind=output_text] .part:last-child p").firstChild;
+          getSelection().setBaseAndExtent(text, 4, text, 9); }"""
+    )
+    for more in (" grow", ",\n**bold**", "\n\n| a |\n|---|\n| 1 |\n"):
+        text += more
+        first = blocks.update(text)
+        transcript("apply", [["blocks", 1, first, blocks.html[first:]]], "1")
+    transcript(
+        "apply", [["bubble", 1, bubble("output_text", to_blocks(text))], ["turn", {"id": "1", "is_running": False}]]
+    )
+    assert page.evaluate("String(getSelection())") == "first"
+    expect(page.get_by_text("inside")).to_be_visible()
+    expect(page.get_by_text("Hm", exact=True)).to_be_visible()
+    drawn = page.locator('[data-kind="output_text"] .part')
+    assert [one.strip() for one in drawn.all_inner_texts()] == ["More\n\ninside", "The first words grow,\nbold", "a\n1"]
+    expect(page.get_by_role("status")).to_have_text("Answer ready")
+
+
+def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcript: Callable[..., Any]) -> None:
+    lines = [f"<p>line {number}</p>" for number in range(40)]
+    transcript(
+        "show", [turn("2", bubble("user", lines)), turn("3", bubble("output_text", lines[:20]), is_running=True)]
+    )
+    becomes(0, lambda: scrolled(page)[1])
+    transcript("apply", [["blocks", 0, 20, lines[20:30]]])
+    becomes(0, lambda: scrolled(page)[1])
+    page.locator(".transcript").hover()
+    page.mouse.wheel(0, -400)
+    to_end = page.get_by_role("button", name="Jump to the end")
+    expect(to_end).to_be_visible()
+    place, _ = scrolled(page)
+    transcript("apply", [["blocks", 0, 30, lines[30:]]])
+    becomes(True, lambda: scrolled(page)[1] > 400)
+    assert scrolled(page)[0] == place
+    seen = "() => document.elementFromPoint(300, 150).textContent"
+    before = page.evaluate(seen)
+    both = [turn("2", bubble("user", lines)), turn("3", bubble("output_text", lines))]
+    transcript("show", [turn("1", bubble("user", lines)), *both])
+    assert page.evaluate(seen) == before
+    to_end.click()
+    becomes(0, lambda: scrolled(page)[1])
+    expect(to_end).to_be_hidden()
+
+
+def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[..., Any]) -> None:
+    steps = [
+        bubble("steps", [], title="Thought 2.0 s · 2 tools", steps=4),
+        bubble("reasoning", ["<p>Hm</p>"], seconds=2.0),
+        bubble("tool_call", ["<pre>1</pre>"], title="Calculate"),
+        bubble("tool_call_result", ["<pre>2</pre>"], title="Result", inside=True),
+        bubble("tool_call", ["<pre>3</pre>"], title="Weather · failed", state="failed"),
+        bubble("question", ["<p>Which?</p>"], state="waiting", choices=["One", "Both"]),
+    ]
+    transcript("show", [turn("1", bubble("user", ["<p>Q</p>"]), *steps, version=[2, 3], caption="<b>model</b>")])
+    row = page.get_by_role("button", name="Thought 2.0 s")
+    expect(page.get_by_text("Calculate")).to_be_hidden()
+    expect(page.get_by_text("Weather")).to_be_visible()
+    row.press("Enter")
+    page.get_by_text("Calculate").click()
+    expect(page.locator("pre").filter(has_text="2")).to_be_visible()
+    assert grave(page) == []
+    for name in ("Both", "Next version of the answer", "Try again"):
+        page.get_by_role("button", name=name).click()
+    assert page.evaluate("events") == [
+        ["choose", {"turn": "1", "bubble": 6, "choice": "Both"}],
+        ["version", {"turn": "1", "version": 3}],
+        ["retry", {"turn": "1"}],
+    ]
+    reply = [
+        bubble("question", ["<p>Which?</p>"]),
+        bubble("user", ["<p>Both</p>"]),
+        bubble("output_text", ["<p>Ok</p>"]),
+    ]
+    transcript("apply", [["bubble", 6 + number, one] for number, one in enumerate(reply)], "1")
+    expect(page.get_by_role("article")).to_have_count(4)
+    expect(page.get_by_role("button", name="Both")).to_have_count(0)
+    expect(page.locator("pre").filter(has_text="2")).to_be_visible()
+    transcript("apply", [["cut", 1]], "1")
+    expect(page.get_by_role("article")).to_have_count(1)

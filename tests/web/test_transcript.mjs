@@ -1,0 +1,35 @@
+// Tests of the transcript's pure module. `node --test` runs them, and test_transcript.py runs that.
+import assert from "node:assert/strict";
+import test from "node:test";
+import { applied, changes, firstDifference, touched } from "../../agent/web/ui/transcript/modules/edits.js";
+
+const bubble = (blocks, more = {}) => ({ kind: "output_text", state: "running", blocks, ...more });
+const turn = (...bubbles) => ({ id: "1", is_running: true, bubbles });
+
+test("the first difference is the end of the shorter list if that begins the other", () => {
+  assert.equal(firstDifference(["a"], ["a", "b"]), 1);
+  assert.equal(firstDifference(["a", "b"], ["a"]), 1);
+  assert.equal(firstDifference([], []), 0);
+});
+
+test("a growing text draws its last block only", () => {
+  const old = turn(bubble(["a", "b"])), next = turn(bubble(["a", "bc", "d"]));
+  const edits = changes(old, next);
+  assert.deepEqual(edits, [["blocks", 0, 1, ["bc", "d"]]]);
+  assert.deepEqual([...touched(old, edits)], [[0, 1]]);
+});
+
+test("a bubble that ends draws none of its blocks again", () => {
+  const old = turn(bubble(["a", "b"])), next = turn(bubble(["a", "b"], { state: "done" }));
+  assert.deepEqual([...touched(old, changes(old, next))], [[0, 2]]);
+});
+
+test("another kind draws the bubble from its first block on", () => {
+  const old = turn(bubble(["a"])), next = turn(bubble(["a"], { kind: "reasoning" }));
+  assert.deepEqual([...touched(old, changes(old, next))], [[0, 0]]);
+});
+
+test("edits come one after the other", () => {
+  const edits = [["bubble", 0, bubble(["a"])], ["blocks", 0, 1, ["b"]], ["bubble", 1, bubble([])], ["cut", 1], ["turn", { id: "1", is_running: false }]];
+  assert.deepEqual(applied(turn(), edits), { id: "1", is_running: false, bubbles: [bubble(["a", "b"])] });
+});
