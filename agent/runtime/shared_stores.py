@@ -130,8 +130,8 @@ def _cause(error: BaseException | None) -> str:
     return ""
 
 
-STORES = SharedStores()
+SHARED_STORES = SharedStores()
 """The stores of this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=STORES.forget)
+    os.register_at_fork(after_in_child=SHARED_STORES.forget)

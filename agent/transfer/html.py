@@ -19,7 +19,7 @@ from agent.i18n.translator import Translator
 from agent.media.store import type_of_id
 from agent.rendering.markdown import BEGIN, END, MOST, PICTURES, link, to_blocks
 from agent.transfer.as_typed import as_typed
-from agent.transfer.document import DELETED, THREADS, Block, shown_text
+from agent.transfer.document import DELETED, DOCUMENT_THREADS, Block, shown_text
 from agent.transfer.sources import DOCUMENT, SOURCES, Mark, Source
 from agent.transfer.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 
@@ -97,7 +97,7 @@ async def to_html(
 ) -> AsyncGenerator[str]:
     """Yield the page, piece by piece. The blocks are made and written in threads, a few at a time."""
     yield page_head(title, subtitle, translator, frame)
-    async with aclosing(THREADS.steps(_written(blocks, translator))) as steps:
+    async with aclosing(DOCUMENT_THREADS.steps(_written(blocks, translator))) as steps:
         async for pieces in steps:
             texts = list[str]()
             for piece in pieces:

@@ -144,7 +144,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     ).add_to(app)
     importer = services.importer
     name_model = conversations.models.name_of
-    limit = RequestLimit() if settings.public else None
+    limit = RequestLimit.of_page(public=settings.public is not None)
     TransferRoutes(services.store, services.media, importer, services.unsent_files, owner_of, name_model, limit).add_to(
         app
     )
@@ -324,14 +324,14 @@ def _middleware(
         icons=tuple(ICONS),
         events={number: len(event.inputs) for number, event in page.fns.items()},
         owns_event=queue.owns_event,
-        limit=RequestLimit() if settings.public else None,
+        limit=RequestLimit.of_page(public=settings.public is not None),
     )
     uploads = Middleware(
         UploadMiddleware,
         uploads=services.unsent_files,
         most_bytes=settings.max_upload_bytes,
         translate_error=lambda accepted, error: negotiate(accepted)(error.text),
-        limit=RequestLimit() if settings.public else None,
+        limit=RequestLimit.of_page(public=settings.public is not None),
     )
     return [
         Middleware(ClientAddressMiddleware, any_proxy=trusted_proxies(settings) == ANY),
