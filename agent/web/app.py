@@ -177,7 +177,8 @@ def _health(services: _Services, queue_problem: Callable[[], str], canary: Canar
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
     make_private(settings.data_dir)
     temporary = TemporaryMemory()
-    store = TemporaryStore(await open_store(settings.store, folder=settings.data_dir), temporary)
+    opened = await open_store(settings.store, folder=settings.data_dir, is_secret=settings.public is not None)
+    store = TemporaryStore(opened, temporary)
     unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
     os.environ["GRADIO_TEMP_DIR"] = str(unsent_files.folder)  # Gradio takes files that a visitor names from here
     models = LocalModels(settings.local, say=say)
