@@ -6,13 +6,12 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, Unpack
+from typing import Any, Never, Unpack
 from weakref import WeakSet
 
 from agent.arguments import (
     check_addresses,
     check_model,
-    check_objects,
     read_base_options,
     read_context,
     read_limits,
@@ -25,7 +24,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.events import Observer, Observers
 from agent.fetch import GUARD, Guard
-from agent.keyword_arguments import explains_arguments, no_attribute
+from agent.keyword_arguments import ExplainsAttributes, explains_arguments
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
@@ -55,7 +54,7 @@ _CLOSING: set[asyncio.Task[None]] = set()
 """Tasks that close agents. A loop itself would not keep them alive."""
 
 
-class Agent:
+class Agent(ExplainsAttributes):
     """A model, a system message, tools and limits. It stores no conversation: the caller passes the history in.
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the return
@@ -95,8 +94,6 @@ class Agent:
             connect_by_name(model, provider, base_url, api_key, capabilities) if isinstance(model, str) else model
         )
         self.connection, self._user = connection, _User()
-        check_objects(system_message=(system_message, str), seals=(seals, Seals), guard=(guard, Guard))
-        check_objects(telemetry=(telemetry, Telemetry))
         self.system_message = system_message
         found, self.toolsets = read_tools(tools)
         self.tools = tools_by_name(found)
@@ -241,11 +238,6 @@ class Agent:
             documents=self.documents,
             vectors=self.vectors,
         )
-
-    if not TYPE_CHECKING:  # a checker would take any attribute for one
-
-        def __getattr__(self, name: str) -> Never:
-            raise no_attribute(self, name)
 
     def __copy__(self) -> "Agent":
         other = object.__new__(type(self))

@@ -7,15 +7,16 @@ import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from pydantic_ai.embeddings import EmbeddingModel
-from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.messages import ImageUrl, ModelMessage
 
 from agent.context import Context
 from agent.errors import ConfigError, InputError
 from agent.fetch import Guard
 from agent.history import STORE_KINDS, new_id
+from agent.keyword_arguments import shown
 from agent.limits import Limits
 from agent.messages.prompt import prompt_parts
 from agent.providers import Embedder, connect_embedder
@@ -27,15 +28,13 @@ from agent.tools import Function, Tool, Toolset, as_tool
 
 LONGEST_ID = 200
 """The most characters of a chat's id."""
-MAX_SHOWN = 80
-"""The most characters of a wrong value that a message shows."""
 
 
 def check_model(model: object) -> None:
     """Raise `InputError` unless the value is a name or a connection."""
     if isinstance(model, str) or (hasattr(model, "spec") and hasattr(model, "model")):
         return
-    given = "None; is a variable of the environment not set?" if model is None else _shown(model)
+    given = "None; is a variable of the environment not set?" if model is None else shown(model)
     raise InputError(
         f'the model must be a name such as "openai:gpt-6-luna" or the return value of connect(...), not {given}'
     )
@@ -51,11 +50,11 @@ def read_limits(limits: object) -> Limits:
     if isinstance(limits, Mapping):
         items = cast(Mapping[object, object], limits).items()
         meant = f": write limits=Limits({', '.join(f'{name}={value!r}' for name, value in items)})"
-    raise InputError(f"limits takes an object of the class Limits, not {_shown(cast(object, limits))}{meant}")
+    raise InputError(f"limits takes an object of the class Limits, not {shown(cast(object, limits))}{meant}")
 
 
 def read_context(context: object) -> Context:
-    """Return the context, or an empty one for None. Raises `InputError` for anything else, or for foreign messages."""
+    """Return the context, or an empty one for None. Raises `InputError` for anything else."""
     if context is None:
         return Context()
     if isinstance(context, RunResult):
@@ -65,13 +64,7 @@ def read_context(context: object) -> Context:
     if not isinstance(context, Context):
         listed = isinstance(context, list | tuple)
         meant = "; pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])" if listed else ""
-        raise InputError(f"context takes a Context such as result.context, not {_shown(context)}{meant}")
-    for message in cast(Iterable[object], context.messages):
-        if not isinstance(message, ModelRequest | ModelResponse):
-            raise InputError(
-                f"Context(messages=...) takes pydantic-ai's ModelRequest and ModelResponse, not {_shown(message)}; "
-                "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
-            )
+        raise InputError(f"context takes a Context such as result.context, not {shown(context)}{meant}")
     return context
 
 
@@ -86,10 +79,10 @@ def read_history(store: object, id_: object, context: object) -> ChatHistory | N
     if not isinstance(store, str) or store.partition(":")[0] not in STORE_KINDS:
         raise InputError(
             'store takes a URL such as "sqlite:///chats.db", "json:folder", "redis://host", "postgresql://host/name" '
-            f'or "memory:", not {_shown(store)}'
+            f'or "memory:", not {shown(store)}'
         )
     if id_ is not None and not (isinstance(id_, str) and id_.strip() and len(id_) <= LONGEST_ID and id_.isprintable()):
-        raise InputError(f'the id of a chat is a text such as "customer-42", not {_shown(id_)}')
+        raise InputError(f'the id of a chat is a text such as "customer-42", not {shown(id_)}')
     return ChatHistory(StoreAddress(store, Path.cwd()), id_ or new_id())
 
 
@@ -111,23 +104,16 @@ def read_embeddings(embeddings: object, env: Mapping[str, str] = os.environ) -> 
     if not isinstance(embeddings, str | EmbeddingModel):
         raise InputError(
             'embeddings takes a name such as "openai:text-embedding-3-small", the URL of a server, or an '
-            f"EmbeddingModel of pydantic-ai, not {_shown(embeddings)}"
+            f"EmbeddingModel of pydantic-ai, not {shown(embeddings)}"
         )
     return connect_embedder(embeddings) if embeddings else None
 
 
-def check_objects(**arguments: tuple[object, type[Any]]) -> None:
-    """Raise `InputError` for an argument that is not None and not of its class."""
-    for name, (value, kind) in arguments.items():
-        if not isinstance(value, kind | None):
-            takes = "a text" if kind is str else f"an object of the class {kind.__name__}"
-            raise InputError(f"{name} takes {takes}, not {_shown(value)}")
-
-
 def read_base_options(options: object) -> Options | None:
     """Return the value of the argument `options`. Raises `InputError` unless it is an `Options`."""
-    check_objects(options=(options, Options))
-    return cast(Options | None, options)
+    if not isinstance(options, Options | None):
+        raise InputError(f"options takes an object of the class Options, not {shown(options)}")
+    return options
 
 
 def read_tools(tools: object) -> tuple[list[Tool], tuple[Toolset, ...]]:
@@ -136,7 +122,7 @@ def read_tools(tools: object) -> tuple[list[Tool], tuple[Toolset, ...]]:
     Raises `InputError` for anything else, and `ConfigError` for an unknown preset.
     """
     if isinstance(tools, str | Mapping) or callable(tools) or not isinstance(tools, Iterable):
-        raise InputError(f"tools takes a list, not {_shown(cast(object, tools))}: write tools=[...]")
+        raise InputError(f"tools takes a list, not {shown(cast(object, tools))}: write tools=[...]")
     found = [_tool(item) for item in cast(Iterable[object], tools)]
     return [one for one in found if isinstance(one, Tool)], tuple(one for one in found if not isinstance(one, Tool))
 
@@ -150,12 +136,12 @@ def _tool(item: object) -> Tool | Toolset:
         return load_presets(item)
     if isinstance(item, Mapping):
         raise InputError(
-            f"a tool is a function or a Tool, not the dict {_shown(cast(object, item))}: the dict has no function to "
+            f"a tool is a function or a Tool, not the dict {shown(cast(object, item))}: the dict has no function to "
             "call. Write tools=[function]; its schema comes from its signature and docstring"
         )
     if not callable(item):
         raise InputError(
-            f'a tool is a function, a Tool, a Toolset or a name such as "preset:currency", not {_shown(item)}'
+            f'a tool is a function, a Tool, a Toolset or a name such as "preset:currency", not {shown(item)}'
         )
     function = cast(Function, item)
     if getattr(function, "__name__", "") == "<lambda>":
@@ -179,7 +165,7 @@ def read_suspended(suspended: object) -> str | Suspension:
     if suspended is None:
         raise InputError("there is nothing to resume: the suspension is None, so the run did not end as suspended")
     if not isinstance(suspended, str | Suspension):
-        raise InputError(f"resume takes result.suspension or the suspended result, not {_shown(suspended)}")
+        raise InputError(f"resume takes result.suspension or the suspended result, not {shown(suspended)}")
     return suspended
 
 
@@ -191,8 +177,3 @@ def check_addresses(messages: Sequence[ModelMessage], guard: Guard) -> None:
                 f"{host} is not on the public internet, so no picture is fetched from it. Read it yourself with "
                 f'Image.from_bytes or Image.from_path, or allow the host: Agent(..., guard=Guard(allow=("{host}",)))'
             )
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({type(value).__name__})"

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, Self, Unpack, cast
+from typing import Any, Never, Self, Unpack, cast
 
 from pydantic_ai.embeddings import EmbeddingModel
 
@@ -24,7 +24,7 @@ from agent.chat_files import ChatFile, ChatIndex, SearchResult, files_in, search
 from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
 from agent.errors import AgentError, Busy, Conflict, InputError, SingleRun
-from agent.keyword_arguments import explains_arguments, no_attribute
+from agent.keyword_arguments import ExplainsAttributes, explains_arguments
 from agent.messages.openai import to_openai
 from agent.messages.prompt import Prompt
 from agent.responses import Response
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 _MakeRun = Callable[[Agent], Run]
 
 
-class Chat:
+class Chat(ExplainsAttributes):
     """An agent and one conversation with it. Usable from any thread, for one run at a time.
 
     The conversation grows when a run ends with any reason but `error`: a cancelled, truncated or limited run keeps its
@@ -216,11 +216,6 @@ class Chat:
             with suppress(LoopEnded):
                 await loop_thread.submit(self._cancel_and_wait())
             await asyncio.to_thread(loop_thread.close)
-
-    if not TYPE_CHECKING:  # a checker would take any attribute for one
-
-        def __getattr__(self, name: str) -> Never:
-            raise no_attribute(self, name)
 
     def __reduce__(self) -> Never:
         raise InputError(

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pydantic_core
 from pydantic import TypeAdapter, ValidationError
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
 from agent.errors import InputError
 from agent.i18n import _
-from agent.keyword_arguments import explains_fields
+from agent.keyword_arguments import explains_fields, shown
 from agent.messages.unknown_fields import dropped_fields
 
 _ASK = "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
@@ -32,6 +32,14 @@ class Context:
     session_id: str = field(default_factory=lambda: uuid4().hex)
     messages: tuple[ModelMessage, ...] = ()
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        for message in cast(tuple[object, ...], self.messages):
+            if not isinstance(message, ModelRequest | ModelResponse):
+                raise InputError(
+                    "Context(messages=...) takes pydantic-ai's ModelRequest and ModelResponse, not "
+                    f"{shown(message)}; {_ASK}"
+                )
 
     def extended(self, *messages: ModelMessage) -> Self:
         """Return this context with messages added at the end."""

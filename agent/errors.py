@@ -22,6 +22,7 @@
 A run never raises the failures of a model or a tool: they become an `error` response or a tool result.
 """
 
+import re
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -162,3 +163,30 @@ class Conflict(HistoryError):
 
 class StoreUnavailable(HistoryError):
     """The server of the history store is away. The same call can succeed later."""
+
+
+ConnectionCause = Literal[
+    "unknown_host", "credentials", "nobody_listens", "untrusted", "no_tls", "no_way", "unanswered"
+]
+_CAUSES: tuple[tuple[str, ConnectionCause], ...] = (
+    (r"gaierror|getaddrinfo|name resolution|translate host name|name or service not known", "unknown_host"),
+    (r"refused|no such file", "nobody_listens"),
+    (r"certificate", "untrusted"),
+    (r"password|authentication (?:failed|required)|pg_hba|role +does not exist", "credentials"),
+    (r"\bssl|\btls", "no_tls"),
+    (r"unreachable|no route", "no_way"),
+    (r"timeout|timed out|not answer", "unanswered"),
+)
+"""What the errors of a failed connection say, in the words of the system and of the drivers."""
+
+
+def cause_of(error: BaseException) -> ConnectionCause | None:
+    """Return why a connection failed, None if the errors behind this one don't say."""
+    chain = [error]
+    while (inner := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 10:
+        chain.append(inner)
+    for group in [*chain]:  # of errors, one for each address of a name
+        chain += getattr(group, "exceptions", ())
+    text = " ".join(f"{type(one).__name__} {one}"[:2000] for one in chain)
+    text = re.sub(r'"[^"]{0,300}"|connecting to \S{1,300}', "", text)  # names of hosts and users
+    return next((cause for pattern, cause in _CAUSES if re.search(pattern, text, re.IGNORECASE)), None)

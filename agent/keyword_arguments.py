@@ -1,15 +1,32 @@
-"""Explains keyword arguments that a function does not have: the argument that was meant, or the place where it belongs.
+"""Explains wrong arguments: names that a function does not have, and values that are not of the type of their hint.
+
+For a wrong name, the message says which argument was meant, or where it belongs.
 
 People know the names of other libraries, such as `instructions` for the system message.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from functools import cache, wraps
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
-from agent.errors import InputError
+from agent.errors import AgentError, InputError
 from agent.i18n import _
 
 P = ParamSpec("P")
@@ -124,17 +141,24 @@ class WrongArgument(InputError, TypeError):
 
 
 def explains_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make calls with unknown arguments raise `WrongArgument`, with the argument that was meant."""
+    """Make calls with unknown arguments raise `WrongArgument`, with the argument that was meant.
+
+    Values that do not fit the type hints of a constructor raise `InputError`, unless it refuses them in its own words.
+    """
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return function(*args, **kwargs)
-        except WrongArgument:
+            made = function(*args, **kwargs)
+        except AgentError:
             raise
-        except TypeError:
+        except Exception as error:
             signature = inspect.signature(function)
             if not (misfit := _misfit(signature, args, kwargs)):  # the function itself has raised it
+                if wrong := _wrong_value(function, args, kwargs):
+                    raise InputError(wrong) from None
+                raise
+            if not isinstance(error, TypeError):
                 raise
             owner = function.__qualname__.removesuffix(".__init__")
             all_ = signature.parameters.values()
@@ -147,6 +171,9 @@ def explains_arguments(function: Callable[P, R]) -> Callable[P, R]:
                 said = [*hints, f"{owner} has no argument {name!r}; it takes {', '.join(takes)}."]
                 raise WrongArgument(" ".join(said)) from None
             raise WrongArgument(f"{misfit}: write {owner}({_written(taken)}).") from None
+        if wrong := _wrong_value(function, args, kwargs):
+            raise InputError(wrong)
+        return made
 
     return call
 
@@ -156,6 +183,17 @@ def explains_fields(cls: C) -> C:
     made = cast(Any, cls)
     made.__init__ = explains_arguments(made.__init__)
     return cls
+
+
+class ExplainsAttributes:
+    """Base of classes that people ask for methods of other libraries. An error inside a property comes through."""
+
+    if not TYPE_CHECKING:  # a checker would take any attribute for one
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property that has raised an AttributeError, which Python has dropped
+                return object.__getattribute__(self, name)
+            raise no_attribute(self, name)
 
 
 def no_attribute(owner: object, name: str) -> AttributeError:
@@ -172,6 +210,110 @@ def _written(taken: Sequence[inspect.Parameter]) -> str:
     shown = [*needed, *(one for one in taken if one not in needed)][: max(len(needed), MAX_WRITTEN)]
     words = [f"{one.name}=..." if one.kind is one.KEYWORD_ONLY else one.name for one in shown]
     return ", ".join([*words, *(["..."] if len(shown) < len(taken) else [])])
+
+
+_Kind = tuple[str, Callable[[Any], bool]]
+"""A kind of values, in words and as a test."""
+
+_FROM_ZERO = ("retries", "dollars", "redirects", "temperature")
+"""The arguments that can be 0. All other numbers of this package are counts, sizes or times above 0."""
+_NOT_SHOWN = ("api_key", "keys", "headers", "env")
+"""Arguments whose values can be secret."""
+MAX_SHOWN = 80
+"""The most characters of a wrong value that a message shows."""
+
+
+def shown(value: object) -> str:
+    """Return a wrong value for a message."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({type(value).__name__})"
+
+
+def _wrong_value(function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """Return the sentence about a value that the type hint of its argument does not allow, "" if all fit."""
+    signature, kinds = _hinted(function)
+    for name, value in signature.bind(*args, **kwargs).arguments.items() if kinds else ():
+        allowed = kinds.get(name)
+        if allowed is not None and not any(fits(value) for _, fits in allowed):
+            owner = function.__qualname__.removesuffix(".__init__")
+            given = type(value).__name__ if name in _NOT_SHOWN else shown(value)
+            return f"{owner}({name}={given}): {name} must be {', or '.join(words for words, _ in allowed)}"
+    return ""
+
+
+@cache
+def _hinted(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, list[_Kind] | None]]:
+    """Return the signature, and the kinds of values of each argument. Methods check theirs before they do anything."""
+    signature = inspect.signature(function)
+    if "self" in signature.parameters and function.__name__ != "__init__":
+        return signature, {}
+    try:
+        hints = get_type_hints(function)
+    except NameError:  # a hint that only a checker can read
+        hints = dict[str, Any]()
+    return signature, {
+        name: _kinds(hints[name], name)
+        for name, one in signature.parameters.items()
+        if name in hints and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    }
+
+
+def _kinds(hint: Any, name: str) -> list[_Kind] | None:
+    """Return the kinds of values that a type hint allows, None if they cannot be told."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        found = [_kinds(one, name) for one in inner]
+        return None if None in found else [kind for kinds in found for kind in kinds or ()]
+    if origin is Literal:
+        return [(f"one of {', '.join(map(repr, inner))}", lambda value: value in inner)]
+    kind: Any = origin or hint
+    if kind in _PLAIN:
+        return [_PLAIN[kind]]
+    if hint in (int, float):
+        least, words = (0, "from 0 on") if name in _FROM_ZERO else (1, "from 1 on")
+        if hint is int:
+            return [(f"a whole number {words}", lambda value: _is_number(value, int) and value >= least)]
+        if least:
+            return [("a number above 0", lambda value: _is_number(value) and value > 0)]
+        return [("a number from 0 on", lambda value: _is_number(value) and value >= 0)]
+    if is_typeddict(kind) or (inspect.isclass(kind) and issubclass(kind, Mapping)):
+        words, items = ("a dict of texts", [_PLAIN[str]]) if inner == (str, str) else ("a dict", None)
+        return [(words, lambda value: isinstance(value, Mapping) and _is_list(cast(Any, value).values(), items))]
+    if kind is Callable or getattr(kind, "__name__", "") == "Callable":
+        return [("a function", callable)]
+    if not inspect.isclass(kind) or kind is object:
+        return None
+    if issubclass(kind, Iterable):
+        alike = inner if inner[1:] in ((), (...,)) else ()  # not a tuple of different things
+        checked = alike and (alike[0] in (*_PLAIN, int, float) or get_origin(alike[0]) is tuple)
+        items = _kinds(inner[0], name) if checked else None
+        words = f"a list, each item {', or '.join(words for words, _ in items)}" if items else "a list"
+        return [(words, lambda value: _is_list(value, items))]
+    if getattr(kind, "_is_protocol", False):
+        methods = [one for one in vars(kind) if not one.startswith("_")]
+        return [
+            (f"an object with the methods of {kind.__name__}", lambda value: all(hasattr(value, m) for m in methods))
+        ]
+    return [(f"an object of the class {kind.__name__}", lambda value: isinstance(value, kind))]
+
+
+def _is_number(value: object, kind: Any = int | float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _is_list(value: object, items: list[_Kind] | None) -> bool:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return False
+    return not items or all(any(fits(one) for _, fits in items) for one in cast(Iterable[object], value))
+
+
+_PLAIN: Mapping[Any, _Kind] = {
+    NoneType: ("None", lambda value: value is None),
+    bool: ("True or False", lambda value: isinstance(value, bool)),
+    str: ("a text", lambda value: isinstance(value, str)),
+    bytes: ("bytes", lambda value: isinstance(value, bytes | bytearray | memoryview)),
+    **dict.fromkeys((Path, PathLike), ("a path", lambda value: isinstance(value, str | PathLike))),
+}
 
 
 def _misfit(signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:

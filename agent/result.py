@@ -56,6 +56,39 @@ class Journal(Protocol):
         ...
 
 
+def _check_options(options: "Options", most: int = 2) -> None:
+    """Raise `InputError` with the option and its known values. `most` is the highest temperature."""
+    values: dict[str, tuple[bool, str]] = {
+        "reasoning": (
+            options.reasoning is None or is_reasoning(options.reasoning),
+            f"True, False, None, {', '.join(get_args(Effort))}",
+        ),
+        "ignore_reasoning": (isinstance(cast(object, options.ignore_reasoning), bool), "True, False"),
+        "temperature": (
+            options.temperature is None or (_is_number(options.temperature) and 0 <= options.temperature <= most),
+            f"0 - {most}, None",
+        ),
+        "max_tokens": (
+            options.max_tokens is None or (_is_whole_number(options.max_tokens) and options.max_tokens > 0),
+            "1, 2, 3, ..., None",
+        ),
+    }
+    for name, (fits, accepted) in values.items():
+        if not fits:
+            value = repr(getattr(options, name))[:80]
+            raise InputError(
+                _("{name} cannot be {value}. Known values: {known}.", name=name, value=value, known=accepted)
+            )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 @explains_fields
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -69,6 +102,9 @@ class Options:
     ignore_reasoning: bool = False
     temperature: float | None = None
     max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_options(self)
 
 
 DEFAULTS = Options()
@@ -101,42 +137,14 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
         listed = _("There is no option {name}. Known options: {known}.", name=repr(unknown), known=", ".join(known))
         raise InputError(joined([*meant_by(unknown, known, ("context", "options", "journal", "record")), listed]))
     options = replace(base, **given)
-    most = max_temperature(spec) if spec is not None else 2
-    values: dict[str, tuple[bool, str]] = {
-        "reasoning": (
-            options.reasoning is None or is_reasoning(options.reasoning),
-            f"True, False, None, {', '.join(get_args(Effort))}",
-        ),
-        "ignore_reasoning": (isinstance(cast(object, options.ignore_reasoning), bool), "True, False"),
-        "temperature": (
-            options.temperature is None or (_is_number(options.temperature) and 0 <= options.temperature <= most),
-            f"0 - {most}, None",
-        ),
-        "max_tokens": (
-            options.max_tokens is None or (_is_whole_number(options.max_tokens) and options.max_tokens > 0),
-            "1, 2, 3, ..., None",
-        ),
-    }
-    for name, (fits, accepted) in values.items():
-        if not fits:
-            value = repr(getattr(options, name))[:80]
-            raise InputError(
-                _("{name} cannot be {value}. Known values: {known}.", name=name, value=value, known=accepted)
-            )
+    if spec is not None:
+        _check_options(options, max_temperature(spec))
     return options
 
 
 def max_temperature(spec: ModelSpec) -> int:
     """Return the highest temperature that the model accepts."""
     return MAX_TEMPERATURE.get(spec.dialect, 2) if spec.temperature else 2
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @runtime_checkable

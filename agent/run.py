@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelMessage
 from agent.context import Context
 from agent.errors import AgentError, InputError
 from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
-from agent.keyword_arguments import no_attribute
+from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
 from agent.providers import ChosenLater
 from agent.responses import Response
@@ -26,14 +26,14 @@ from agent.runtime.agent_loop import AgentLoop
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
 from agent.runtime.run_stream import RunStream
-from agent.runtime.shield import run_to_completion
 from agent.suspension import Resumption
+from agent.system.shield import run_to_completion
 from agent.tracing.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
 
-class Run:
+class Run(ExplainsAttributes):
     """One run, as a cancellable stream of responses. Any number of readers can follow it.
 
     The work runs in its own task. It begins with `start`, which iterating and awaiting call. Leaving the iteration
@@ -60,10 +60,7 @@ class Run:
         self._is_ending = self._is_hurried = self._end_stored = False
         self._cancelled_at = 0.0
 
-    if not TYPE_CHECKING:  # a checker would take any attribute for one
-
-        def __getattr__(self, name: str) -> Never:
-            raise no_attribute(self, name)
+    if not TYPE_CHECKING:  # a checker would take a run for iterable
 
         def __iter__(self) -> Never:
             raise TypeError(f"a run is iterated with async for: {no_attribute(self, '__iter__')}")

@@ -31,7 +31,7 @@ from agent.history.json_conversation import Addition, Signature, State, name_of
 from agent.history.records import NO_CONVERSATION, Record
 from agent.history.uninterrupted import UninterruptedWork
 from agent.i18n import _
-from agent.system.threads import STORES
+from agent.system.threads import HISTORY_FILES
 
 T = TypeVar("T")
 
@@ -58,13 +58,13 @@ class JsonFolder:
     async def open(self) -> None:
         """Make the folder for this user alone, and remove what killed processes left. Raises `ConfigError`."""
         with self._naming_errors(ConfigError):
-            await STORES.run(self._prepare)
+            await HISTORY_FILES.run(self._prepare)
 
     async def read(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread. Raises `HistoryError` if a file cannot be read."""
         self._work.check_open()
         with self._naming_errors(HistoryError):
-            return await STORES.run(work)
+            return await HISTORY_FILES.run(work)
 
     async def write(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread while no other process writes, to its end even if the caller is cancelled."""
@@ -250,7 +250,7 @@ class JsonFolder:
     async def _in_turn(self, work: Callable[[], T], deadline: float) -> T:
         async with self._turn:
             with self._naming_errors(HistoryError):
-                return await STORES.run(self._alone, work, deadline)
+                return await HISTORY_FILES.run(self._alone, work, deadline)
 
     def _alone(self, work: Callable[[], T], deadline: float) -> T:
         with self._locked(deadline if self._was_locked else time.monotonic() + self._patience):

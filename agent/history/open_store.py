@@ -16,11 +16,13 @@ FILE, FOLDER = "history.sqlite", "history"
 """The file of a SQLite history and the folder of a JSON history whose URL names none."""
 
 
-async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = now) -> HistoryStore:
+async def open_store(
+    url: str, *, folder: Path, clock: Callable[[], datetime] = now, is_secret: bool = False
+) -> HistoryStore:
     """Open a store, such as "sqlite", "sqlite:///path", "json:folder", "postgresql://host/database" or "redis://host".
 
     Raises `ConfigError` for any other URL, for a file that cannot be used, and if the driver is missing. A server that
-    is away is no error: each call says so until it is back.
+    is away is no error: each call says so until it is back, without its address if that `is_secret`.
     """
     match url.partition(":")[0]:
         case "sqlite":
@@ -34,7 +36,7 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
         case "postgresql" | "postgres":
             with needing_driver("PostgreSQL", "postgres"):
                 from agent.history.postgres import PostgresStore
-            return await PostgresStore.open(url, clock=clock)
+            return await PostgresStore.open(url, clock=clock, is_secret=is_secret)
         case "memory":
             from agent.history.memory import MemoryStore
 
@@ -43,7 +45,7 @@ async def open_store(url: str, *, folder: Path, clock: Callable[[], datetime] = 
             with needing_driver("Redis", "redis"):
                 from agent.history.redis import RedisStore
 
-            return RedisStore(url, clock=clock)
+            return RedisStore(url, clock=clock, is_secret=is_secret)
         case kind:
             raise ConfigError(f"There is no history store for {kind!r}. Use sqlite, json, postgresql, redis or memory.")
 

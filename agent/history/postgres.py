@@ -122,12 +122,12 @@ class PostgresStore:
         self.retention: RetentionStore = PostgresRetention(database, replicas)
 
     @classmethod
-    async def open(cls, url: str, *, clock: Callable[[], datetime] = now) -> Self:
+    async def open(cls, url: str, *, clock: Callable[[], datetime] = now, is_secret: bool = False) -> Self:
         """Begin to connect, and return without waiting for the server. The first contact makes the schema.
 
-        Raises `ConfigError` if the URL cannot be read.
+        If the URL `is_secret`, errors don't name it. Raises `ConfigError` if the URL cannot be read.
         """
-        database = PostgresDatabase(PostgresAddress.of(url), clock)
+        database = PostgresDatabase(PostgresAddress.of(url, is_secret=is_secret), clock)
         database.begin_contact()
         return cls(database)
 

@@ -6,6 +6,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.history.server_errors import reason_of, refusal_reason, unreachable, unusable
 from agent.i18n import _
 
 CONTACT_SECONDS = 4
@@ -20,10 +21,14 @@ class PostgresAddress:
 
     name: str
     conninfo: str = field(repr=False)
+    is_secret: bool = False
 
     @classmethod
-    def of(cls, url: str) -> "PostgresAddress":
-        """Read the URL. Raises `ConfigError`, whose sentence does not quote it."""
+    def of(cls, url: str, *, is_secret: bool = False) -> "PostgresAddress":
+        """Read the URL. Errors don't name the server if it `is_secret`.
+
+        Raises `ConfigError`, whose sentence does not quote the URL.
+        """
         try:
             given = conninfo_to_dict(url)
         except psycopg.ProgrammingError:
@@ -36,28 +41,28 @@ class PostgresAddress:
                 "in a password, write @ as %40, / as %2F, : as %3A, ? as %3F, # as %23 and % as %25."
             ) from None
         defaults = {"connect_timeout": CONTACT_SECONDS, "application_name": "switchboard", **_KEEPALIVE}
-        return cls(f"{database} at {host}:{port}", make_conninfo(url, **{**defaults, **given}))
+        return cls(f"{database} at {host}:{port}", make_conninfo(url, **{**defaults, **given}), is_secret)
 
     def unreachable(self, error: Exception) -> StoreUnavailable:
         """Return the error that no connection can be made."""
+        reason = reason_of(error, words_of(error), is_secret=self.is_secret)
         sentence = _(
             "Nothing can be kept at the moment: the history database {name} cannot be reached ({error}). "
             "Start it, or correct SWITCHBOARD_STORE.",
             name=self.name,
-            error=_reason(error),
+            error=reason,
         )
-        return StoreUnavailable(sentence)
+        return unreachable(sentence, reason, is_secret=self.is_secret)
 
     def unusable(self, error: Exception) -> HistoryError:
         """Return the error that the server refused an operation."""
-        reason = error.text if isinstance(error, HistoryError) else _reason(error)
-        return HistoryError(_("The history database {name} cannot be used: {error}.", name=self.name, error=reason))
+        reason = refusal_reason(error, words_of(error), is_secret=self.is_secret)
+        sentence = _("The history database {name} cannot be used: {error}.", name=self.name, error=reason)
+        return unusable(sentence, reason, is_secret=self.is_secret)
 
 
-def _reason(error: Exception) -> str:
+def words_of(error: Exception) -> str:
     """Return what the server or the driver says, without values of the statement."""
-    if isinstance(error, TimeoutError):
-        return _("it does not answer")
     said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     first = (said or str(error) or type(error).__name__).splitlines()[0]
     return " ".join(first.rpartition(" failed: ")[2].split()).removesuffix(".")

@@ -40,11 +40,12 @@ SEARCH_BYTES = 1_000_000
 class RedisStore:
     """A `HistoryStore` on a server. It owns its connections until `aclose`.
 
-    A cancelled save has stored everything or nothing. If the connection breaks, a save is repeated and stored once.
+    A cancelled save has stored everything or nothing. If the connection breaks, a save is repeated and stored once. If
+    the URL `is_secret`, errors don't name it.
     """
 
-    def __init__(self, url: str, *, clock: Callable[[], datetime] = now) -> None:
-        self.server = RedisServer(url, clock)
+    def __init__(self, url: str, *, clock: Callable[[], datetime] = now, is_secret: bool = False) -> None:
+        self.server = RedisServer(url, clock, is_secret=is_secret)
         self.replicas: Replicas = (replicas := RedisReplicas(self.server))
         self.runs: RunStore = RedisRuns(self.server, replicas)
         self.links: LinkStore = RedisLinks(self.server)

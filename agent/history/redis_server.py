@@ -19,9 +19,10 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as NoAnswer
 
-from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.errors import ConfigError, HistoryError
 from agent.history.records import shift_of
 from agent.history.redis_scripts import Script
+from agent.history.server_errors import reason_of, refusal_reason, unreachable, unusable
 from agent.history.uninterrupted import UninterruptedWork
 from agent.i18n import _
 
@@ -45,8 +46,8 @@ Argument = str | bytes | int | float
 class RedisServer:
     """The connections to one server, until `aclose`. They are made when they are needed."""
 
-    def __init__(self, url: str, clock: Callable[[], datetime]) -> None:
-        self.clock = clock
+    def __init__(self, url: str, clock: Callable[[], datetime], *, is_secret: bool = False) -> None:
+        self.clock, self._is_secret = clock, is_secret
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
@@ -114,13 +115,18 @@ class RedisServer:
         log.debug("Redis at %s: %s", self.address, error)
         refusal = refusal_of(error)
         if refusal is None:
+            reason = reason_of(error, str(error).rstrip("."), is_secret=self._is_secret)
             sentence = _(
-                "The Redis server {address} cannot be reached: start it, or correct SWITCHBOARD_STORE.",
+                "Nothing can be kept at the moment: the Redis server {address} cannot be reached ({error}). "
+                "Start it, or correct SWITCHBOARD_STORE.",
                 address=self.address,
+                error=reason,
             )
-            return StoreUnavailable(sentence)
-        reason = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
-        return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=reason))
+            return unreachable(sentence, reason, is_secret=self._is_secret)
+        words = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
+        reason = refusal_reason(refusal, words, is_secret=self._is_secret)
+        sentence = _("The Redis server {address} refuses: {error}.", address=self.address, error=reason)
+        return unusable(sentence, reason, is_secret=self._is_secret)
 
 
 async def greet(connection: Any) -> None:

@@ -33,7 +33,7 @@ READABLE, UPRIGHT = 0.5, 0.85
 """The least confidence to accept a line, and the confidence that most upright lines reach."""
 MAX_LINES = 1000
 
-THREADS = max(1, min(4, (os.cpu_count() or 2)))
+CPU_THREADS = max(1, min(4, (os.cpu_count() or 2)))
 
 
 # Images: PP-OCR, a detector of lines and a recogniser of their letters
@@ -60,7 +60,7 @@ def _session(model: str) -> Any:
     import onnxruntime
 
     options: Any = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = THREADS
+    options.intra_op_num_threads = CPU_THREADS
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -248,7 +248,7 @@ def sound(data: bytes, files: Sequence[str]) -> str:
     from faster_whisper import WhisperModel
 
     held = {Path(file).name: Path(file).read_bytes() for file in files}
-    model: Any = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=THREADS, files=held)
+    model: Any = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=CPU_THREADS, files=held)
     held.clear()
     samples = np.frombuffer(data[44:], "<i2").astype(np.float32) / 32768
     segments, _ = model.transcribe(samples, beam_size=3, vad_filter=True, condition_on_previous_text=False)

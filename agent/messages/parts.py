@@ -11,7 +11,7 @@ import re
 import sys
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Never, TypeGuard, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
@@ -20,7 +20,7 @@ from agent.documents.encodings import decode_text
 from agent.documents.kinds import LABELS, LEFT_OUT, Document, document_type
 from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
-from agent.keyword_arguments import explains_arguments
+from agent.keyword_arguments import explains_arguments, shown
 from agent.media.images import as_png
 from agent.media.mime import SUFFIXES, detect_mime, is_text_type
 from agent.media.sandbox import open_image
@@ -46,13 +46,22 @@ _WITHOUT_SUFFIX = re.compile(
 _QUOTED_FILE = re.compile(r"(?P<name>[^\n]*):\n(`{3,})\n.*\n\2", re.DOTALL)
 
 
-class _NoInstances:
-    def __init__(self, *_: object, **__: object) -> None:
-        name = type(self).__name__
-        raise InputError(f"write {name}.from_path(path) or {name}.from_bytes(data)")
+class _Ways(type):
+    """The type of a class whose methods make parts. It names them to people who try others."""
+
+    def _listed(cls) -> str:
+        return " or ".join(f"{cls.__name__}.{name}(...)" for name in vars(cls) if not name.startswith("_"))
+
+    def __call__(cls, *_: object, **__: object) -> Never:
+        raise InputError(f"write {cls._listed()}")
+
+    if not TYPE_CHECKING:  # a checker would take any attribute for one
+
+        def __getattr__(cls, name: str) -> Never:
+            raise AttributeError(f"{cls.__name__} has no {name!r}: write {cls._listed()}", name=name, obj=cls)
 
 
-class Image(_NoInstances):
+class Image(metaclass=_Ways):
     """Ways to put a picture into a prompt. Each method returns a part. This class has no instances."""
 
     @staticmethod
@@ -62,19 +71,24 @@ class Image(_NoInstances):
         return _picture(data, "the picture")
 
     @staticmethod
+    @explains_arguments
     def from_path(path: str | PathLike[str]) -> BinaryContent:
         """Return a part for a picture file. Raises `InputError` with the file's name if it cannot be read."""
         return _picture(_read(path), f"the file {str(path)!r}")
 
     @staticmethod
+    @explains_arguments
     def from_pillow(image: "Picture") -> BinaryContent:
         """Return a part for a Pillow image as upright PNG. It needs no `format`, so it can be drawn or cropped."""
+        if not is_pillow(image):
+            raise InputError(f"from_pillow takes a Pillow image, not {shown(image)}")
         try:
             return BinaryImage(as_png(image), media_type="image/png")
         except (OSError, ValueError, SystemError) as error:
             raise InputError(f"the picture cannot be read: {error}") from error
 
     @staticmethod
+    @explains_arguments
     def from_url(url: str) -> ImageUrl | BinaryContent:
         """Return a part for a picture on the web, which is fetched when the run begins, or for a `data:` URL.
 
@@ -88,7 +102,7 @@ class Image(_NoInstances):
         return ImageUrl(url)
 
 
-class Audio(_NoInstances):
+class Audio(metaclass=_Ways):
     """Ways to put a sound into a prompt. Each method returns a part. This class has no instances."""
 
     @staticmethod
@@ -101,6 +115,7 @@ class Audio(_NoInstances):
         return _sound(data, format, "the sound")
 
     @staticmethod
+    @explains_arguments
     def from_path(path: str | PathLike[str]) -> BinaryContent:
         """Return a part for a sound file. Raises `InputError` with the file's name if it cannot be read."""
         return _sound(_read(path), None, f"the file {str(path)!r}")
@@ -249,7 +264,7 @@ def from_base64(text: str | bytes) -> bytes:
 def _read(path: str | PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
-    except (OSError, TypeError) as error:
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"the file {str(path)!r} cannot be read: {why}") from error
 

@@ -25,7 +25,7 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
 )
 
-from agent.errors import InputError, MissingKey, ProviderError, ProviderErrorKind
+from agent.errors import InputError, MissingKey, ProviderError, ProviderErrorKind, cause_of
 from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
 from agent.models.names import short_name
@@ -256,16 +256,6 @@ def _classify(error: Exception, body: object, status: int | None) -> Classificat
     return "malformed", "unusable"
 
 
-_CAUSES = (
-    (r"gaierror|getaddrinfo|name resolution", "unknown_host"),
-    (r"refused", "nobody_listens"),
-    (r"certificate", "untrusted"),
-    (r"\bssl|\btls", "no_tls"),
-    (r"unreachable|no route", "no_way"),
-)
-"""What the causes of a failed connection say, and the names of the sentences."""
-
-
 def _cause(error: BaseException, sentence: str) -> str:
     """Return the name of the sentence for a connection that failed or broke. `sentence` is the one for its type."""
     chain = [error]
@@ -275,10 +265,7 @@ def _cause(error: BaseException, sentence: str) -> str:
         return "unanswered"
     if sentence == "late" or not any(isinstance(one, httpx2.ConnectError | ConnectionRefusedError) for one in chain):
         return "late" if sentence == "late" else "cut_off"
-    for group in [*chain]:  # of errors, one for each address of a name
-        chain += getattr(group, "exceptions", ())
-    text = " ".join(f"{type(one).__name__} {one}" for one in chain)
-    return next((name for pattern, name in _CAUSES if re.search(pattern, text, re.IGNORECASE)), "unanswered")
+    return cause_of(error) or "unanswered"
 
 
 def _with_numbers(pattern: str) -> re.Pattern[str]:

@@ -11,7 +11,7 @@ from agent.context import Context
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import PROGRAM, Entry, Note, Record
 from agent.messages.repair import open_calls, repair, unanswered_calls
-from agent.runtime.shared_stores import STORES, StoreAddress
+from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
 from agent.runtime.stored_vectors import StoredVectors
 from agent.suspension import Suspension
 from agent.suspension.seals import unpack
@@ -70,13 +70,15 @@ class ChatHistory:
             if self._record is not None and not again:
                 return None
             if not self._is_open:
-                await STORES.acquire(self._address)
+                await SHARED_STORES.acquire(self._address)
                 self._is_open = True
             record = await self._find()
             if (before := self._record) is not None and _is_same(before, record):
                 self._head_before = before.head_id
                 return None
-            entries = await STORES.call(self._address, lambda store: store.history(record)) if record.head_id else []
+            entries = (
+                await SHARED_STORES.call(self._address, lambda store: store.history(record)) if record.head_id else []
+            )
             return self._use(record, entries)
 
     async def claim(self) -> None:
@@ -122,7 +124,7 @@ class ChatHistory:
         await self.load(again=False)
         async with self._lock:
             with suppress(NotFound):
-                await STORES.call(self._address, lambda store: store.delete(self.id, owner=PROGRAM))
+                await SHARED_STORES.call(self._address, lambda store: store.delete(self.id, owner=PROGRAM))
             await self.vectors.delete()
             self._use(Record(id=self.id, owner=PROGRAM), [])
 
@@ -131,12 +133,12 @@ class ChatHistory:
         async with self._lock:
             if self._is_open:
                 self._is_open = False
-                await STORES.release(self._address)
+                await SHARED_STORES.release(self._address)
 
     async def _find(self) -> Record:
         """Return the stored record, or a new one."""
         try:
-            return await STORES.call(self._address, lambda store: store.get(self.id, owner=PROGRAM))
+            return await SHARED_STORES.call(self._address, lambda store: store.get(self.id, owner=PROGRAM))
         except NotFound:
             return Record(id=self.id, owner=PROGRAM)
 
@@ -155,7 +157,7 @@ class ChatHistory:
     async def _save(self, record: Record, entries: Sequence[Entry]) -> Record:
         """Save, or raise an error that says what happened to this chat meanwhile."""
         try:
-            return await STORES.call(self._address, lambda store: store.save(record, entries))
+            return await SHARED_STORES.call(self._address, lambda store: store.save(record, entries))
         except Conflict as error:
             raise Conflict(
                 f"The chat {self.id!r} was continued elsewhere meanwhile, so this message was not stored. Nothing was "

@@ -8,7 +8,7 @@ from agent.context import Context
 from agent.history import Note
 from agent.messages.repair import repair
 from agent.result import Journal
-from agent.runtime.shield import run_to_completion
+from agent.system.shield import run_to_completion
 
 
 class MessageLog:

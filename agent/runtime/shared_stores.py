@@ -6,8 +6,6 @@ chats in memory see each other's conversations.
 
 import asyncio
 import os
-import socket
-import ssl
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -102,36 +100,15 @@ class SharedStores:
 
 @contextmanager
 def _without_driver() -> Generator[None]:
-    """Raise that a server is away with the cause in the sentence, and without the traceback of its driver."""
+    """Raise that a server is away without the traceback of its driver."""
     try:
         yield
     except StoreUnavailable as error:
-        text = str(error).replace("SWITCHBOARD_STORE", "the argument store")
-        why = _cause(error)
-        raise StoreUnavailable(f"{text} ({why})" if why and why not in text else text) from None
+        raise StoreUnavailable(str(error).replace("SWITCHBOARD_STORE", "the argument store")) from None
 
 
-def _cause(error: BaseException | None) -> str:
-    """Return why a server cannot be reached, in words without a secret, "" if the errors behind this one don't say."""
-    while error is not None:
-        match error:
-            case socket.gaierror():
-                return "no address is known for this host"
-            case ssl.SSLCertVerificationError():
-                return "its certificate is not trusted"
-            case ssl.SSLError():
-                return "it does not answer in TLS"
-            case TimeoutError():
-                return "it does not answer"
-            case OSError(errno=int(number)) if number > 0:
-                return os.strerror(number)
-            case _:
-                error = error.__cause__ or error.__context__
-    return ""
-
-
-STORES = SharedStores()
+SHARED_STORES = SharedStores()
 """The stores of this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=STORES.forget)
+    os.register_at_fork(after_in_child=SHARED_STORES.forget)

@@ -11,7 +11,7 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent.errors import Conflict, NotFound
 from agent.history import PROGRAM_VECTORS, Entry, Record, vectors_id
-from agent.runtime.shared_stores import STORES, StoreAddress
+from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
 
 _TYPE = "application/octet-stream"
 
@@ -32,7 +32,7 @@ class StoredVectors:
         record = await self._find()
         if not again and self._loaded is not None and _is_same(record, self._loaded):
             return None
-        entries = await STORES.call(self._address, lambda store: store.history(record)) if record.head_id else []
+        entries = await SHARED_STORES.call(self._address, lambda store: store.history(record)) if record.head_id else []
         self._record = self._loaded = record
         return [data for entry in entries if (data := _data_of(entry)) is not None]
 
@@ -50,18 +50,18 @@ class StoredVectors:
     async def delete(self) -> None:
         """Delete all that is stored."""
         with suppress(NotFound):
-            await STORES.call(self._address, lambda store: store.delete(self._id, owner=PROGRAM_VECTORS))
+            await SHARED_STORES.call(self._address, lambda store: store.delete(self._id, owner=PROGRAM_VECTORS))
         self._record, self._loaded = self._empty(), None
 
     async def _save(self, data: bytes) -> Record:
         content = BinaryContent(data, media_type=_TYPE)
         entry = Entry(parent_id=self._record.head_id, message=ModelRequest([UserPromptPart([content])]))
         record = self._record.extended(entry, ())
-        return await STORES.call(self._address, lambda store: store.save(record, [entry]))
+        return await SHARED_STORES.call(self._address, lambda store: store.save(record, [entry]))
 
     async def _find(self) -> Record:
         try:
-            return await STORES.call(self._address, lambda store: store.get(self._id, owner=PROGRAM_VECTORS))
+            return await SHARED_STORES.call(self._address, lambda store: store.get(self._id, owner=PROGRAM_VECTORS))
         except NotFound:
             return self._empty()
 

@@ -10,8 +10,9 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from typing import Any, cast
@@ -113,10 +114,19 @@ class Seals:
         ):
             raise ConfigError('seals need at least one key, by an id of letters and digits: Seals(keys={"1": secret})')
 
+        if isinstance(cast(object, self.ledger), str):
+            raise ConfigError("ledger takes a Ledger, not a text: write Seals(ledger=open_ledger(...))")
+        with suppress(OverflowError):
+            _ = self._expiry()
+            return
+        raise ConfigError(f"seconds={self.seconds!r} is longer than a date can say; None means that nothing expires")
+
+    def _expiry(self) -> datetime | None:
+        return None if self.seconds is None else now() + timedelta(seconds=self.seconds)
+
     def seal(self, suspension: Suspension) -> str:
         """Return the run as text of ASCII letters, digits and `-_.`, with this owner and its expiry set."""
-        expires_at = None if self.seconds is None else now() + timedelta(seconds=self.seconds)
-        record = canonical(replace(suspension, owner=self.owner, expires_at=expires_at))
+        record = canonical(replace(suspension, owner=self.owner, expires_at=self._expiry()))
         return signed(record, *next(iter(self.keys.items())))
 
     def open(self, sealed: str) -> Suspension:

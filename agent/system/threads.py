@@ -10,6 +10,8 @@ from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
+from agent.system.shield import wait_through_cancellation
+
 LONGEST_STEP_SECONDS = 0.02
 """Seconds of work in one step. The work of others gets its turn between two steps."""
 
@@ -42,11 +44,8 @@ class Threads:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
             begun.cancel()
-            while self._ends_by_itself and not ended.done():
-                try:
-                    await asyncio.wait([ended])
-                except asyncio.CancelledError:
-                    continue
+            if self._ends_by_itself:
+                await wait_through_cancellation(ended)
             ended.add_done_callback(_see)
             raise
 
@@ -89,5 +88,5 @@ TEXTS = Threads("texts", 2)
 """Short work on the bytes of one file or message."""
 RANKING = Threads("ranking", 2)
 """The search in documents, which takes a second for a long one."""
-STORES = Threads("stores", 4, ends_by_itself=False)
+HISTORY_FILES = Threads("stores", 4, ends_by_itself=False)
 """The files of a history in a folder."""

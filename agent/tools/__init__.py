@@ -69,6 +69,8 @@ class Tool(Generic[P, R]):
     description: str = ""
 
     def __post_init__(self) -> None:
+        if not callable(cast(object, self.function)):
+            raise InputError(f"Tool takes a function, not {self.function!r}")
         if not _NAME.fullmatch(self.name):
             fit = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:64] or "name"
             raise InputError(

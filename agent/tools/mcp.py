@@ -8,12 +8,14 @@ import base64
 import hashlib
 import json
 import logging
+import os
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from shutil import which
 from typing import Any, cast
 
 import anyio
@@ -81,15 +83,15 @@ class McpServer:
         *,
         name: str,
         env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
+        cwd: str | Path | None = None,
         **more: Any,
     ) -> "McpServer":
         """Return a server to start as a program. It sees only PATH, HOME and the like of our environment, and `env`."""
-        if not isinstance(cast(object, command), str):
-            raise InputError(
-                f"a program and its arguments are two arguments: stdio('npx', ['server']), not {command!r}"
-            )
-        return cls(Command(command, tuple(args), env or {}, cwd), name=name, **more)
+        if not isinstance(cast(object, command), str) or _is_whole_line(command, cwd):
+            words = command.split() if isinstance(cast(object, command), str) else ["npx", "server"]
+            meant = f"stdio({words[0]!r}, {words[1:]!r})"
+            raise InputError(f"a program and its arguments are two arguments: {meant}, not {command!r}")
+        return cls(Command(command, tuple(args), env or {}, Path(cwd) if cwd else None), name=name, **more)
 
     @classmethod
     @explains_arguments
@@ -197,6 +199,12 @@ class McpServer:
                 problem = f"answered with what cannot be used: {type(leaf).__name__}: {leaf}"
         why = f" Its last words: {last_words[-1]}" if last_words else ""
         return f"The MCP server {self.name} {problem}.{why}"
+
+
+def _is_whole_line(command: str, cwd: str | Path | None) -> bool:
+    """Return True for a command with its arguments. The path of a program can have spaces, too."""
+    first, *rest = command.split() or [""]
+    return bool(rest) and not Path(cwd or "", command).exists() and (os.sep not in first or which(first) is not None)
 
 
 def fit_name(server: str, tool: str) -> str:

@@ -52,7 +52,7 @@ BlockType = Literal[
     "file",
     "sources",
 ]
-THREADS = Threads("document", 2)
+DOCUMENT_THREADS = Threads("document", 2)
 """The threads that write documents. More would only make the event loop wait longer for its turn."""
 FAILED = ("error", "limit", "interrupted")
 """The endings whose reason is shown as a problem."""

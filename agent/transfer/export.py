@@ -15,7 +15,7 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.rendering.html import html_mark
-from agent.transfer.document import THREADS, blocks_of, named_as_stored, title_of
+from agent.transfer.document import DOCUMENT_THREADS, blocks_of, named_as_stored, title_of
 from agent.transfer.html import data_urls, to_html, to_index
 from agent.transfer.markdown import markdown_mark, to_markdown
 from agent.transfer.portable import export_json
@@ -70,7 +70,7 @@ class Exporter:
             return _download(name, "json", export_json(self._store, self._media, [record]))
         if form == "html":
             return _download(name, "html", self._page(record, entries))
-        if await THREADS.run(files_named_in, (entry.message for entry in entries)):
+        if await DOCUMENT_THREADS.run(files_named_in, (entry.message for entry in entries)):
             return _download(name, "zip", self._archive([record], form))
         return _download(name, "md", self._text(record, entries, {}))
 
@@ -82,7 +82,7 @@ class Exporter:
         return _download("conversations", "zip", self._archive(records, form))
 
     async def _title(self, record: Record, entries: Sequence[Entry]) -> str:
-        return await THREADS.run(title_of, record.title, entries, self._translator)
+        return await DOCUMENT_THREADS.run(title_of, record.title, entries, self._translator)
 
     async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncGenerator[bytes]:
         blocks = blocks_of(entries, self._translator, html_mark, self._name_model)
@@ -106,7 +106,9 @@ class Exporter:
     async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> AsyncGenerator[bytes]:
         title, subtitle = await self._title(record, entries), await self._subtitle(record, entries)
         blocks = blocks_of(entries, self._translator, markdown_mark, self._name_model)
-        async with aclosing(THREADS.steps(to_markdown(title, subtitle, blocks, files, self._translator))) as steps:
+        async with aclosing(
+            DOCUMENT_THREADS.steps(to_markdown(title, subtitle, blocks, files, self._translator))
+        ) as steps:
             async for pieces in steps:
                 yield "".join(pieces).encode(errors="replace")
 
@@ -125,16 +127,16 @@ class Exporter:
                 names.append(f"{stem}.{SUFFIXES[form]}")
                 files = dict[str, str]()
                 if form != "html":
-                    for id_ in sorted(await THREADS.run(files_named_in, (entry.message for entry in entries))):
+                    for id_ in sorted(await DOCUMENT_THREADS.run(files_named_in, (entry.message for entry in entries))):
                         if (data := await self._read(id_)) is not None:
                             files[id_] = f"files/{id_}"
-                            await THREADS.run(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
+                            await DOCUMENT_THREADS.run(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
                             yield sink.take()
                 document = self._page(record, entries) if form == "html" else self._text(record, entries, files)
                 with archive.open(names[-1], "w") as member:
                     async with aclosing(document) as pieces:
                         async for piece in pieces:
-                            await THREADS.run(member.write, piece)
+                            await DOCUMENT_THREADS.run(member.write, piece)
                             if written := sink.take():
                                 yield written
                 yield sink.take()

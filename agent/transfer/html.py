@@ -21,7 +21,7 @@ from agent.rendering.html import around_file, as_written, fold, source_item
 from agent.rendering.markdown import to_blocks
 from agent.rendering.sources import SOURCES
 from agent.rendering.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
-from agent.transfer.document import DELETED, THREADS, Block, shown_text
+from agent.transfer.document import DELETED, DOCUMENT_THREADS, Block, shown_text
 
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
@@ -92,7 +92,7 @@ async def to_html(
 ) -> AsyncGenerator[str]:
     """Yield the page, piece by piece. The blocks are made and written in threads, a few at a time."""
     yield page_head(title, subtitle, translator, frame)
-    async with aclosing(THREADS.steps(_written(blocks, translator))) as steps:
+    async with aclosing(DOCUMENT_THREADS.steps(_written(blocks, translator))) as steps:
         async for pieces in steps:
             texts = list[str]()
             for piece in pieces:

@@ -19,7 +19,7 @@ from agent.history.codec import dump_entries, dump_record, load_entries, load_re
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
-from agent.transfer.document import THREADS
+from agent.transfer.document import DOCUMENT_THREADS
 from agent.transfer.file_links import FileLinks
 from agent.transfer.tree import entry_id, parents_first
 
@@ -45,12 +45,12 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
         entries = await store.entries(record)
         yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
         separator = b"\n"
-        async with aclosing(THREADS.steps(_entry_pieces(entries))) as steps:
+        async with aclosing(DOCUMENT_THREADS.steps(_entry_pieces(entries))) as steps:
             async for texts in steps:
                 yield separator + b",\n".join(texts)
                 separator = b",\n"
         yield b"]}"
-        for id_ in sorted(await THREADS.run(files_named_in, (entry.message for entry in entries))):
+        for id_ in sorted(await DOCUMENT_THREADS.run(files_named_in, (entry.message for entry in entries))):
             async with aclosing(_file_pieces(media, record.owner, id_)) as pieces:
                 async for piece in pieces:
                     yield piece

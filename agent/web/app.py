@@ -149,7 +149,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     ).add_to(app)
     importer = services.importer
     name_model = conversations.models.name_of
-    limit = RequestLimit() if settings.public else None
+    limit = RequestLimit.of_page(public=settings.public is not None)
     TransferRoutes(services.store, services.media, importer, services.unsent_files, owner_of, name_model, limit).add_to(
         app
     )
@@ -184,7 +184,8 @@ def _health(services: _Services, queue_problem: Callable[[], str], canary: Canar
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
     make_private(settings.data_dir)
     temporary = TemporaryMemory()
-    store = TemporaryStore(await open_store(settings.store, folder=settings.data_dir), temporary)
+    opened = await open_store(settings.store, folder=settings.data_dir, is_secret=settings.public is not None)
+    store = TemporaryStore(opened, temporary)
     unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
     os.environ["GRADIO_TEMP_DIR"] = str(unsent_files.folder)  # Gradio takes files that a visitor names from here
     models = LocalModels(settings.local, say=say)
@@ -331,14 +332,14 @@ def _middleware(
         icons=tuple(ICONS),
         events={number: len(event.inputs) for number, event in page.fns.items()},
         owns_event=queue.owns_event,
-        limit=RequestLimit() if settings.public else None,
+        limit=RequestLimit.of_page(public=settings.public is not None),
     )
     uploads = Middleware(
         UploadMiddleware,
         uploads=services.unsent_files,
         most_bytes=settings.max_upload_bytes,
         translate_error=lambda accepted, error: negotiate(accepted)(error.text),
-        limit=RequestLimit() if settings.public else None,
+        limit=RequestLimit.of_page(public=settings.public is not None),
     )
     return [
         Middleware(ClientAddressMiddleware, any_proxy=trusted_proxies(settings) == ANY),

@@ -49,6 +49,11 @@ class RequestLimit:
         self._times = dict[str, deque[float]]()
         """The times of the requests that count, by visitor and by address: who asked last is at the end."""
 
+    @classmethod
+    def of_page(cls, *, public: bool) -> "RequestLimit | None":
+        """Return a new limit for one kind of requests to a public page, None for a private page."""
+        return cls() if public else None
+
     def count(self, owner: str, address: str | None) -> None:
         """Count a request. Raises `TooManyRequests`, which counts nothing."""
         now = self._clock()

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.rendering.html import html_mark
-from agent.transfer.document import THREADS, beginning, blocks_of, named_as_stored, title_of
+from agent.transfer.document import DOCUMENT_THREADS, beginning, blocks_of, named_as_stored, title_of
 from agent.transfer.html import (
     PAGE_END,
     STYLE,
@@ -71,7 +71,7 @@ async def to_link_page(
 
     `address` is its absolute URL. `name_model` returns the name of the model with an id.
     """
-    title, description = await THREADS.run(_preview, chat, translator)
+    title, description = await DOCUMENT_THREADS.run(_preview, chat, translator)
     subtitle = translator(_("Read-only link · {date}", date=translator.date(chat.began_at.date())))
     frame = Frame(
         head=_head(site, translator, {"title": title, "description": description, "url": address}),

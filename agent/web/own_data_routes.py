@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 
-from agent.runtime.shield import run_to_completion
+from agent.system.shield import run_to_completion
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import answering

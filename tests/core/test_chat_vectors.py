@@ -12,7 +12,7 @@ from agent.documents.ranking import fused, indexed
 from agent.documents.vectors import digest_of
 from agent.history import PROGRAM, PROGRAM_VECTORS
 from agent.runtime import chat_vectors
-from agent.runtime.shared_stores import STORES, StoreAddress
+from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
 from tests.support import stored_chats
 from tests.support.embeddings import hashed_vectors
 from tests.support.ports import free_port
@@ -66,9 +66,9 @@ def test_deleting_a_chat_in_its_store_deletes_its_vectors(server: Running, url: 
         attach(chat, tmp_path)
         assert chat.search("leasing").hits
         address = StoreAddress(url, Path.cwd())
-        assert asyncio.run(STORES.call(address, lambda store: store.list(PROGRAM_VECTORS)))
-        asyncio.run(STORES.call(address, lambda store: store.delete("lease", owner=PROGRAM)))
-        assert not asyncio.run(STORES.call(address, lambda store: store.list(PROGRAM_VECTORS)))
+        assert asyncio.run(SHARED_STORES.call(address, lambda store: store.list(PROGRAM_VECTORS)))
+        asyncio.run(SHARED_STORES.call(address, lambda store: store.delete("lease", owner=PROGRAM)))
+        assert not asyncio.run(SHARED_STORES.call(address, lambda store: store.list(PROGRAM_VECTORS)))
 
 
 def test_passages_are_hashed_once(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,6 +331,9 @@ def constants(*names: str) -> Callable[[], list[Any]]:
 COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.media.store", "*"): constants("agent.media.store:_ID", "agent.media.store:_OLD_ID"),
     ("agent.providers.tool_choice_json", "*"): lambda: [ToolChoiceDecoder()._opening],
+    ("agent.errors", "pattern"): lambda: [
+        re.compile(one[0], re.IGNORECASE) for one in import_module("agent.errors")._CAUSES
+    ],
     ("agent.providers.errors", "pattern"): lambda: [
         re.compile(one[0], re.IGNORECASE | re.DOTALL) for one in import_module("agent.providers.errors")._BY_PATTERN
     ],

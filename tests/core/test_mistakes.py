@@ -1,6 +1,8 @@
 """Mistakes that people make with the package: each gets one message that names what was meant, before any request."""
 
 import asyncio
+import inspect
+import math
 import pickle
 from collections.abc import Callable
 from copy import deepcopy
@@ -10,7 +12,9 @@ from typing import Any, cast
 
 import pytest
 from openai.types.chat import ChatCompletionMessage
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
+from pydantic_core import SchemaError
 
 from agent import (
     Agent,
@@ -27,14 +31,17 @@ from agent import (
     Options,
     Refuse,
     Seals,
+    Telemetry,
+    Tool,
     ask_user,
     connect,
     tool,
 )
 from agent.fetch import Guard
-from agent.tools.mcp import McpServer
+from agent.tools.mcp import HttpAddress, McpServer
 from tests.support import media_files
 from tests.support.fakes import Call, FakeConnection, Step
+from tests.support.models import QWEN3
 
 untyped = cast(Any, None)
 """The mistakes are type errors, too. Values of this type hide them from a checker."""
@@ -133,9 +140,15 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "Agent(output_type=)": (lambda hands: hands.agent(output_type=int), r"^output_type .* asks for JSON, or a tool"),
     "Agent(timeout=)": (lambda hands: hands.agent(timeout=3), r"^timeout .* Agent\(model, limits=Limits\(steps="),
     "Agent()": (lambda _: cast(Any, Agent)(), r"'model': write Agent\(model, provider=\.\.\., .*, \.\.\.\)\.$"),
-    "Agent(system_message=[])": (lambda hands: hands.agent(system_message=["a"]), r"takes a text, not \['a'\]$"),
-    "Agent(telemetry=True)": (lambda hands: hands.agent(telemetry=True), r"of the class Telemetry, not True$"),
-    "Agent(guard='x')": (lambda hands: hands.agent(guard="x"), r"of the class Guard, not 'x'$"),
+    "Agent(system_message=[])": (
+        lambda hands: hands.agent(system_message=["a"]),
+        r"\(system_message=\['a'\]\): .* must be a text$",
+    ),
+    "Agent(telemetry=True)": (
+        lambda hands: hands.agent(telemetry=True),
+        r"=True\): telemetry must be an object of the class Tele",
+    ),
+    "Agent(guard='x')": (lambda hands: hands.agent(guard="x"), r"='x'\): guard must be an object of the class Guard$"),
     "Limits(10)": (lambda _: cast(Any, Limits)(10), r"^too many positional arguments: write Limits\(steps=\.\.\."),
     "Context(list)": (lambda _: cast(Any, Context)([]), r"write Context\(session_id=\.\.\., messages="),
     "connect(name)": (lambda _: connect(cast(Any, "gpt")), r"For the name of a model, write Agent\(model, provider="),
@@ -166,8 +179,18 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "Refuse(message=)": (lambda _: cast(Any, Refuse)(message="a"), r"^Perhaps it is reason\."),
     "Approve(args=)": (lambda _: cast(Any, Approve)(args={}), r"^Perhaps it is arguments\."),
     "ModelSpec(name)": (lambda _: cast(Any, ModelSpec)("a"), r"write ModelSpec\(id=\.\.\., name=.*, \.\.\.\)\.$"),
-    "Image(path)": (lambda _: cast(Any, Image)("a.png"), r"^write Image\.from_path\(path\)"),
+    "Image(path)": (
+        lambda _: cast(Any, Image)("a.png"),
+        r"^write Image\.from_bytes\(\.\.\.\) or .*Image\.from_url\(\.\.\.\)$",
+    ),
     "Image.from_bytes(text)": (lambda _: Image.from_bytes(cast(Any, "a.png")), r"not 'str'; from_path takes its path$"),
+    "McpServer.stdio(line)": (
+        lambda _: McpServer.stdio("npx a -y", name="b"),
+        r"two arguments: stdio\('npx', \['a', '-y'",
+    ),
+    "Seals(ledger=text)": (lambda _: Seals(ledger=cast(Any, "sqlite:///x")), r"Ledger, .* Seals\(ledger=open_ledger\("),
+    "Seals(seconds=1e300)": (lambda _: Seals(seconds=1e300), r"1e\+300 is longer .*; None means"),
+    "Image.from_url(ftp)": (lambda _: Image.from_url("ftp://a"), r"begins with https://, http:// or data:"),
     "Audio.from_bytes(media_type=)": (
         lambda _: cast(Any, Audio.from_bytes)(b"", media_type="a"),
         r"^Perhaps it is for",
@@ -225,7 +248,7 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "context= of a query": (query(context=Context()), r"a chat has its own context: write Chat\(agent, context="),
     "context=list": (ask(context=[OPENAI_MESSAGE]), r"agent\.ask\(\[\*messages, prompt\]\)$"),
     "Context(messages=[{...}])": (
-        ask(context=Context(messages=cast(Any, [OPENAI_MESSAGE]))),
+        lambda _: Context(messages=cast(Any, [OPENAI_MESSAGE])),
         r"^Context\(messages=\.\.\.\) takes pydantic-ai's ModelRequest and ModelResponse, not \{'role'.*\[\*messages",
     ),
     "result in a prompt": (lambda hands: ask([hands.result(), "Go on."])(hands), r"pass context=result\.context"),
@@ -318,6 +341,8 @@ METHODS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda agent: agent.zzz, r"^'Agent' object has no attribute 'zzz'$"),
     (lambda agent: cast(Any, Chat(agent)).run, r"chat\.say\(prompt\)"),
     (lambda agent: agent.run("Hello").text, r"\(await agent\.ask\(prompt\)\)\.text$"),
+    (lambda _: cast(Any, Audio).from_url, r"^Audio has no 'from_url': write Audio\.from_bytes\(.* Audio\.from_path\("),
+    (lambda _: cast(Any, Image).from_file, r"^Image has no 'from_file': write Image\.from_bytes\("),
     (lambda agent: list(agent.run("Hello")), r"or for response in Chat\(agent\)\.query\(prompt\)$"),
 ]
 
@@ -326,6 +351,78 @@ METHODS: list[tuple[Callable[[Any], Any], str]] = [
 def test_method_of_another_library_names_ours(tmp_path: Path, wrong: Callable[[Any], Any], message: str) -> None:
     with pytest.raises((AttributeError, TypeError), match=message):
         wrong(Hands(tmp_path).agent())
+
+
+WRONG_VALUES = (True, 1, 0, -1, 0.5, -0.5, math.nan, "3", "", b"x", None, [3], {"a": 3}, {3}, object(), Limits, len)
+MAKERS: dict[Callable[..., object], dict[str, Any]] = {
+    Agent: {"model": FakeConnection([])},
+    Chat: {"agent": Agent(FakeConnection([]))},
+    connect: {"spec": QWEN3},
+    Endpoint: {"base_url": "http://127.0.0.1:9/v1"},
+    ModelSpec: {"id": "a", "name": "a", "label": "a", "provider": "openai"},
+    Tool: {"function": weather, "name": "weather"},
+    McpServer: {"where": HttpAddress("http://a"), "name": "a"},
+    McpServer.stdio: {"command": "npx", "name": "a"},
+    McpServer.http: {"url": "http://a", "name": "a"},
+    Image.from_bytes: {"data": media_files.picture("PNG")},
+    Audio.from_bytes: {"data": media_files.sound("wav")},
+}
+"""What people make objects with, and the arguments that it needs."""
+NEEDING_NONE = (
+    *(Limits, Guard, Seals, Telemetry, Options, Context, Approve, Refuse, tool),
+    *(Image.from_path, Audio.from_path, Image.from_pillow, Image.from_url),
+)
+
+
+def taken(make: Callable[..., object]) -> list[inspect.Parameter]:
+    made = make.__init__ if inspect.isclass(make) else make
+    return [
+        one
+        for one in inspect.signature(made).parameters.values()
+        if one.name != "self" and one.kind is not one.VAR_KEYWORD
+    ]
+
+
+def is_allowed(value: object, hint: Any) -> bool:
+    """Return what pydantic says, which reads type hints in another way, and refuse numbers below 0."""
+    try:
+        one: TypeAdapter[Any] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+        one.validate_python(value, strict=not isinstance(value, list | set))  # a list is taken for a tuple
+    except ValidationError:
+        return False
+    except (PydanticUserError, SchemaError):  # a type that it does not know
+        return value is None
+    return not isinstance(value, int | float) or value >= 0
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [(make, one) for make in (*MAKERS, *NEEDING_NONE) for one in taken(make)],
+    ids=lambda one: getattr(one, "__qualname__", None) or one.name,
+)
+def test_wrong_value_is_refused_where_it_is_given(make: Callable[..., object], argument: inspect.Parameter) -> None:
+    for value in WRONG_VALUES:
+        given = {**MAKERS.get(make, {}), argument.name: value}
+        try:
+            made = make(value) if argument.kind is argument.POSITIONAL_ONLY else make(**given)
+        except (InputError, ConfigError) as error:
+            said = str(error)
+        else:
+            said = ""
+            assert is_allowed(value, argument.annotation), (value, made)
+        named = [argument.name, repr(value)[:20].lower(), type(value).__name__.lower()]
+        assert any(word in said.lower() for word in named) or is_allowed(value, argument.annotation), (value, said)
+        assert len(said) < 400
+
+
+def test_error_inside_a_property_comes_through(tmp_path: Path) -> None:
+    class Mine(Agent):
+        @property
+        def mine(self) -> str:
+            return cast(Any, self.connection).nothing_here
+
+    with pytest.raises(AttributeError, match="nothing_here"):
+        _ = Mine(FakeConnection([])).mine
 
 
 # --- what works -------------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Which store a URL opens, and what lies beside it."""
 
+from asyncio import StreamReader, StreamWriter, start_server
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, StoreUnavailable, cause_of
 from agent.history import open_store
 from agent.history.open_store import other_histories, sqlite_path
 from tests.support.history_stores import ALICE, started
@@ -29,6 +30,59 @@ def test_file_of_a_sqlite_history(url: str, tmp_path: Path) -> None:
 async def test_unknown_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no history store for 'carrier-pigeon'"):
         await open_store("carrier-pigeon://coop", folder=tmp_path)
+
+
+SERVERS = {
+    "no address is known for its host": ("redis://:hush@none.invalid:1", "postgresql://ann:hush@none.invalid:1/chats"),
+    "no server listens there": (
+        "redis://:hush@127.0.0.1:1",
+        "unix:///none.invalid/redis.sock",
+        "postgresql://ann:hush@127.0.0.1:1/chats",
+    ),
+    "it does not answer in TLS": ("rediss://:hush@{}", "postgresql://ann:hush@{}/chats?sslmode=require"),
+    "its server refuses": ("redis://:hush@{}", "postgresql://ann:hush@{}/chats?sslmode=disable"),
+}
+"""Servers that are away, by the cause. An address in braces is that of a server of another kind."""
+
+
+@pytest.mark.parametrize(("cause", "url"), [(cause, url) for cause, urls in SERVERS.items() for url in urls])
+async def test_cause_is_told_and_the_address_only_to_the_owner(cause: str, url: str, tmp_path: Path) -> None:
+    async def speak(reader: StreamReader, writer: StreamWriter) -> None:
+        await reader.read(8)
+        writer.write(b"No." * 9)
+        writer.close()
+
+    async with await start_server(speak, "127.0.0.1", 0) as other:
+        host = ":".join(map(str, other.sockets[0].getsockname()))
+        for is_secret in (False, True):
+            async with aclosing(await open_store(url.format(host), folder=tmp_path, is_secret=is_secret)) as store:
+                with pytest.raises(StoreUnavailable) as away:
+                    await store.list(ALICE)
+            said = str(away.value)
+            assert said.startswith("Nothing can be kept at the moment: ")
+            assert (f"({cause})" in said) or (cause == "its server refuses" and not is_secret)
+            assert ("127.0.0.1" in said or "none.invalid" in said) is not is_secret
+            assert "hush" not in said
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            'connection to server at "tls.example" failed: FATAL:  password authentication failed',
+            "credentials",
+        ),
+        ('FATAL:  role "refused" does not exist', "credentials"),
+        ('no pg_hba.conf entry for host "10.0.0.1", user "ann", no encryption', "credentials"),
+        ("Error 111 connecting to password.example:6379. Connection refused.", "nobody_listens"),
+        ('could not translate host name "ssl" to address: Name or service not known', "unknown_host"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "untrusted"),
+        ("connection timeout expired", "unanswered"),
+        ("Connection closed by server.", None),
+    ],
+)
+def test_words_of_the_drivers_are_understood(said: str, cause: str | None) -> None:
+    assert cause_of(OSError(said)) == cause
 
 
 async def test_other_history_in_the_folder_is_found(tmp_path: Path) -> None:

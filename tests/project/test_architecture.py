@@ -105,7 +105,7 @@ LAYERS = (
         "agent.switchboard",
         "agent.system",
     ),
-    ("agent.runtime.shield",),
+    ("agent.system.shield",),
 )
 """From top to bottom: a module imports from its own layer and from those below. A package stands for all in it."""
 

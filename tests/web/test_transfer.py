@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agent.errors import HistoryError
 from agent.history import Entry, HistoryStore, Record, now
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
@@ -497,6 +499,16 @@ async def test_chat_being_answered_gets_nothing(house: House) -> None:
     assert len(result.conversations) == 1
     assert "the new messages of 1 chat in which an answer is being written" in str(result.text)
     assert await house.texts(record) == ["1"]
+
+
+async def test_import_that_takes_too_long_says_so(house: House) -> None:
+    quota = StorageQuota(None, house.store, house.media, house.folder)
+    house.importer = Importer(
+        SETTINGS, house.store, house.media, quota, lambda _: False, lambda _: None, longest=timedelta(0)
+    )
+    with pytest.raises(HistoryError, match="could not be stored within an hour, so no new chat was imported"):
+        await house.bring([chat("a", "1")])
+    assert await house.chats() == []
 
 
 async def test_import_without_a_reader_frees_its_place(tmp_path: Path) -> None:

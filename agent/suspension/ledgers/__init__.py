@@ -4,8 +4,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, HistoryError, StoreUnavailable
 from agent.history import needing_driver, now
+from agent.history.server_errors import reason_of
+from agent.i18n import _
 
 
 class Ledger(Protocol):
@@ -34,6 +36,20 @@ class MemoryLedger:
         first = id not in self._used
         self._used.setdefault(id, expires_at)
         return first
+
+
+def ledger_error(name: str, error: BaseException, refusal: BaseException | None = None) -> HistoryError:
+    """Return the error that a ledger's server is away, or that it refuses. Nothing is resumed then."""
+    words = str(refusal or error).partition("\n")[0].rstrip(".")
+    if refusal is not None:
+        return HistoryError(_("The ledger {name} cannot be used: {error}.", name=name, error=words))
+    return StoreUnavailable(
+        _(
+            "The ledger {name} cannot be reached ({error}). Start its server, or correct SUSPENSION_LEDGER.",
+            name=name,
+            error=reason_of(error, words),
+        )
+    )
 
 
 def open_ledger(address: str) -> Ledger:

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from agent.errors import ConfigError
 from agent.history import now
 from agent.history.postgres_address import PostgresAddress
-from agent.suspension.ledgers.sentences import unreachable, unusable
+from agent.suspension.ledgers import ledger_error
 
 USE_SECONDS = 20.0
 """Seconds until a server that does not answer counts as away."""
@@ -48,10 +48,9 @@ class PostgresLedger:
                 return await self._use(sha256(id.encode("utf-8", "surrogatepass")).hexdigest(), until)
         except (psycopg.OperationalError, TimeoutError, OSError) as error:
             log.debug("the ledger %s: %s", self._address.name, error)
-            raise unreachable(self._address.name) from error
+            raise ledger_error(self._address.name, error) from error
         except psycopg.Error as error:
-            reason = error.diag.message_primary or type(error).__name__
-            raise unusable(self._address.name, reason) from error
+            raise ledger_error(self._address.name, error, error) from error
 
     async def _use(self, id: str, until: float | None) -> bool:
         connection = await AsyncConnection.connect(self._address.conninfo, prepare_threshold=None)

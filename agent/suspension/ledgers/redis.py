@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from agent.errors import ConfigError
 from agent.history import now
 from agent.history.redis_server import GREETING_SECONDS, PREFIX, address_of, refusal_of
-from agent.suspension.ledgers.sentences import unreachable, unusable
+from agent.suspension.ledgers import ledger_error
 
 CLOCK_SECONDS = 3600.0
 """An id is kept that much longer than it must be, in case that the clocks of two machines differ."""
@@ -51,9 +51,7 @@ class RedisLedger:
             return bool(await client.set(key, b"1", nx=True, px=None if left is None else round(left * 1000)))
         except (RedisError, OSError) as error:
             log.debug("the ledger %s: %s", self._address, error)
-            if (refusal := refusal_of(error)) is not None:
-                raise unusable(self._address, str(refusal).partition("\n")[0]) from error
-            raise unreachable(self._address) from error
+            raise ledger_error(self._address, error, refusal_of(error)) from error
         finally:
             await client.aclose()
 

@@ -11,7 +11,7 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer import FileSource, ImportedConversation
-from agent.transfer.document import THREADS, title_of
+from agent.transfer.document import DOCUMENT_THREADS, title_of
 from agent.transfer.portable import renewed
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import SharedChat
@@ -30,11 +30,11 @@ class ChatCopies:
 
     async def make(self, chat: SharedChat, visitor: Visitor, translator: Translator) -> str:
         """Return the id of a new copy. Raises `AgentError` with a sentence; then nothing is stored."""
-        entries = await THREADS.run(lambda: _with_ending([*chat.entries(translator)]))
-        title = await THREADS.run(title_of, chat.title, entries, translator)
+        entries = await DOCUMENT_THREADS.run(lambda: _with_ending([*chat.entries(translator)]))
+        title = await DOCUMENT_THREADS.run(title_of, chat.title, entries, translator)
         async with self._importer.place(visitor):
             files = await self._files(chat.link.owner, entries)
-            copy = await THREADS.run(_renewed, title, entries, files)
+            copy = await DOCUMENT_THREADS.run(_renewed, title, entries, files)
             return await self._importer.add(visitor, copy)
 
     async def _files(self, owner: str, entries: Sequence[Entry]) -> dict[str, FileSource]:

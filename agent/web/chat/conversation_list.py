@@ -28,7 +28,7 @@ from agent.history import (
 )
 from agent.i18n import _
 from agent.media.store import MediaStore
-from agent.runtime.shield import run_to_completion
+from agent.system.shield import run_to_completion
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation, time_of
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers

@@ -22,9 +22,9 @@ from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers import Models
-from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
+from agent.system.shield import run_to_completion
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit
 from agent.web.chat.answer_runs import AnswerRuns

@@ -13,8 +13,8 @@ from agent.errors import HistoryError
 from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
-from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
+from agent.system.shield import run_to_completion
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.web.guests import GUEST
 

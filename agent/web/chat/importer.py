@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -23,8 +23,8 @@ from agent.media.mime import detect_mime
 from agent.media.references import files_named_in, reference_of
 from agent.media.sandbox import open_image
 from agent.media.store import MediaStore, type_of_id
-from agent.runtime.shield import run_to_completion
 from agent.settings import Settings
+from agent.system.shield import run_to_completion
 from agent.system.threads import Threads
 from agent.transfer import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
@@ -44,11 +44,12 @@ JSON_TIMES = 4
 """A ZIP file can unpack to this many times the largest upload of JSON."""
 BUSY = _("Another import of yours is running. Try again when it has ended.")
 STOPPED = _("Everything of yours was deleted meanwhile, so nothing was imported.")
+TOO_SLOW = _("The chats could not be stored within an hour, so no new chat was imported. Import fewer chats at once.")
 STOP_SECONDS = 10.0
 """The longest wait for the end of an import that was stopped. Its reader can be slow to take the progress."""
 COOKIE_NEEDED = _("Allow cookies for this page to import chats.")
 
-THREADS = Threads("import", AT_ONCE)
+IMPORT_THREADS = Threads("import", AT_ONCE)
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +145,11 @@ class Importer:
         quota: StorageQuota,
         is_busy: IsBusy,
         show: Check,
+        *,
+        longest: timedelta = IMPORT_TIME,
     ) -> None:
         self._store, self._media, self._quota, self._is_busy, self._show = store, media, quota, is_busy, show
+        self._longest = longest
         self._periods = RetentionPeriods.of(settings)
         file_bytes = int(settings.uploads.mb_per_request * 1_000_000)
         self.limits = ImportLimits(
@@ -219,10 +223,10 @@ class Importer:
 
         async with self._places:
             try:
-                await THREADS.run(lambda: opened.append(ImportFile(file, folder, self.limits)))
+                await IMPORT_THREADS.run(lambda: opened.append(ImportFile(file, folder, self.limits)))
                 reader = ImportReader(opened[0], self.limits.attachment_bytes, self._show)
                 found = list[FoundConversation]()
-                async with aclosing(THREADS.steps(reader.find())) as steps:
+                async with aclosing(IMPORT_THREADS.steps(reader.find())) as steps:
                     async for batch in steps:
                         found += [one for one in batch if one is not None]
                         tell(ImportProgress(phase="reading", done=reader.position, total=reader.size))
@@ -233,7 +237,7 @@ class Importer:
                 await self._store_all(visitor, found, outcome, tell)
             finally:
                 for one in opened:
-                    await run_to_completion(THREADS.run(one.close))
+                    await run_to_completion(IMPORT_THREADS.run(one.close))
 
     async def add(self, visitor: Visitor, conversation: ImportedConversation) -> str:
         """Store one conversation, as `run` does with those of a file. Return its id."""
@@ -253,10 +257,11 @@ class Importer:
     ) -> None:
         """Store the new conversations hidden, add to those that are stored already, and then show the new ones."""
         ended, began = asyncio.Event(), now()
+        time = asyncio.timeout(self._longest.total_seconds())
         self._storing[visitor.owner] = ended
         try:
             async with (
-                asyncio.timeout(IMPORT_TIME.total_seconds()),
+                time,
                 self._quota.reservation(visitor, self._is_busy) as reserve,
             ):
                 records = await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS)
@@ -281,8 +286,10 @@ class Importer:
                     tell(ImportProgress(phase="storing", done=done, total=len(work)))
                 await run_to_completion(self._show_stored(outcome.new))
                 self._check_not_stopped(visitor.owner)
-        except BaseException:
+        except BaseException as error:
             await run_to_completion(self._remove(outcome.new))
+            if isinstance(error, TimeoutError) and time.expired():
+                raise HistoryError(TOO_SLOW) from None
             raise
         finally:
             del self._storing[visitor.owner]
@@ -315,7 +322,7 @@ class Importer:
         for number, one in enumerate(sorted(found, key=lambda one: one.updated_at)):
             if (stored := known.get(one.source)) is not None:
                 entries = await self._store.entries(stored)
-                _record, added, files = _added(stored, entries, await THREADS.run(one.read))
+                _record, added, files = _added(stored, entries, await IMPORT_THREADS.run(one.read))
                 if not added:
                     outcome.known += 1
                     continue
@@ -328,7 +335,7 @@ class Importer:
 
     async def _update(self, stored: Record, found: FoundConversation, outcome: _Outcome) -> None:
         """Add the new messages of a conversation to the stored one."""
-        record, entries, files = _added(stored, await self._store.entries(stored), await THREADS.run(found.read))
+        record, entries, files = _added(stored, await self._store.entries(stored), await IMPORT_THREADS.run(found.read))
         if not entries:
             outcome.known += 1
             return
@@ -357,7 +364,7 @@ class Importer:
         """Store one conversation hidden. Its later versions add to the first."""
         record, entries, files = Record(owner=owner), list[Entry](), dict[str, FileSource]()
         for number, one in enumerate(versions):
-            conversation = await THREADS.run(one.read)
+            conversation = await IMPORT_THREADS.run(one.read)
             if not number:
                 record, added, more = conversation.record, conversation.entries, conversation.files
             else:
@@ -382,7 +389,7 @@ class Importer:
 
         async def store() -> None:
             for id_, source in files.items():
-                data = await THREADS.run(_usable, id_, source, self.limits.attachment_bytes)
+                data = await IMPORT_THREADS.run(_usable, id_, source, self.limits.attachment_bytes)
                 if data is None:
                     left_out[UNUSABLE_FILE] += 1
                     continue

@@ -14,7 +14,7 @@ from agent.media.references import new_files, reference_of, with_references
 from agent.media.store import MediaStore
 from agent.messages.repair import open_calls
 from agent.run import Run
-from agent.runtime.shield import run_to_completion
+from agent.system.shield import run_to_completion
 from agent.system.threads import TEXTS
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.first_words import first_words

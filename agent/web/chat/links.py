@@ -11,7 +11,7 @@ from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.settings import Settings
-from agent.transfer.document import THREADS
+from agent.transfer.document import DOCUMENT_THREADS
 from agent.transfer.shared import shared_entries
 from agent.web.chat.first_words import all_first_words, words_with_files
 from agent.web.chat.title_numbers import without_number
@@ -118,7 +118,7 @@ class ChatLinks:
         except NotFound as error:
             raise NotFound(NO_LINK) from error
         begins = await self._store.find(record, after=[None])
-        return await THREADS.run(_shared_chat, link, record, begins, stored)
+        return await DOCUMENT_THREADS.run(_shared_chat, link, record, begins, stored)
 
     async def owner_of_file(self, token: str, id_: str) -> str:
         """Return the owner of a file that the readers of a link see. Raises `NotFound`."""
@@ -140,7 +140,9 @@ class ChatLinks:
             if (known := self._remembered(branch)) is not None:
                 return known
             entries = await self._store.history(record)
-            self._files[branch] = files = await THREADS.run(files_named_in, (entry.message for entry in entries))
+            self._files[branch] = files = await DOCUMENT_THREADS.run(
+                files_named_in, (entry.message for entry in entries)
+            )
         if len(self._files) > MAX_BRANCHES:
             del self._files[next(iter(self._files))]
         return files

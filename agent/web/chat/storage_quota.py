@@ -13,8 +13,8 @@ from agent.errors import HistoryError, Limited
 from agent.history import HistoryStore, Record, replicas_of
 from agent.i18n import _
 from agent.media.store import MediaStore
-from agent.runtime.shield import run_to_completion
 from agent.settings import PublicSettings
+from agent.system.shield import run_to_completion
 from agent.system.threads import FILES
 from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused, is_answered
 from agent.web.chat.visitor import Visitor

@@ -20,7 +20,7 @@ from agent.history import Entry, HistoryStore, Note, Record, RunEvent, Unfinishe
 from agent.i18n import _
 from agent.models.catalog import ModelSpec
 from agent.runtime.outcome import KNOWN_REASONS
-from agent.runtime.shield import run_to_completion
+from agent.system.shield import run_to_completion
 from agent.web.chat.answer_runs import AnswerRuns
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.recovery import append_end, end_interrupted_run, mark_taken, partial_answer, saved_number

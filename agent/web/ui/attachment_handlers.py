@@ -44,7 +44,7 @@ class AttachmentHandlers:
         self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
         self._visitor_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._check_slots = asyncio.Semaphore(MAX_CHECKED_MESSAGES)
-        self._check_limit = RequestLimit() if conversations.settings.public else None
+        self._check_limit = RequestLimit.of_page(public=conversations.settings.public is not None)
         self._links = LinkFetcher(
             guard, conversations.runs.rate_limiter, max_bytes=conversations.settings.max_upload_bytes
         )
