@@ -31,7 +31,7 @@ from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import ExpiredConversations, RetentionPeriods, add_missing_expiry
+from agent.web.chat.expiry import IMPORT_LEASE, ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatLinks
 from agent.web.chat.model_menu import ModelMenu
@@ -266,7 +266,8 @@ class _ConversationExpiry:
         if not self._has_added_expiry:
             await add_missing_expiry(services.store, services.settings)
             self._has_added_expiry = True
-        deleted = await self._expired.delete()
+        while not (deleted := await self._expired.delete()) and self._expired.has_seen_import:
+            await asyncio.sleep(IMPORT_LEASE.total_seconds())
         await services.conversations.replies.forget_deleted(services.store)
         return deleted
 
