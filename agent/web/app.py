@@ -266,8 +266,10 @@ class _ConversationExpiry:
         if not self._has_added_expiry:
             await add_missing_expiry(services.store, services.settings)
             self._has_added_expiry = True
-        while not (deleted := await self._expired.delete()) and self._expired.has_seen_import:
+        deleted = await self._expired.delete()
+        while not deleted and self._expired.has_seen_import:
             await asyncio.sleep(IMPORT_LEASE.total_seconds())
+            deleted = await self._expired.delete()
         await services.conversations.replies.forget_deleted(services.store)
         return deleted
 
