@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, cast
 
 from agent.citations import checked
@@ -133,9 +134,17 @@ def renewed(record: Record, entries: Sequence[Entry], find: FindFile) -> Importe
     return read_conversation({"conversation": json.loads(_record_text(record)), "entries": texts}, find)
 
 
-def stored_size(entries: Sequence[Entry]) -> int:
-    """Return the bytes that a store needs for the entries. Raises `HistoryError` if it could not keep them."""
-    return sum(len(text.encode()) + ENTRY_BYTES for text in dump_entries(entries))
+def stored_size(entries: Sequence[Entry], most: float = inf) -> int:
+    """Return the bytes that a store needs for the entries. One of them is in memory as text at a time.
+
+    Raises `HistoryError` if a store could not keep them, and `ValueError` if they need more than `most`.
+    """
+    size = 0
+    for entry in entries:
+        size += len(dump_entries([entry])[0].encode()) + ENTRY_BYTES
+        if size > most:
+            raise ValueError("the conversation needs too much room")
+    return size
 
 
 def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Record:
