@@ -264,7 +264,7 @@ def documents_sent(text: str) -> object:
 
 def sources_marked(text: str) -> object:
     source = WebCitationSource("https://example.com", excerpts=[text[:200]])
-    at = (ContentCitationAnchor(end, end + 1) for end in range(0, len(text) - 1, 5))
+    at = (ContentCitationAnchor(start=end, end=end + 1) for end in range(0, len(text) - 1, 5))
     return Sources().mark(text, [Citation([source], anchor=anchor) for anchor in at], html_mark)
 
 
