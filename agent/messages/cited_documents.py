@@ -8,8 +8,8 @@ told, as "(p. 47)", "[Page 47]" or "(report.pdf, p. 47)", or the document by its
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from typing import Any, cast
 
 from pydantic_ai.messages import (
@@ -54,6 +54,10 @@ _UNITS = {
 _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|\$[^$\n]+\$", re.DOTALL)
 MAX_NAMED = 100
 """The most pages of an answer that are linked."""
+MAX_BRACKETS = 1_000
+"""The first brackets of an answer in which pages are looked for."""
+MAX_LINE = 400
+"""Characters of a line of a model's own list, and of the text before a bracket, in which pages are looked for."""
 _DOCUMENTS = ("application/pdf", "text/plain")
 _STORED = re.compile(r"[0-9a-f]{64}\..*")
 """The ids of stored files, which tell nobody anything."""
@@ -125,6 +129,34 @@ class _Document:
     unit: str
     count: int
     pages: dict[int, str]
+    _words: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
+    _passages: dict[int, list[tuple[str, frozenset[str]]]] = field(
+        default_factory=dict[int, list[tuple[str, frozenset[str]]]]
+    )
+
+    def shared(self, page: int, sentence: str) -> int:
+        """Return how many words of a sentence are on a page."""
+        if page not in self._words:
+            self._words[page] = _words(self.pages.get(page, ""))
+        return len(self._words[page] & _words(sentence))
+
+    def best_page(self, sentence: str) -> int:
+        """Return the page that shares the most words with a sentence, the first of them."""
+        return max(self.pages, key=lambda page: (self.shared(page, sentence), -page), default=1)
+
+    def source(self, page: int, sentence: str) -> CitationSource:
+        """Return the source with the passage of its page that shares the most words with the sentence, at least two."""
+        if page not in self._passages:
+            passages = (one.strip() for one in _SENTENCES.split(self.pages.get(page, "")))
+            self._passages[page] = [(one, _words(one)) for one in passages if one]
+        words = _words(sentence)
+        best = max(self._passages[page], key=lambda one: len(one[1] & words), default=("", frozenset[str]()))
+        excerpts = [best[0]] if len(best[1] & words) > 1 else []
+        return DocumentCitationSource(title=f"{self.name}#page={page}", excerpts=excerpts)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORDS.findall(text.casefold()))
 
 
 def with_named_pages(response: ModelResponse, messages: Iterable[ModelMessage]) -> ModelResponse:
@@ -165,10 +197,10 @@ def _with_pages(part: ModelResponsePart, documents: Sequence[_Document]) -> Mode
     if not isinstance(part, TextPart) or part.citations:
         return part
     text = _CODE.sub(lambda code: " " * len(code[0]), part.content)
-    own = {found[1]: found[2] for found in _OWN_LIST.finditer(text)}
+    own = {found[1]: found[2][:MAX_LINE] for found in _OWN_LIST.finditer(text)}
     citations: list[Citation] = []
-    for found in _BRACKETS.finditer(text):
-        before = _SENTENCES.split(text[max(0, found.start() - 400) : found.start()].rstrip())[-1]
+    for found in islice(_BRACKETS.finditer(text), MAX_BRACKETS):
+        before = _SENTENCES.split(text[max(0, found.start() - MAX_LINE) : found.start()].rstrip())[-1]
         named = [*_named_in(found[1], before, documents)]
         if not named and _NUMBERS.fullmatch(found[1]) and found[0][0] in "[【":
             starts_line = not text[: found.start()].rpartition("\n")[2].strip(" \t>*-")
@@ -176,9 +208,11 @@ def _with_pages(part: ModelResponsePart, documents: Sequence[_Document]) -> Mode
                 named = [
                     one for number in found[1].split(",") for one in _numbered(number.strip(), own, before, documents)
                 ]
-        if named and len(citations) < MAX_NAMED:
+        if named:
             anchor = ContentCitationAnchor(start=found.start(), end=found.end())
-            citations.append(Citation([_source(*one, before) for one in named], anchor=anchor))
+            citations.append(Citation([one.source(page, before) for one, page in named], anchor=anchor))
+        if len(citations) == MAX_NAMED:
+            break
     return replace(part, citations=citations) if citations else part
 
 
@@ -190,10 +224,10 @@ def _numbered(
         line = own[number]
         named = [*_named_in(line, line, documents)]
         document = next((one for one in documents if one.name in line), None)
-        yield from named or ([(document, _best_page(document, before))] if document else [])
+        yield from named or ([(document, document.best_page(before))] if document else [])
     elif not own and 1 <= int(number) <= len(documents):
         document = documents[int(number) - 1]
-        yield document, _best_page(document, before)
+        yield document, document.best_page(before)
 
 
 def _named_in(text: str, before: str, documents: Sequence[_Document]) -> Iterator[tuple[_Document, int]]:
@@ -205,30 +239,12 @@ def _named_in(text: str, before: str, documents: Sequence[_Document]) -> Iterato
             page = int(number)
             fitting = [one for one in documents if one.unit == unit and 1 <= page <= one.count]
             named = [one for one in fitting if one.name in text] or [one for one in fitting if one.name in before]
-            ranked = sorted(named or fitting, key=lambda one: _shared(one.pages.get(page, ""), before), reverse=True)
+            ranked = sorted(named or fitting, key=lambda one: one.shared(page, before), reverse=True)
             if len(ranked) == 1 or (ranked and _differs(ranked, page, before)):
                 yield ranked[0], page
 
 
 def _differs(ranked: Sequence[_Document], page: int, before: str) -> bool:
     """Return True if the first of these documents suits the sentence better than the second."""
-    first, second = (_shared(one.pages.get(page, ""), before) for one in ranked[:2])
+    first, second = (one.shared(page, before) for one in ranked[:2])
     return first > second
-
-
-def _best_page(document: _Document, sentence: str) -> int:
-    """Return the page that shares the most words with a sentence, the first of them."""
-    return max(document.pages, key=lambda page: (_shared(document.pages[page], sentence), -page), default=1)
-
-
-def _shared(text: str, sentence: str) -> int:
-    """Return how many words of a sentence are in a text."""
-    return len({*_WORDS.findall(text.casefold())} & {*_WORDS.findall(sentence.casefold())})
-
-
-def _source(document: _Document, page: int, sentence: str) -> CitationSource:
-    """Return the source with the passage of its page that shares the most words with the sentence, two at least."""
-    passages = [one.strip() for one in _SENTENCES.split(document.pages.get(page, "")) if one.strip()]
-    best = max(passages, key=lambda one: _shared(one, sentence), default="")
-    excerpts = [best] if _shared(best, sentence) > 1 else []
-    return DocumentCitationSource(title=f"{document.name}#page={page}", excerpts=excerpts)

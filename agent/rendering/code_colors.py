@@ -1,8 +1,20 @@
-"""Colours the code of a document: marks keywords, texts, numbers, comments and names with classes of `document.css`."""
+"""Colours the code of a document: marks keywords, texts, numbers, comments and names with classes of `document.css`.
 
+The patterns of Pygments can take for ever with a few characters, and let no thread run meanwhile. So another process
+reads the code, which the system ends when it has taken too much time. Run as a program, this is that process.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from html import escape
 from itertools import groupby
-from time import thread_time
+from threading import Lock
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType] - its options are any
@@ -17,8 +29,10 @@ _LANGUAGES = (
 LANGUAGES = frozenset(_LANGUAGES.split())
 """The languages that are coloured, by the names that people and models give them."""
 MAX_CHARACTERS = 20_000
-LONGEST_READING_SECONDS = 1.0
-"""Longer code has one colour, and so has code whose reading takes longer, as unfinished code can."""
+LONGEST_READING_SECONDS = 0.5
+"""Longer code has one colour, and so has code whose reading takes more processor time, as unfinished code can."""
+_ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+"""The environment variables of the other process."""
 CLASSES = {
     Token.Comment.Preproc: "k",
     Token.Comment.PreprocFile: "s",
@@ -43,15 +57,68 @@ CLASSES = {
 
 
 def colored(code: str, language: str, _attributes: str = "") -> str:
-    """Return the code as HTML with colours, or "" for code that has none."""
+    """Return the code as HTML with colours, or "" for code that has none. It waits for another process."""
     name = language.lower()
-    if name not in LANGUAGES or len(code) > MAX_CHARACTERS:
+    if name not in LANGUAGES or len(code) > MAX_CHARACTERS or not hasattr(signal, "setitimer"):  # Windows has no timer
         return ""
+    return _reader(os.getpid()).read(name, code)
+
+
+class _Reader:
+    """The process that reads code. It is started when it is needed, and again after it was ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = Lock()
+
+    def read(self, language: str, code: str) -> str:
+        """Return the coloured code, "" if its reading took too long."""
+        with self._lock, suppress(OSError, ValueError):
+            process = self._process = self._process or _start()
+            assert process.stdin
+            assert process.stdout
+            with suppress(BrokenPipeError):
+                print(json.dumps([language, code]), file=process.stdin, flush=True)
+            if answer := process.stdout.readline():
+                return str(json.loads(answer))
+            self._process = None
+            process.communicate()
+        return ""
+
+
+@cache
+def _reader(_process: int) -> _Reader:
+    """Return the reader of this process. A forked process has one of its own."""
+    return _Reader()
+
+
+def _start() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-I", "-B", __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={name: os.environ[name] for name in _ENV if name in os.environ},
+    )
+
+
+def main() -> None:
+    """Colour the code in each line of stdin, until it ends. The timer ends the process."""
+    for line in sys.stdin:
+        language, code = json.loads(line)
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_READING_SECONDS)
+        found = _html(code, language)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        print(json.dumps(found), flush=True)
+
+
+def _html(code: str, language: str) -> str:
     try:
-        lexer = get_lexer_by_name(name, stripnl=False, ensurenl=False)
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
         return ""
-    pieces = _pieces(lexer, code)
+    pieces = [*_pieces(lexer, code)]
     if "".join(text for _, text in pieces) != code:
         return ""
     return "".join(
@@ -61,13 +128,13 @@ def colored(code: str, language: str, _attributes: str = "") -> str:
     )
 
 
-def _pieces(lexer: Lexer, code: str) -> list[tuple[str, str]]:
-    """Return the pieces of the code with their classes; not all of them if it takes too long."""
-    pieces, until = list[tuple[str, str]](), thread_time() + LONGEST_READING_SECONDS
+def _pieces(lexer: Lexer, code: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of the code with their classes."""
     for kind, text in lexer.get_tokens(code):
-        if thread_time() > until:
-            break
         while kind is not None and kind not in CLASSES:
             kind = kind.parent
-        pieces.append((CLASSES[kind] if kind else "", text))
-    return pieces
+        yield CLASSES[kind] if kind else "", text
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,12 @@ SOURCES, DOCUMENT = _("Sources"), _("Document")
 TITLE_CHARACTERS = 200
 PASSAGE_CHARACTERS = 700
 """The most characters of a title and of a passage. A provider can return a whole page as the passage."""
+MAX_MARKED = 100_000
+"""Characters of a text in which numbers stand. The sources that the rest cites are only in the list."""
+MAX_CITATIONS, MAX_PASSAGES = 1_000, 20
+"""The most citations of a text, and passages of a source, that are shown."""
+MAX_ADDRESS = 2_000
+"""The most characters of an address. A longer one is not shown as a source."""
 _IN_URL = "!#%&'+,/:;=?@[]~"
 """The characters that stay in an address. Others could end a link, a cell of a table or a tag."""
 _JOINERS = "\u200c\u200d"
@@ -73,14 +79,15 @@ class Sources:
         """Return the Markdown text with what `write` makes of each source, behind the words that cite it."""
         if not citations:
             return text
-        places = MarkPlaces(text)
-        marks: dict[int, dict[Mark, None]] = {}
-        for citation in sorted(citations, key=lambda one: one.anchor.end if one.anchor else len(text)):
+        places = MarkPlaces(text[:MAX_MARKED])
+        marks, count = dict[int, dict[Mark, None]](), 0
+        for citation in sorted(citations, key=lambda one: one.anchor.end if one.anchor else len(text))[:MAX_CITATIONS]:
             start, end = (citation.anchor.start, citation.anchor.end) if citation.anchor else (0, len(text))
-            place = places.after(start, end)
+            place = places.after(start, end) if end <= MAX_MARKED else None
             for mark in self._marks(citation):
-                if place is not None:  # otherwise it is only in the list
+                if place is not None and count < MAX_CITATIONS:  # otherwise it is only in the list
                     marks.setdefault(place, {})[mark] = None
+                    count += 1
         out, at = list[str](), 0
         for place in sorted(marks):
             out += [text[at:place], *map(write, marks[place])]
@@ -91,7 +98,7 @@ class Sources:
         for one in citation.sources:
             page: int | None = None
             if isinstance(one, WebCitationSource):
-                if not is_page(one.url):
+                if len(one.url) > MAX_ADDRESS or not is_page(one.url):
                     continue
                 url = _address(one.url)
                 key, title = url, _line(one.title or "", TITLE_CHARACTERS) or _host(url)
@@ -102,10 +109,12 @@ class Sources:
                 key, title = one.document_id or named, named
             source = self._sources.setdefault((key, "" if url else "document", page), Source(0, title, url, page))
             source.number = source.number or len(self._sources)
-            passages = [_line(passage, PASSAGE_CHARACTERS) for passage in one.excerpts]
+            passages = [_line(passage, PASSAGE_CHARACTERS) for passage in one.excerpts[:MAX_PASSAGES]]
             passages = [passage for passage in passages if passage]
-            source.passages += [passage for passage in passages if passage not in source.passages]
-            yield Mark(source.number, source.passages.index(passages[0]) + 1 if passages else 0, source.url)
+            new = [passage for passage in passages if passage not in source.passages]
+            source.passages += new[: MAX_PASSAGES - len(source.passages)]
+            number = source.passages.index(passages[0]) + 1 if passages and passages[0] in source.passages else 0
+            yield Mark(source.number, number, source.url)
 
 
 def shown_title(name: str) -> str:

@@ -1,5 +1,6 @@
 """The shown branch of a conversation as blocks of a document. Markdown and HTML are made of them."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -19,9 +20,10 @@ from pydantic_ai.messages import (
 )
 
 from agent.citations import moved
-from agent.history import Entry, Note
+from agent.history import Entry, HistoryStore, Note, Record
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
+from agent.media.references import files_named_in
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
 from agent.rendering.html import without_mark_signs
@@ -54,6 +56,10 @@ BlockType = Literal[
 ]
 DOCUMENT_THREADS = Threads("document", 2)
 """The threads that write documents. More would only make the event loop wait longer for its turn."""
+PAGE = 50
+"""Messages that are read from the store at once."""
+LONGEST_TURN = 200
+"""Messages of an answer that are in memory at once. A longer answer continues as if it were another one."""
 FAILED = ("error", "limit", "interrupted")
 """The endings whose reason is shown as a problem."""
 
@@ -77,6 +83,43 @@ class Block:
     is_failed: bool = False
     citations: tuple[Citation, ...] = ()
     sources: tuple[Source, ...] = ()
+
+
+class Branch:
+    """The messages that lead to the head of a record, which are read page by page. `open` makes one.
+
+    `begins` has the first messages, and `files` the ids of all files that the messages name.
+    """
+
+    def __init__(self, store: HistoryStore, record: Record) -> None:
+        self._store, self._record, self._loop = store, record, asyncio.get_running_loop()
+        self._heads = list[str | None]()
+        self.begins: Sequence[Entry] = ()
+        self.files, self._count = set[str](), 0
+
+    @classmethod
+    async def open(cls, store: HistoryStore, record: Record) -> "Branch":
+        """Look at each message once, the newest first. Raises `NotFound`."""
+        branch, head = cls(store, record), record.head_id
+        while head is not None or not branch._heads:
+            branch.begins = page = await branch._page(head)
+            branch._heads.append(head)
+            branch._count += len(page)
+            branch.files |= await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in page])
+            head = page[0].parent_id if page else None
+        return branch
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return self._count
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the messages, the oldest first. Only for threads: the event loop must go on to read them."""
+        for head in reversed(self._heads):
+            yield from asyncio.run_coroutine_threadsafe(self._page(head), self._loop).result()
+
+    async def _page(self, head: str | None) -> Sequence[Entry]:
+        return await self._store.history(replace(self._record, head_id=head), limit=PAGE)
 
 
 def beginning(text: str, most: int = 60) -> str:
@@ -134,7 +177,7 @@ def blocks_of(
 def _turns(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     turn = list[Entry]()
     for entry in entries:
-        if turn and _prompt(entry) is not None:
+        if turn and (_prompt(entry) is not None or len(turn) == LONGEST_TURN):
             yield turn
             turn = []
         turn.append(entry)

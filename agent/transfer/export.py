@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from agent.errors import NotFound
-from agent.history import Entry, HistoryStore, Record
+from agent.history import HistoryStore, Record
 from agent.i18n import ngettext
 from agent.i18n.translator import Translator
-from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.rendering.html import html_mark
-from agent.transfer.document import DOCUMENT_THREADS, blocks_of, named_as_stored, title_of
+from agent.transfer.document import DOCUMENT_THREADS, Branch, blocks_of, named_as_stored, title_of
 from agent.transfer.html import data_urls, to_html, to_index
 from agent.transfer.markdown import markdown_mark, to_markdown
-from agent.transfer.portable import export_json
+from agent.transfer.portable import all_ids, export_json
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -64,15 +63,15 @@ class Exporter:
         Markdown with attachments is a ZIP file, which has them beside the text.
         """
         record = await self._store.get(conversation_id, owner=self._owner)
-        entries = await self._store.history(record)
-        name = safe_name(await self._title(record, entries))
+        branch = await Branch.open(self._store, record)
+        name = safe_name(await self._title(record, branch))
         if form == "json":
             return _download(name, "json", export_json(self._store, self._media, [record]))
         if form == "html":
-            return _download(name, "html", self._page(record, entries))
-        if await DOCUMENT_THREADS.run(files_named_in, (entry.message for entry in entries)):
+            return _download(name, "html", self._page(record, branch))
+        if branch.files:
             return _download(name, "zip", self._archive([record], form))
-        return _download(name, "md", self._text(record, entries, {}))
+        return _download(name, "md", self._text(record, branch, {}))
 
     async def all(self, form: Format) -> Download:
         """Return the download of all conversations: a JSON file, or a ZIP file with one document for each."""
@@ -81,20 +80,20 @@ class Exporter:
             return _download("conversations", "json", export_json(self._store, self._media, records))
         return _download("conversations", "zip", self._archive(records, form))
 
-    async def _title(self, record: Record, entries: Sequence[Entry]) -> str:
-        return await DOCUMENT_THREADS.run(title_of, record.title, entries, self._translator)
+    async def _title(self, record: Record, branch: Branch) -> str:
+        return await DOCUMENT_THREADS.run(title_of, record.title, branch, self._translator)
 
-    async def _page(self, record: Record, entries: Sequence[Entry]) -> AsyncGenerator[bytes]:
-        blocks = blocks_of(entries, self._translator, html_mark, self._name_model)
-        title, subtitle = await self._title(record, entries), await self._subtitle(record, entries)
+    async def _page(self, record: Record, branch: Branch) -> AsyncGenerator[bytes]:
+        blocks = blocks_of(branch, self._translator, html_mark, self._name_model)
+        title, subtitle = await self._title(record, branch), await self._subtitle(record, branch)
         page = to_html(title, subtitle, blocks, data_urls(self._read), self._translator)
         async with aclosing(page) as pieces:
             async for piece in pieces:
                 yield piece.encode(errors="replace")
 
-    async def _subtitle(self, record: Record, entries: Sequence[Entry]) -> str:
+    async def _subtitle(self, record: Record, branch: Branch) -> str:
         """Return the date as the reader writes it, and how many messages are on other branches, and so not shown."""
-        hidden = len(await self._store.entries(record)) - len(entries)
+        hidden = len(await all_ids(self._store, record)) - len(branch)
         note = ngettext(
             "{count} message of another version is only in the JSON export",
             "{count} messages of other versions are only in the JSON export",
@@ -103,9 +102,9 @@ class Exporter:
         date = self._translator.date(record.created_at.date())
         return f"{date} · {self._translator(note)}" if hidden > 0 else date
 
-    async def _text(self, record: Record, entries: Sequence[Entry], files: dict[str, str]) -> AsyncGenerator[bytes]:
-        title, subtitle = await self._title(record, entries), await self._subtitle(record, entries)
-        blocks = blocks_of(entries, self._translator, markdown_mark, self._name_model)
+    async def _text(self, record: Record, branch: Branch, files: dict[str, str]) -> AsyncGenerator[bytes]:
+        title, subtitle = await self._title(record, branch), await self._subtitle(record, branch)
+        blocks = blocks_of(branch, self._translator, markdown_mark, self._name_model)
         async with aclosing(
             DOCUMENT_THREADS.steps(to_markdown(title, subtitle, blocks, files, self._translator))
         ) as steps:
@@ -113,7 +112,7 @@ class Exporter:
                 yield "".join(pieces).encode(errors="replace")
 
     async def _archive(self, records: Sequence[Record], form: Format) -> AsyncGenerator[bytes]:
-        """Yield a ZIP file. Only one conversation, or one attachment, is in memory at a time."""
+        """Yield a ZIP file. Only some messages of one conversation, or one attachment, are in memory at a time."""
         sink, names = _Sink(), list[str]()
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
             for number, known in enumerate(records, 1):
@@ -121,18 +120,18 @@ class Exporter:
                     record = await self._store.get(known.id, owner=self._owner)
                 except NotFound:  # deleted meanwhile
                     continue
-                entries = await self._store.history(record)
-                title = safe_name(await self._title(record, entries))
+                branch = await Branch.open(self._store, record)
+                title = safe_name(await self._title(record, branch))
                 stem = title if len(records) == 1 else f"{number:03d} {title}"
                 names.append(f"{stem}.{SUFFIXES[form]}")
                 files = dict[str, str]()
                 if form != "html":
-                    for id_ in sorted(await DOCUMENT_THREADS.run(files_named_in, (entry.message for entry in entries))):
+                    for id_ in sorted(branch.files):
                         if (data := await self._read(id_)) is not None:
                             files[id_] = f"files/{id_}"
                             await DOCUMENT_THREADS.run(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
                             yield sink.take()
-                document = self._page(record, entries) if form == "html" else self._text(record, entries, files)
+                document = self._page(record, branch) if form == "html" else self._text(record, branch, files)
                 with archive.open(names[-1], "w") as member:
                     async with aclosing(document) as pieces:
                         async for piece in pieces:

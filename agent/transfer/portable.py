@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, cast
 
 from agent.citations import checked
@@ -19,7 +20,7 @@ from agent.history.codec import dump_entries, dump_record, load_entries, load_re
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
-from agent.transfer.document import DOCUMENT_THREADS
+from agent.transfer.document import DOCUMENT_THREADS, PAGE
 from agent.transfer.file_links import FileLinks
 from agent.transfer.tree import entry_id, parents_first
 
@@ -35,26 +36,35 @@ _CHUNK = 3 * (1 << 14)
 
 
 async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> AsyncGenerator[bytes]:
-    """Yield the file with these conversations, piece by piece. Only one of them is in memory at a time."""
+    """Yield the file with these conversations, piece by piece. Only some messages of one are in memory at a time."""
     yield f'[{{"{FORMAT}":{VERSION},"exported_at":{json.dumps(now().isoformat())}}}'.encode()
     for known in records:
         try:
             record = await store.get(known.id, owner=known.owner)
         except NotFound:  # deleted meanwhile
             continue
-        entries = await store.entries(record)
+        ids, files = await all_ids(store, record), set[str]()
         yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
         separator = b"\n"
-        async with aclosing(DOCUMENT_THREADS.steps(_entry_pieces(entries))) as steps:
-            async for texts in steps:
-                yield separator + b",\n".join(texts)
-                separator = b",\n"
+        for at in range(0, len(ids), PAGE):
+            entries = await store.find(record, ids=ids[at : at + PAGE])
+            files |= await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in entries])
+            async with aclosing(DOCUMENT_THREADS.steps(_entry_pieces(entries))) as steps:
+                async for texts in steps:
+                    yield separator + b",\n".join(texts)
+                    separator = b",\n"
         yield b"]}"
-        for id_ in sorted(await DOCUMENT_THREADS.run(files_named_in, (entry.message for entry in entries))):
+        for id_ in sorted(files):
             async with aclosing(_file_pieces(media, record.owner, id_)) as pieces:
                 async for piece in pieces:
                     yield piece
     yield b"]\n"
+
+
+async def all_ids(store: HistoryStore, record: Record) -> list[str]:
+    """Return the ids of all entries of a conversation, those of each version of the first message together."""
+    begins = [entry.id for entry in await store.find(record, after=[None])]
+    return [id_ for begin in begins for id_ in await store.following(record, begin)]
 
 
 def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:
@@ -133,9 +143,17 @@ def renewed(record: Record, entries: Sequence[Entry], find: FindFile) -> Importe
     return read_conversation({"conversation": json.loads(_record_text(record)), "entries": texts}, find)
 
 
-def stored_size(entries: Sequence[Entry]) -> int:
-    """Return the bytes that a store needs for the entries. Raises `HistoryError` if it could not keep them."""
-    return sum(len(text.encode()) + ENTRY_BYTES for text in dump_entries(entries))
+def stored_size(entries: Sequence[Entry], most: float = inf) -> int:
+    """Return the bytes that a store needs for the entries. One of them is in memory as text at a time.
+
+    Raises `HistoryError` if a store could not keep them, and `ValueError` if they need more than `most`.
+    """
+    size = 0
+    for entry in entries:
+        size += len(dump_entries([entry])[0].encode()) + ENTRY_BYTES
+        if size > most:
+            raise ValueError("the conversation needs too much room")
+    return size
 
 
 def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Record:

@@ -21,7 +21,7 @@ from agent.transfer.archive import ImportFile
 from agent.transfer.imports.chatgpt import is_chatgpt, read_chatgpt
 from agent.transfer.imports.claude import is_claude, read_claude
 from agent.transfer.imports.open_webui import is_open_webui, read_open_webui
-from agent.transfer.json_elements import NOT_AN_EXPORT, JsonElements, Span
+from agent.transfer.json_elements import MAX_ELEMENT_BYTES, NOT_AN_EXPORT, JsonElements, Span
 from agent.transfer.portable import FORMAT, VERSION, decode_file, read_conversation, source_of_ours, stored_size
 
 Reader = Callable[[Mapping[str, Any], FindFile, LeftOut], ImportedConversation | None]
@@ -32,6 +32,8 @@ READERS: Sequence[tuple[Callable[[Mapping[str, Any]], bool], Reader]] = (
 )
 Check = Callable[[Sequence[Entry]], object]
 """Raises an exception if the page could not show these entries."""
+MAX_STORED_BYTES = 4 * MAX_ELEMENT_BYTES
+"""The most bytes of messages that are stored of one conversation. Each citation has its own copy of its source."""
 _FAILURES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, HistoryError, InputError)
 """The errors of a damaged conversation: of its parser, its reader and the codec of the stores."""
 
@@ -123,7 +125,7 @@ class ImportReader:
             conversation = self._read(group, self.left_out)
             if conversation is None:
                 return None
-            size = stored_size(conversation.entries) + conversation.file_bytes
+            size = stored_size(conversation.entries, MAX_STORED_BYTES) + conversation.file_bytes
             self._check(conversation.entries)
         except _FAILURES:
             self.left_out[DAMAGED] += 1

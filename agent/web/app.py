@@ -32,7 +32,7 @@ from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import ExpiredConversations, RetentionPeriods, add_missing_expiry
+from agent.web.chat.expiry import IMPORT_LEASE, ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatLinks
 from agent.web.chat.model_menu import ModelMenu
@@ -275,6 +275,9 @@ class _ConversationExpiry:
             await add_missing_expiry(services.store, services.settings)
             self._has_added_expiry = True
         deleted = await self._expired.delete()
+        while not deleted and self._expired.has_seen_import:
+            await asyncio.sleep(IMPORT_LEASE.total_seconds())
+            deleted = await self._expired.delete()
         await services.conversations.replies.forget_deleted(services.store)
         return deleted
 

@@ -36,7 +36,7 @@ MAX_PASSAGE_BODY = 16_384
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
-THREADS = Threads("turns", 2)
+TURN_THREADS = Threads("turns", 2)
 """The threads that render turns."""
 STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503}
 
@@ -130,7 +130,7 @@ class ConversationRoutes:
         view = await self._views.with_turn(owner, str(row["id"]), before)
         newest = newest_first(view, WINDOW, partial(render_turn, translator=translator), _count_bubbles)
         turns = list[Turn]()
-        async with aclosing(THREADS.steps(newest)) as steps:
+        async with aclosing(TURN_THREADS.steps(newest)) as steps:
             async for some in steps:
                 turns += some
         has_earlier = view.has_earlier or len(turns) < len(view.turns)

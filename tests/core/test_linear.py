@@ -18,10 +18,26 @@ from time import process_time
 from typing import Any
 
 import pytest
+from agent.transfer.sources import Sources
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import PartStartEvent, TextPart, ThinkingPart
+from pydantic_ai.messages import (
+    Citation,
+    ContentCitationAnchor,
+    ModelRequest,
+    PartStartEvent,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    UserPromptPart,
+    WebCitationSource,
+)
 
 from agent.display import _CONTROL
+from agent.documents.encodings import codec_of, decode_text
+from agent.documents.excel import _unescaped
+from agent.documents.locate import find_passage
+from agent.documents.mail import _decoded_words, html_text, read_eml
+from agent.documents.number_formats import number_text
 from agent.errors import AgentError
 from agent.fetch import Guard
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator, negotiate
@@ -29,6 +45,7 @@ from agent.media.audio import _without_tags
 from agent.media.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
 from agent.media.mime import detect_mime
 from agent.media.store import display_name
+from agent.messages.cited_documents import _Document, _documents_as_text, _with_pages
 from agent.messages.openai import from_openai
 from agent.messages.parts import fence, from_base64, from_data_url
 from agent.models.catalog import load_catalog
@@ -36,13 +53,20 @@ from agent.providers.errors import explain
 from agent.providers.event_reading import EventReader
 from agent.providers.redact import cut, redact
 from agent.providers.tool_choice_json import ToolChoiceDecoder
+from agent.rendering.formulas import Formula
 from agent.rendering.markdown import to_blocks
+from agent.rendering.mathml import to_mathml
 from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
 from agent.tools import arithmetic
 from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
+from agent.transfer import LeftOut
 from agent.transfer.as_typed import as_typed
 from agent.transfer.formulas import mark_formulas
+from agent.transfer.html import html_mark
+from agent.transfer.imports.chatgpt import read_chatgpt
+from agent.transfer.imports.claude import read_claude
+from agent.transfer.imports.open_webui import read_open_webui
 from agent.web.ui.file_markdown import shown_extracted_text
 from tests.support.gate_rows import gate_rows
 from tests.tiers import in_full_tier
@@ -138,6 +162,25 @@ ALPHABETS = (
     ),
     *("authorization: ", "bearer ", "'a", "a@", "a:/", "![", "\n- ", "1,", "support", "model ", "***", "a***", "; "),
 )
+NEAR_MISSES = (
+    *("[1] ok ", "(p. 1) ", "[Page 1]\n", "a, from pages 1 of 9:\n", "[1]: a.pdf\n", "[1, 1]", "\u30101\u2020"),
+    *("=?utf-8?q?a?= ", "=?utf-8?b?", "\r\n--a\r\n\r\n", "a: b\r\n", "\r\n--a\r\nContent-Type: message/rfc822\r\n\r\n"),
+    *('<details type="reasoning">', "<think>", "\ue200cite\ue202turn0search0\ue201", "\ue200cite", "<![CDATA["),
+    *(
+        '<a href="http://x">a',
+        "<ol><li>",
+        "<pre>\n",
+        "<div hidden>",
+        "&#1",
+        "<!a",
+        "<?",
+        "\\frac{",
+        "a_{b",
+        "_x00",
+        "\ufdfa",
+    ),
+)
+"""What the parsers look for, whole and in part."""
 TEXTS = {piece: repeated(piece) for piece in ALPHABETS}
 
 # Parsers
@@ -210,6 +253,43 @@ def named_model_of(text: str) -> object:
     return load_catalog().find(text, "huggingface")
 
 
+def pages_named(pages: tuple[str, ...], answer: str) -> object:
+    return _with_pages(TextPart(answer), [_Document("a.pdf", "page", len(pages), dict(enumerate(pages, 1)))])
+
+
+def documents_sent(text: str) -> object:
+    read = {"kind": "document", "name": "a.pdf", "unit": "page", "count": "9", "read": text}
+    return _documents_as_text([ModelRequest([UserPromptPart([TextContent(text, metadata=read)])])])
+
+
+def sources_marked(text: str) -> object:
+    source = WebCitationSource("https://example.com", excerpts=[text[:200]])
+    at = (ContentCitationAnchor(start=end, end=end + 1) for end in range(0, len(text) - 1, 5))
+    return Sources().mark(text, [Citation([source], anchor=anchor) for anchor in at], html_mark)
+
+
+def chatgpt(role: str) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        message = {"author": {"role": role}, "content": {"parts": [text]}, "metadata": {}}
+        return read_chatgpt({"mapping": {"a": {"message": message}}}, lambda _: None, LeftOut())
+
+    return read
+
+
+def claude(text: str) -> object:
+    return read_claude({"chat_messages": [{"sender": "assistant", "text": text}]}, lambda _: None, LeftOut())
+
+
+def open_webui(text: str) -> object:
+    sources = [{"source": {"name": text[:50], "url": "https://example.com"}}]
+    messages = [{"role": "assistant", "content": text, "sources": sources}]
+    return read_open_webui({"chat": {"messages": messages}}, lambda _: None, LeftOut())
+
+
+def mail(text: str) -> object:
+    return read_eml(b"From: a\r\nContent-Type: multipart/mixed; boundary=a\r\n" + text.encode("utf-8", "replace"))
+
+
 PARSERS: dict[str, Callable[[str], object]] = {
     "fence": fence,
     "redaction": redact,
@@ -249,9 +329,36 @@ PARSERS: dict[str, Callable[[str], object]] = {
 }
 
 
+READERS: dict[str, Callable[[str], object]] = {
+    "pages that an answer names": lambda text: pages_named(("a word", "another"), text),
+    "pages with a sentence": lambda text: pages_named((text, "another"), f"{text[:200]} [1] or (p. 1)"),
+    "documents in messages": documents_sent,
+    "sources in a text": sources_marked,
+    "a passage": lambda text: find_passage(text, text[len(text) // 2 :]),
+    "mail": mail,
+    "words of a header": _decoded_words,
+    "HTML": html_text,
+    "an encoding": lambda text: decode_text(text.encode("utf-8", "replace") + b"\xff"),
+    "the name of an encoding": codec_of,
+    "a number of a sheet": lambda text: number_text("1", text),
+    "a text of a sheet": _unescaped,
+    "MathML": lambda text: to_mathml(Formula(text, text, is_display=True)),
+    "ChatGPT, user": chatgpt("user"),
+    "ChatGPT, assistant": chatgpt("assistant"),
+    "Claude": claude,
+    "Open WebUI": open_webui,
+}
+"""Readers of files, exports and the places of sources."""
+
+
 @pytest.mark.parametrize("name", gate_rows({name: name for name in PARSERS}, PARSERS.keys() - {"Markdown"}))
 def test_parser_takes_linear_time(name: str) -> None:
     assert_linear(quiet(PARSERS[name]), TEXTS)
+
+
+@pytest.mark.parametrize("name", gate_rows({name: name for name in READERS}, ["pages that an answer names"]))
+def test_reader_takes_linear_time(name: str) -> None:
+    assert_linear(quiet(READERS[name]), TEXTS | {piece: repeated(piece) for piece in NEAR_MISSES})
 
 
 TAG = b"ID3\x04\0\0\0\0\0\0"

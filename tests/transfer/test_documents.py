@@ -2,12 +2,14 @@
 
 import asyncio
 import io
+import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import pytest
 from playwright.sync_api import Browser
@@ -23,19 +25,22 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.history import Entry, Note, Record, Timings
+from agent.history import Entry, HistoryStore, Note, Record, Timings
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, negotiate
 from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.messages.parts import extracted_text
 from agent.rendering.html import html_mark
+from agent.settings import LocalSettings, Settings
 from agent.tools import ask_user
-from agent.transfer.document import blocks_of
-from agent.transfer.export import Download, Exporter, safe_name
+from agent.transfer.document import LONGEST_TURN, blocks_of
+from agent.transfer.export import FORMATS, Download, Exporter, Format, safe_name
 from agent.transfer.html import data_urls, to_html
 from agent.transfer.markdown import to_markdown
 from agent.transfer.shared import shared_entries
+from agent.web.chat.links import ChatLinks, LinkChoices
+from agent.web.link_page import Site, to_link_page
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import picture, sound
 from tests.support.transfers import OWNER, stored
@@ -130,6 +135,78 @@ async def test_document_names_messages_of_other_branches(tmp_path: Path) -> None
     text = await text_of(await Exporter(store, media, OWNER, ENGLISH).one(record.id, "markdown"))
     assert "1 message of another version is only in the JSON export" in text
     assert "\n2\n" not in text
+
+
+class AliveStore(MemoryStore):
+    """A store that counts the messages that it has returned and that are still in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alive, self.most = set[int](), 0
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        return self._count(await super().history(record, limit=limit))
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        return self._count([*await super().entries(record)])
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        return self._count([*await super().find(record, ids=ids, after=after)])
+
+    def _count(self, entries: list[Entry]) -> list[Entry]:
+        for entry in entries:
+            self._alive.add(id(entry.message))
+            finalize(entry.message, self._alive.discard, id(entry.message))
+        self.most = max(self.most, len(self._alive))
+        return entries
+
+
+def read_link(store: HistoryStore, record: Record, _media: MediaStore) -> AsyncIterator[str | bytes]:
+    async def pieces() -> AsyncIterator[str | bytes]:
+        links = ChatLinks(store, Settings(local=LocalSettings(cache_dir=Path(os.devnull))))
+        token, _ = await links.create(OWNER, record.id, LinkChoices(days=None))
+        chat, site = await links.open(token), Site(title="Chat", root="http://x")
+        async for piece in to_link_page(chat, "http://x/s/1", site, data_urls(nothing), ENGLISH):
+            yield piece
+
+    return pieces()
+
+
+async def nothing(_id: str) -> bytes | None:
+    return None
+
+
+def read_export(form: Format) -> Callable[[HistoryStore, Record, MediaStore], AsyncIterator[str | bytes]]:
+    async def pieces(store: HistoryStore, record: Record, media: MediaStore) -> AsyncIterator[str | bytes]:
+        async for piece in (await Exporter(store, media, OWNER, ENGLISH).one(record.id, form)).pieces:
+            yield piece
+
+    return pieces
+
+
+READINGS = {**{form: read_export(form) for form in FORMATS}, "link": read_link}
+
+
+@pytest.mark.parametrize("turns", [1_000, 1], ids=["many answers", "one answer"])
+@pytest.mark.parametrize("name", READINGS)
+async def test_long_chat_is_read_by_page(tmp_path: Path, name: str, turns: int) -> None:
+    """Memory does not grow with the chat: most of its 2,000 messages are not in memory at any time."""
+    store, media = AliveStore(), MediaStore(tmp_path / "media")
+    answers = [ModelResponse([TextPart(f"answer {number}.")], model_name="m") for number in range(2_000 - turns)]
+    asked = [prompt(f"question {number}.") for number in range(turns)]
+    messages = [one for pair in zip(asked, answers, strict=False) for one in pair] + answers[turns:]
+    entries = chain(*messages)
+    record = await store.save(Record(owner=OWNER, head_id=entries[-1].id), entries)
+    del entries, messages, answers, asked
+    out = b"".join(
+        [one if isinstance(one, bytes) else one.encode() async for one in READINGS[name](store, record, media)]
+    )
+    places = [out.find(b"answer %d." % number) for number in range(2_000 - turns)]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert store.most <= 3 * LONGEST_TURN
 
 
 async def test_continued_answer_is_one_text(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from html import unescape
 from html.parser import HTMLParser
 from threading import Thread, stack_size
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -282,6 +283,23 @@ def test_each_language_is_known(language: str) -> None:
 def test_long_code_has_no_colours() -> None:
     assert colored("x = 1\n" * (MAX_CHARACTERS // 6 + 1), "python") == ""
     assert "<span" in colored("x = 1\n" * (MAX_CHARACTERS // 6), "python")
+
+
+SLOW_CODE = {
+    "comments that go on": ("c", "int a " + "//\\\n" * 40 + "b"),
+    "spaces": ("c++", "include" + " " * 9_000),
+    "an open text": ("bash", "<<" + "a" * 9_000),
+}
+"""Code for which patterns of Pygments take from seconds to centuries, and let no other thread run meanwhile."""
+
+
+@pytest.mark.parametrize("name", SLOW_CODE)
+def test_code_that_is_slow_to_read_has_no_colours(name: str) -> None:
+    language, code = SLOW_CODE[name]
+    before = thread_time()
+    assert colored(code, language) == ""
+    assert thread_time() - before < 0.1
+    assert "<span" in colored("x = 1", "python")
 
 
 async def test_hostile_code_becomes_no_markup() -> None:

@@ -421,6 +421,20 @@ async def test_killed_import_is_ended(house: House, is_shown: bool) -> None:
     assert await house.store.retention.expiring(later) == []
 
 
+async def test_import_of_another_process_is_not_ended(house: House) -> None:
+    """The other process, which has just started, sees hidden conversations that none of its own imports stores."""
+    other, looks = ExpiredConversations(house.store, house.media, lambda _: False), 0
+    with TemporaryFile() as file:
+        file.write(json.dumps([chat(str(number), "1") for number in range(20)]).encode())
+        file.flush()
+        async for event in house.importer.run(ANN, file, house.folder):
+            if getattr(event, "phase", "") == "storing":
+                assert await other.delete() == 0
+                looks += 1
+    assert looks
+    assert len(await house.chats()) == 20
+
+
 async def test_import_shows_its_chats_in_the_end(house: House) -> None:
     """A file can have two versions of one new chat."""
     with TemporaryFile() as file:

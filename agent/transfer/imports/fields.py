@@ -58,6 +58,8 @@ MAX_TITLE = 200
 MAX_SOURCE = 200
 MAX_SECONDS = 1e11
 """A larger time is in milliseconds, microseconds or nanoseconds."""
+MAX_CITATIONS, MAX_ADDRESS, MAX_EXCERPT = 1_000, 2_000, 2_000
+"""The most sources that a text cites, and characters of an address and an excerpt: each source is stored as a copy."""
 MAX_QUOTED = 200_000
 """The most characters of a text file that becomes part of a message."""
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
@@ -179,18 +181,18 @@ class Attachments:
 def web_source(given: Mapping[str, Any], *excerpts: str) -> WebCitationSource | None:
     """Return the source of a citation in an object with an address and a title, or None if it is no web page."""
     url = text(given.get("url")) or text(given.get("link"))
-    if not is_page(url):
+    if len(url) > MAX_ADDRESS or not is_page(url):
         return None
-    kept = [excerpt for excerpt in (*excerpts, text(given.get("snippet"))) if excerpt.strip()]
-    return WebCitationSource(url, title=text(given.get("title")) or None, excerpts=kept)
+    kept = [excerpt[:MAX_EXCERPT] for excerpt in (*excerpts, text(given.get("snippet"))) if excerpt.strip()]
+    return WebCitationSource(url, title=text(given.get("title"))[:MAX_TITLE] or None, excerpts=kept)
 
 
 def document_source(title: str, id_: str = "", *excerpts: str) -> DocumentCitationSource | None:
     """Return the source of a citation of a document, or None if nothing is known of it."""
-    kept = [excerpt for excerpt in excerpts if excerpt.strip()]
+    kept = [excerpt[:MAX_EXCERPT] for excerpt in excerpts if excerpt.strip()]
     if not (title or id_ or kept):
         return None
-    return DocumentCitationSource(document_id=id_ or None, title=title or None, excerpts=kept)
+    return DocumentCitationSource(document_id=id_[:MAX_TITLE] or None, title=title[:MAX_TITLE] or None, excerpts=kept)
 
 
 Meaning = tuple[str, Sequence[CitationSource | None]]
@@ -204,7 +206,7 @@ def cited(
 
     `more` are sources that no place in the text cites.
     """
-    pieces, length, at, citations = list[str](), 0, 0, list[Citation]()
+    pieces, length, at, citations, room = list[str](), 0, 0, list[Citation](), MAX_CITATIONS
     for mark in marks.finditer(written):
         words, given = read(mark)
         before, at = written[at : mark.start()], mark.end()
@@ -212,7 +214,8 @@ def cited(
             before = before.rstrip(" \t")
         pieces += [before, words]
         length += len(before) + len(words)
-        if sources := [source for source in given if source is not None]:
+        if sources := [source for source in given if source is not None][:room]:
+            room -= len(sources)
             line = max(before.rfind("\n") + 1 + length - len(before) - len(words), 0) if "\n" in before else 0
             start = max(line, citations[-1].anchor.end if citations and citations[-1].anchor else 0)
             start = start if start < length else length - 1
@@ -220,7 +223,7 @@ def cited(
                 Citation(sources, anchor=ContentCitationAnchor(start=start, end=length) if length else None)
             )
     pieces.append(written[at:])
-    citations += [Citation([source]) for source in more if source is not None]
+    citations += [Citation([source]) for source in more if source is not None][:room]
     content = "".join(pieces)
     return TextPart(content, citations=citations or None) if content.strip() else None
 

@@ -10,7 +10,7 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError
-from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
+from agent.history import DEAD_SECONDS, PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.settings import Settings
@@ -38,6 +38,8 @@ BELIEVED_SECONDS = 24 * 3600.0
 """A clock that jumped is believed after this time."""
 IMPORT_TIME = timedelta(hours=1)
 """The longest time that an import may take to store its conversations."""
+IMPORT_LEASE = timedelta(seconds=DEAD_SECONDS)
+"""An import on this machine counts as killed if it has said nothing for this time."""
 _HIDDEN = timedelta(days=365)
 
 IsBusy = Callable[[str], bool]
@@ -131,9 +133,16 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
 def hidden(record: Record, imported_at: datetime) -> Record:
     """Return the record as an import stores it: nobody sees it until all conversations of the import are stored.
 
-    All conversations of one import have the same time.
+    All conversations of one import have the same `imported_at`. The latest `expires_at` of them says when the import
+    was last seen alive.
     """
-    return replace(record, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
+    return replace(record, imported_at=imported_at, expires_at=now() - _HIDDEN)
+
+
+def is_hidden(record: Record) -> bool:
+    """Return True if an import has stored the record and has not shown it yet."""
+    began, expires_at = record.imported_at, record.expires_at
+    return began is not None and expires_at is not None and expires_at < began - _HIDDEN / 2
 
 
 class ExpiredConversations:
@@ -156,6 +165,8 @@ class ExpiredConversations:
         self._is_importing, self._periods = is_importing, periods
         self._failed: dict[str, datetime] = {}
         """By id: when to try again."""
+        self.has_seen_import = False
+        """True if the last call of `delete` left the conversations of another process's import, which may be dead."""
 
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
@@ -165,14 +176,14 @@ class ExpiredConversations:
         if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
             by -= timedelta(seconds=UNDO_SECONDS)
         skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}
-        imports = dict[tuple[str, datetime], bool]()
+        imports, self.has_seen_import = dict[tuple[str, datetime], bool | None](), False
         while not deleted and (records := await self._store.retention.expiring(by, limit=limit, skip=skipped)):
             for record in records:
                 skipped.add(record.id)
                 deleted += await self._delete(record, by, imports)
         return deleted
 
-    async def _delete(self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool]) -> bool:
+    async def _delete(self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool | None]) -> bool:
         try:
             if await self._belongs_to_import(record, at, imports):
                 return False
@@ -185,23 +196,34 @@ class ExpiredConversations:
         self._failed.pop(record.id, None)
         return deleted
 
-    async def _belongs_to_import(self, record: Record, at: datetime, shown: dict[tuple[str, datetime], bool]) -> bool:
+    async def _belongs_to_import(
+        self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool | None]
+    ) -> bool:
         """Return True if an import runs that has hidden this conversation, or if one was killed while it showed it.
 
-        In the second case, show the conversation. `shown` remembers which imports have shown any.
+        In the second case, show the conversation. `imports` remembers what is known of each import.
         """
         owner, began = record.owner, record.imported_at
-        if began is None or record != hidden(record, began):
+        if began is None or not is_hidden(record):
             return False
-        is_old = replicas_of(self._store) is None or at - began > 2 * IMPORT_TIME
-        if self._is_importing(owner) or not is_old:
+        if self._is_importing(owner):
             return True
-        if (owner, began) not in shown:
-            listed = await self._store.list(owner, limit=MAX_CONVERSATIONS)
-            shown[owner, began] = any(one.imported_at == began for one in listed)
-        if shown[owner, began]:
+        if (owner, began) not in imports:
+            imports[owner, began] = await self._has_shown(owner, began, at)
+        if imports[owner, began]:
             await self._store.retention.set_expiry(record, self._periods.until(owner, running=False))
-        return shown[owner, began]
+        return imports[owner, began] is not False
+
+    async def _has_shown(self, owner: str, began: datetime, at: datetime) -> bool | None:
+        """Return True if a killed import had begun to show its conversations. None: it runs in another process."""
+        expired = await self._store.retention.expiring(at, owners=owner, limit=MAX_CONVERSATIONS)
+        seen = [one.expires_at for one in expired if (one.owner, one.imported_at) == (owner, began) and one.expires_at]
+        is_shared = replicas_of(self._store) is not None
+        if max(seen, default=began - _HIDDEN) + _HIDDEN + (2 * IMPORT_TIME if is_shared else IMPORT_LEASE) > at:
+            self.has_seen_import = not is_shared
+            return None
+        listed = await self._store.list(owner, limit=MAX_CONVERSATIONS)
+        return any(one.imported_at == began for one in listed)
 
 
 async def time_of(store: HistoryStore) -> datetime:

@@ -9,9 +9,8 @@ from agent.errors import InputError, NotFound
 from agent.history import NO_LINK, Entry, HistoryStore, Link, Record, digest_of, new_token, now
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.media.references import files_named_in
 from agent.settings import Settings
-from agent.transfer.document import DOCUMENT_THREADS
+from agent.transfer.document import DOCUMENT_THREADS, Branch
 from agent.transfer.shared import shared_entries
 from agent.web.chat.first_words import all_first_words, words_with_files
 from agent.web.chat.title_numbers import without_number
@@ -47,15 +46,15 @@ class SharedChat:
 
     link: Link
     title: str
-    stored: Sequence[Entry]
+    stored: Branch
 
     @property
     def began_at(self) -> datetime:
         """The time of the first message."""
-        return self.stored[0].note.at
+        return self.stored.begins[0].note.at
 
     def entries(self, translator: Translator) -> Iterator[Entry]:
-        """Yield the messages as a reader sees them."""
+        """Yield the messages as a reader sees them. Only for threads, see `Branch`."""
         return shared_entries(self.stored, translator, with_files=self.link.with_files)
 
 
@@ -114,7 +113,7 @@ class ChatLinks:
         link = await self._store.links.get(digest_of(token))
         record = await self._store.get(link.conversation_id, owner=link.owner)
         try:
-            stored = await self._store.history(replace(record, head_id=link.head_id or record.head_id))
+            stored = await Branch.open(self._store, replace(record, head_id=link.head_id or record.head_id))
         except NotFound as error:
             raise NotFound(NO_LINK) from error
         begins = await self._store.find(record, after=[None])
@@ -139,10 +138,7 @@ class ChatLinks:
         async with self._reading:
             if (known := self._remembered(branch)) is not None:
                 return known
-            entries = await self._store.history(record)
-            self._files[branch] = files = await DOCUMENT_THREADS.run(
-                files_named_in, (entry.message for entry in entries)
-            )
+            self._files[branch] = files = (await Branch.open(self._store, record)).files
         if len(self._files) > MAX_BRANCHES:
             del self._files[next(iter(self._files))]
         return files
@@ -157,12 +153,12 @@ class ChatLinks:
             raise NotFound(OFF)
 
 
-def _shared_chat(link: Link, record: Record, begins: Sequence[Entry], stored: Sequence[Entry]) -> SharedChat:
+def _shared_chat(link: Link, record: Record, begins: Sequence[Entry], stored: Branch) -> SharedChat:
     """Return the chat of a link, from its first messages and its branch. Raises `NotFound` if the branch is empty."""
-    if not stored:
+    if not stored.begins:
         raise NotFound(NO_LINK)
     # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
     # title can be about another version of the first message.
     words = all_first_words(begins) | {words_with_files(entry) for entry in begins if is_prompt(entry)}
-    is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(begins, stored)
+    is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(begins, stored.begins)
     return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
