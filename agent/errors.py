@@ -22,10 +22,13 @@
 A run never raises the failures of a model or a tool: they become an `error` response or a tool result.
 """
 
+import errno
+import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Literal, TypeVar
 
-from agent.i18n import joined
+from agent.i18n import _, joined
 
 ProviderErrorKind = Literal[
     "key",
@@ -62,6 +65,29 @@ Failure = TypeVar("Failure", bound=AgentError)
 def combine_errors(kind: Callable[[str], Failure], *errors: AgentError) -> Failure:
     """Return one exception with the sentences of all errors."""
     return kind(joined(error.text for error in errors))
+
+
+_PATH = re.compile(r"""'/[^'\n]*'|"/[^"\n]*"|(?<![\w:/.~])/[^\s'",;:()<>]+""")
+"""An absolute path in a text, in quotation marks or as a word. Not the path of a URL."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason of a failure of the system, of a driver or of a program, as a part of a sentence.
+
+    Strangers can read it: of each absolute path it has only the last name.
+    """
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _("the disk is full")
+        text = error.strerror or str(error)
+    else:
+        text = str(error)
+    return without_paths(text).rstrip(".") or type(error).__name__
+
+
+def without_paths(text: str) -> str:
+    """Return the text with only the last name of each absolute path."""
+    return _PATH.sub(lambda found: PurePath(found[0].strip("'\"")).name, text)
 
 
 class InputError(AgentError):
@@ -161,4 +187,9 @@ class Conflict(HistoryError):
 
 
 class StoreUnavailable(HistoryError):
-    """The server of the history store is away. The same call can succeed later."""
+    """The server of the history store is away, or files cannot be used. The same call can succeed later."""
+
+
+def files_unusable(error: OSError) -> StoreUnavailable:
+    """Return the error for a file or folder of the server that cannot be used now."""
+    return StoreUnavailable(_("The server cannot read or write its files: {error}.", error=reason_of(error)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.errors import ConfigError, HistoryError, StoreUnavailable, without_paths
 from agent.i18n import _
 
 CONTACT_SECONDS = 4
@@ -36,7 +36,8 @@ class PostgresAddress:
                 "in a password, write @ as %40, / as %2F, : as %3A, ? as %3F, # as %23 and % as %25."
             ) from None
         defaults = {"connect_timeout": CONTACT_SECONDS, "application_name": "switchboard", **_KEEPALIVE}
-        return cls(f"{database} at {host}:{port}", make_conninfo(url, **{**defaults, **given}))
+        shown = "localhost" if host.startswith("/") else host  # the folder of a socket is for nobody to see
+        return cls(f"{database} at {shown}:{port}", make_conninfo(url, **{**defaults, **given}))
 
     def unreachable(self, error: Exception) -> StoreUnavailable:
         """Return the error that no connection can be made."""
@@ -60,4 +61,4 @@ def _reason(error: Exception) -> str:
         return _("it does not answer")
     said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     first = (said or str(error) or type(error).__name__).splitlines()[0]
-    return " ".join(first.rpartition(" failed: ")[2].split()).removesuffix(".")
+    return without_paths(" ".join(first.rpartition(" failed: ")[2].split()).removesuffix("."))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -19,7 +20,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as NoAnswer
 
-from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.errors import ConfigError, HistoryError, StoreUnavailable, without_paths
 from agent.history.records import shift_of
 from agent.history.redis_scripts import Script
 from agent.history.uninterrupted import UninterruptedWork
@@ -120,7 +121,8 @@ class RedisServer:
             )
             return StoreUnavailable(sentence)
         reason = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
-        return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=reason))
+        said = without_paths(reason)
+        return HistoryError(_("The Redis server {address} refuses: {error}.", address=self.address, error=said))
 
 
 async def greet(connection: Any) -> None:
@@ -143,10 +145,10 @@ def refusal_of(error: BaseException | None) -> BaseException | None:
 
 
 def address_of(url: str) -> str:
-    """Return the host and port of a URL, or the path of its socket, without user, password and options."""
+    """Return the host and port of a URL, or the name of its socket, without user, password and options."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
-        return parts.path
+        return PurePosixPath(parts.path).name
     return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
 
 

@@ -1,6 +1,6 @@
 """The sentences about the server of a ledger that is away or refuses."""
 
-from agent.errors import HistoryError, StoreUnavailable
+from agent.errors import HistoryError, StoreUnavailable, without_paths
 from agent.i18n import _
 
 
@@ -13,4 +13,5 @@ def unreachable(name: str) -> StoreUnavailable:
 
 def unusable(name: str, reason: str) -> HistoryError:
     """Return the error that the server refuses."""
-    return HistoryError(_("The ledger {name} cannot be used: {error}.", name=name, error=reason.rstrip(".")))
+    reason = without_paths(reason).rstrip(".")
+    return HistoryError(_("The ledger {name} cannot be used: {error}.", name=name, error=reason))
