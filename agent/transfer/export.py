@@ -93,7 +93,8 @@ class Exporter:
 
     async def _subtitle(self, record: Record, entries: Sequence[Entry]) -> str:
         """Return the date as the reader writes it, and how many messages are on other branches, and so not shown."""
-        hidden = len(await self._store.entries(record)) - len(entries)
+        begins = await self._store.find(record, after=[None])
+        hidden = sum([len(await self._store.following(record, first.id)) for first in begins]) - len(entries)
         note = ngettext(
             "{count} message of another version is only in the JSON export",
             "{count} messages of other versions are only in the JSON export",
