@@ -22,11 +22,13 @@
 A run never raises the failures of a model or a tool: they become an `error` response or a tool result.
 """
 
+import errno
 import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Literal, TypeVar
 
-from agent.i18n import joined
+from agent.i18n import _, joined
 
 ProviderErrorKind = Literal[
     "key",
@@ -63,6 +65,29 @@ Failure = TypeVar("Failure", bound=AgentError)
 def combine_errors(kind: Callable[[str], Failure], *errors: AgentError) -> Failure:
     """Return one exception with the sentences of all errors."""
     return kind(joined(error.text for error in errors))
+
+
+_PATH = re.compile(r"""'/[^'\n]*'|"/[^"\n]*"|(?<![\w:/.~])/[^\s'",;:()<>]+""")
+"""An absolute path in a text, in quotation marks or as a word. Not the path of a URL."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason of a failure of the system, of a driver or of a program, as a part of a sentence.
+
+    Strangers can read it: of each absolute path it has only the last name.
+    """
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _("the disk is full")
+        text = error.strerror or str(error)
+    else:
+        text = str(error)
+    return without_paths(text).rstrip(".") or type(error).__name__
+
+
+def without_paths(text: str) -> str:
+    """Return the text with only the last name of each absolute path."""
+    return _PATH.sub(lambda found: PurePath(found[0].strip("'\"")).name, text)
 
 
 class InputError(AgentError):
@@ -162,7 +187,7 @@ class Conflict(HistoryError):
 
 
 class StoreUnavailable(HistoryError):
-    """The server of the history store is away. The same call can succeed later."""
+    """The server of the history store is away, or files cannot be used. The same call can succeed later."""
 
 
 ConnectionCause = Literal[
@@ -190,3 +215,8 @@ def cause_of(error: BaseException) -> ConnectionCause | None:
     text = " ".join(f"{type(one).__name__} {one}"[:2000] for one in chain)
     text = re.sub(r'"[^"]{0,300}"|connecting to \S{1,300}', "", text)  # names of hosts and users
     return next((cause for pattern, cause in _CAUSES if re.search(pattern, text, re.IGNORECASE)), None)
+
+
+def files_unusable(error: OSError) -> StoreUnavailable:
+    """Return the error for a file or folder of the server that cannot be used now."""
+    return StoreUnavailable(_("The server cannot read or write its files: {error}.", error=reason_of(error)))

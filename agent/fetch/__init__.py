@@ -21,7 +21,7 @@ from typing import cast
 
 import httpx2
 
-from agent.errors import InputError
+from agent.errors import InputError, reason_of
 from agent.fetch.addresses import Address, is_public
 from agent.i18n import _
 from agent.keyword_arguments import explains_fields
@@ -133,7 +133,7 @@ class Guard:
             raise InputError(_("{host} took longer than {seconds:g} s.", host=host, seconds=seconds)) from error
         except (httpx2.NetworkError, httpx2.TimeoutException) as error:
             raise InputError(
-                _("The connection to {host} failed: {error}.", host=host, error=str(error) or type(error).__name__)
+                _("The connection to {host} failed: {error}.", host=host, error=reason_of(error))
             ) from error
         except httpx2.LocalProtocolError as error:  # its own text repeats a header, with secrets
             raise InputError(_("The request for {host} is none that HTTP can carry.", host=host)) from error

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from filelock import lock_descriptor
 
-from agent.errors import AgentError, ConfigError, HistoryError, NotFound
+from agent.errors import AgentError, ConfigError, HistoryError, NotFound, reason_of
 from agent.history import json_conversation as files
 from agent.history.codec import load_records, place_at
 from agent.history.json_conversation import Addition, Signature, State, name_of
@@ -275,7 +275,7 @@ class JsonFolder:
             yield
         except OSError as error:
             path = str(error.filename or self.path)
-            reason = _("the disk is full") if error.errno == errno.ENOSPC else error.strerror or str(error)
+            reason = reason_of(error)
             if raised is HistoryError:  # a visitor can read it
                 log.warning("%s cannot be used: %s", path, reason)
                 path = Path(path).name

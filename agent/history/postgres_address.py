@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from agent.errors import ConfigError, HistoryError, StoreUnavailable
-from agent.history.server_errors import reason_of, refusal_reason, unreachable, unusable
+from agent.errors import ConfigError, HistoryError, StoreUnavailable, without_paths
+from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
 from agent.i18n import _
 
 CONTACT_SECONDS = 4
@@ -41,11 +41,12 @@ class PostgresAddress:
                 "in a password, write @ as %40, / as %2F, : as %3A, ? as %3F, # as %23 and % as %25."
             ) from None
         defaults = {"connect_timeout": CONTACT_SECONDS, "application_name": "switchboard", **_KEEPALIVE}
-        return cls(f"{database} at {host}:{port}", make_conninfo(url, **{**defaults, **given}), is_secret)
+        shown = "localhost" if host.startswith("/") else host  # the folder of a socket is for nobody to see
+        return cls(f"{database} at {shown}:{port}", make_conninfo(url, **{**defaults, **given}), is_secret)
 
     def unreachable(self, error: Exception) -> StoreUnavailable:
         """Return the error that no connection can be made."""
-        reason = reason_of(error, words_of(error), is_secret=self.is_secret)
+        reason = connection_reason(error, words_of(error), is_secret=self.is_secret)
         sentence = _(
             "Nothing can be kept at the moment: the history database {name} cannot be reached ({error}). "
             "Start it, or correct SWITCHBOARD_STORE.",
@@ -65,4 +66,4 @@ def words_of(error: Exception) -> str:
     """Return what the server or the driver says, without values of the statement."""
     said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     first = (said or str(error) or type(error).__name__).splitlines()[0]
-    return " ".join(first.rpartition(" failed: ")[2].split()).removesuffix(".")
+    return without_paths(" ".join(first.rpartition(" failed: ")[2].split()).removesuffix("."))

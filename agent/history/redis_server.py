@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -19,10 +20,10 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as NoAnswer
 
-from agent.errors import ConfigError, HistoryError
+from agent.errors import ConfigError, HistoryError, without_paths
 from agent.history.records import shift_of
 from agent.history.redis_scripts import Script
-from agent.history.server_errors import reason_of, refusal_reason, unreachable, unusable
+from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
 from agent.history.uninterrupted import UninterruptedWork
 from agent.i18n import _
 
@@ -115,7 +116,7 @@ class RedisServer:
         log.debug("Redis at %s: %s", self.address, error)
         refusal = refusal_of(error)
         if refusal is None:
-            reason = reason_of(error, str(error).rstrip("."), is_secret=self._is_secret)
+            reason = connection_reason(error, str(error).rstrip("."), is_secret=self._is_secret)
             sentence = _(
                 "Nothing can be kept at the moment: the Redis server {address} cannot be reached ({error}). "
                 "Start it, or correct SWITCHBOARD_STORE.",
@@ -124,7 +125,7 @@ class RedisServer:
             )
             return unreachable(sentence, reason, is_secret=self._is_secret)
         words = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
-        reason = refusal_reason(refusal, words, is_secret=self._is_secret)
+        reason = refusal_reason(refusal, without_paths(words), is_secret=self._is_secret)
         sentence = _("The Redis server {address} refuses: {error}.", address=self.address, error=reason)
         return unusable(sentence, reason, is_secret=self._is_secret)
 
@@ -149,10 +150,10 @@ def refusal_of(error: BaseException | None) -> BaseException | None:
 
 
 def address_of(url: str) -> str:
-    """Return the host and port of a URL, or the path of its socket, without user, password and options."""
+    """Return the host and port of a URL, or the name of its socket, without user, password and options."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
-        return parts.path
+        return PurePosixPath(parts.path).name
     return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
 
 

@@ -19,7 +19,7 @@ _CAUSES: Mapping[ConnectionCause, str] = {
 }
 
 
-def reason_of(error: BaseException, words: str, *, is_secret: bool = False) -> str:
+def connection_reason(error: BaseException, words: str, *, is_secret: bool = False) -> str:
     """Return why a server is away: the cause if it is a known one, else the server's `words` unless it is secret."""
     cause = cause_of(error)
     if cause is None:
@@ -31,7 +31,7 @@ def refusal_reason(error: BaseException, words: str, *, is_secret: bool = False)
     """Return why a server refuses: what our own errors say, or its `words`, or only the cause if it is secret."""
     if isinstance(error, HistoryError):
         return error.text
-    return reason_of(error, words, is_secret=True) if is_secret else words
+    return connection_reason(error, words, is_secret=True) if is_secret else words
 
 
 def unreachable(sentence: str, reason: str, *, is_secret: bool = False) -> StoreUnavailable:

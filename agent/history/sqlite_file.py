@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.errors import AgentError, HistoryError
+from agent.errors import AgentError, HistoryError, reason_of
 from agent.history.sqlite_connection import SqliteConnection
 from agent.i18n import _
 
@@ -104,7 +104,7 @@ def naming_errors(path: Path, raised: type[AgentError]) -> Generator[None, None,
         yield
     except (sqlite3.Error, OSError) as error:
         known = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        reason = known or getattr(error, "strerror", None) or str(error)
+        reason = known or reason_of(error)
         if raised is HistoryError:  # a visitor can read it
             log.warning("%s cannot be used: %s", path, reason)
             path = Path(path.name)

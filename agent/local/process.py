@@ -12,7 +12,7 @@ from typing import Self
 
 import httpx2
 
-from agent.errors import LocalModelError
+from agent.errors import LocalModelError, reason_of, without_paths
 from agent.i18n import N_, LocalizedText, _
 
 _LINE_END = re.compile(r"[\r\n]+")
@@ -59,7 +59,7 @@ class ServerProcess:
             )
         except OSError as error:
             raise LocalModelError(
-                _("{server} cannot be started: {error}.", server=name, error=error.strerror or str(error))
+                _("{server} cannot be started: {error}.", server=name, error=reason_of(error))
             ) from error
         return cls(name, process, on_line, grace)
 
@@ -181,4 +181,4 @@ def _exit_error(name: str, code: int, tail: Sequence[str]) -> LocalModelError:
 def reason(lines: Sequence[str]) -> str:
     """Return the line of a log that best explains a failure; "" if there is none."""
     errors = [line for line in lines if re.search(r"\b\w*[Ee]rror\b", line)]
-    return (errors or list(lines) or [""])[-1][:300]
+    return without_paths((errors or list(lines) or [""])[-1][:300])

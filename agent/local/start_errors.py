@@ -1,6 +1,6 @@
 """The errors of a local model server that does not start or does not stay up."""
 
-from agent.errors import LocalModelError
+from agent.errors import LocalModelError, reason_of
 from agent.i18n import _
 
 
@@ -12,4 +12,4 @@ def crashed(model: str, times: int) -> LocalModelError:
 def not_started(error: Exception) -> LocalModelError:
     """Return the error for a start that failed for an unknown reason."""
     name = type(error).__name__
-    return LocalModelError(_("The local model could not be started ({error}).", error=f"{name}: {error}"))
+    return LocalModelError(_("The local model could not be started ({error}).", error=f"{name}: {reason_of(error)}"))

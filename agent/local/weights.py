@@ -21,7 +21,7 @@ from pathlib import Path
 
 from filelock import lock_descriptor
 
-from agent.errors import LocalModelError, WeightsMismatch
+from agent.errors import LocalModelError, WeightsMismatch, reason_of
 from agent.i18n import _
 from agent.local.download import Progress, download, hub_url, in_thread, new_client, reachable
 from agent.models.catalog import ModelSpec
@@ -179,12 +179,12 @@ async def fetch(weights: Pinned, cache_dir: Path, *, report: Progress) -> Path:
                     file=weights.file,
                     size=size,
                     free=free,
-                    folder=str(folder),
+                    folder=folder.name,
                 )
             ) from error
-        reason = error.strerror or str(error)
+        why = reason_of(error)
         raise LocalModelError(
-            _("{file} cannot be stored in {folder}: {error}.", file=weights.file, folder=str(folder), error=reason)
+            _("{file} cannot be stored in {folder}: {error}.", file=weights.file, folder=folder.name, error=why)
         ) from error
 
 

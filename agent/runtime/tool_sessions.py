@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from agent.errors import AgentError, InputError
+from agent.errors import AgentError, InputError, reason_of
 from agent.i18n import _
 from agent.tools import GRACE_SECONDS, Tool, Toolset
 
@@ -73,5 +73,5 @@ async def _wait_until_open(work: asyncio.Task[Sequence[Tool]], toolset: Toolset)
         raise
     except Exception as failure:
         log.exception("the tools %s could not be opened", toolset.name)
-        why = str(failure) or type(failure).__name__
+        why = reason_of(failure)
         raise AgentError(_("The tools {name!r} could not be opened: {why}", name=toolset.name, why=why)) from failure

@@ -21,7 +21,7 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from typing_extensions import ParamSpec, TypeVar
 
-from agent.errors import AgentError, InputError, ToolError
+from agent.errors import AgentError, InputError, ToolError, without_paths
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.responses import fix_surrogates
 from agent.system.threads import FILES
@@ -220,7 +220,8 @@ async def _execute(tools: Mapping[str, Tool], call: ToolCallPart, seconds: float
     except AgentError as error:  # its text is already a sentence
         return _failure_result(call, str(error))
     except Exception as error:
-        return _failure_result(call, f"{type(error).__name__}: {error}")
+        text = without_paths(str(error)) if isinstance(error, OSError) else error
+        return _failure_result(call, f"{type(error).__name__}: {text}")
 
 
 async def execute_all(

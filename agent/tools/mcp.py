@@ -21,7 +21,7 @@ from typing import Any, cast
 import anyio
 from pydantic_ai.messages import BinaryContent
 
-from agent.errors import InputError, MissingExtra, ToolError
+from agent.errors import InputError, MissingExtra, ToolError, without_paths
 from agent.fetch import tls_context
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.tools import Tool
@@ -186,7 +186,7 @@ class McpServer:
             case asyncio.CancelledError():
                 return f"The MCP server {self.name} was given up."
             case FileNotFoundError() | PermissionError() if isinstance(self.where, Command):
-                problem = f"cannot be started: {self.where.command!r}: {leaf.strerror}"
+                problem = f"cannot be started: {Path(self.where.command).name!r}: {leaf.strerror}"
             case anyio.ClosedResourceError() | anyio.BrokenResourceError():
                 problem = "has ended"
             case SdkError() if leaf.error.code == CONNECTION_CLOSED:
@@ -196,8 +196,8 @@ class McpServer:
             case HttpError():
                 problem = f"cannot be reached: {leaf or type(leaf).__name__}"
             case _:
-                problem = f"answered with what cannot be used: {type(leaf).__name__}: {leaf}"
-        why = f" Its last words: {last_words[-1]}" if last_words else ""
+                problem = f"answered with what cannot be used: {type(leaf).__name__}: {without_paths(str(leaf))}"
+        why = f" Its last words: {without_paths(last_words[-1])}" if last_words else ""
         return f"The MCP server {self.name} {problem}.{why}"
 
 

@@ -14,6 +14,7 @@ import gradio as gr
 from fastapi import FastAPI, Request
 from starlette.middleware import Middleware
 
+from agent.errors import AgentError
 from agent.fetch import Guard
 from agent.history import Entry, HistoryStore, now, open_store, replicas_of
 from agent.history.open_store import other_histories
@@ -45,7 +46,7 @@ from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
 from agent.web.chat.transcript import to_turns
 from agent.web.client_address import ANY, ClientAddressMiddleware
-from agent.web.conversation_routes import ConversationRoutes
+from agent.web.conversation_routes import ConversationRoutes, answer_error
 from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
 from agent.web.gradio_compat.contents import content_stand_ins
@@ -125,6 +126,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.canary, app.state.watchdog),
+        exception_handlers={AgentError: answer_error, OSError: answer_error},
         middleware=_middleware(services, page, queue, origins, files),
         docs_url=None,
         redoc_url=None,

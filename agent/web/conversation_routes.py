@@ -4,6 +4,7 @@ Every request speaks for one owner, and another owner's conversation answers lik
 describes the routes. The middleware refuses changes that pages of other sites request.
 """
 
+import logging
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -14,7 +15,7 @@ from urllib.parse import urlencode
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, StoreUnavailable
+from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, StoreUnavailable, files_unusable
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
 from agent.rendering.bubbles import Turn
@@ -36,6 +37,7 @@ MAX_PASSAGE_BODY = 16_384
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
+log = logging.getLogger(__name__)
 TURN_THREADS = Threads("turns", 2)
 """The threads that render turns."""
 STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503}
@@ -49,7 +51,7 @@ def status_of(error: AgentError) -> int:
 
 
 def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[[Request], Awaitable[Response]]:
-    """Return a route that answers with the value of the handler, or with its error."""
+    """Return a route that answers with the value of the handler."""
 
     async def answer(request: Request) -> Response:
         owner = owner_of(request)
@@ -57,8 +59,6 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
             return _error(401, "Send the cookie that the page has set.")
         try:
             value = await handler(request, owner)
-        except AgentError as error:
-            return _error(status_of(error), negotiate(request.headers.get("accept-language", ""))(error.text))
         except RequestRefused as refused:
             return _error(refused.status, SENTENCES.get(refused.status, SENTENCES[400]))
         if isinstance(value, Response):
@@ -68,6 +68,15 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
         return JSONResponse(value, headers={"cache-control": "no-store"})
 
     return answer
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answer a request to any route that raised an `AgentError` or an `OSError`."""
+    if isinstance(error, OSError):
+        log.error("a request failed", exc_info=error)
+        error = files_unusable(error)
+    known = error if isinstance(error, AgentError) else AgentError()
+    return _error(status_of(known), negotiate(request.headers.get("accept-language", ""))(known.text))
 
 
 class ConversationRoutes:

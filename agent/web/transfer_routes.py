@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from agent.errors import AgentError, Busy, InputError, Limited, NotFound
+from agent.errors import AgentError, Busy, InputError, Limited, NotFound, StoreUnavailable, files_unusable
 from agent.history import HistoryStore
 from agent.i18n import _
 from agent.i18n.translator import Translator, negotiate
@@ -122,7 +122,8 @@ class TransferRoutes:
                 await body.receive(request)
             except ClientDisconnect:
                 return Response(status_code=400)
-            except AgentError as error:
+            except (AgentError, OSError) as failure:
+                error = files_unusable(failure) if isinstance(failure, OSError) else failure
                 await _drop_rest(request)
                 return JSONResponse({"detail": translator(error.text)}, status_code=_status(error), headers=HEADERS)
             return _ImportResponse(stack.pop_all(), self._lines(visitor, body.file, translator))
@@ -165,8 +166,9 @@ class _Body:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.file.close()
         self._uploads.uncount(self._owner, self._counted)
+        with suppress(OSError):  # closing writes what a full disk has refused
+            self.file.close()
 
     async def receive(self, request: Request) -> None:
         """Write the body to the file. Raises `Limited` and `ClientDisconnect`."""
@@ -232,5 +234,7 @@ def _status(error: AgentError) -> int:
             return 413
         case InputError():
             return 403
+        case StoreUnavailable():
+            return 503
         case _:
             return 400

@@ -8,7 +8,7 @@ from io import BytesIO
 
 from PIL import Image
 
-from bench.attack import documents, heavy, requests, texts
+from bench.attack import chats, documents, heavy, requests, texts
 from bench.attack.client import Client, Reply, message
 
 SLOW = "!tokens 100 @20"
@@ -93,6 +93,7 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "a request of 3 MB of text": lambda url: long_message(url, 16, 190_000),
     "one 20 MB file named 120 times": one_file_many_times,
     "200 guests with a system prompt of 0.9 MB": long_prompts,
+    **chats.ATTACKS,
     **heavy.ATTACKS,
     **documents.ATTACKS,
     **texts.ATTACKS,

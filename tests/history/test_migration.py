@@ -38,6 +38,64 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+KILL_AT_EACH_STATEMENT = """
+import asyncio, os, shutil, signal, sqlite3, sys
+from contextlib import aclosing, closing
+from pathlib import Path
+from agent.history.sqlite import SqliteStore
+from agent.history.sqlite_schema import MIGRATIONS, _fill_some, _migrate
+from tests.support.first_schema import owner_of
+
+first, path = Path(sys.argv[1]), Path(sys.argv[1] + ".used")
+
+def migrate(most):
+    count = 0
+    def count_statement(_):
+        nonlocal count
+        count += 1
+        if count > most:
+            os.kill(os.getpid(), signal.SIGKILL)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.set_trace_callback(count_statement)
+        _migrate(path, file)
+        while _fill_some(file):
+            pass
+    os._exit(0)
+
+async def check():
+    async with aclosing(await SqliteStore.open(path)) as store:
+        for number in range(3):
+            (hit,) = await store.search(owner_of(number), f"m{number}x2m")
+            assert hit.entry_id == "e2"
+            assert len(await store.history(await store.get(f"c{number}", owner=owner_of(number)))) == 4
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+
+kills, killed = 0, True
+while killed:
+    for old in path.parent.glob(path.name + "*"):
+        old.unlink()
+    shutil.copy(first, path)
+    child = os.fork()
+    if not child:
+        migrate(kills)
+    killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    asyncio.run(check())
+    kills += killed
+print(kills)
+"""
+
+
+def test_kill_at_each_statement_leaves_a_file_that_opens(tmp_path: Path) -> None:
+    write_first_schema(tmp_path / "first.db", [4, 4, 4])
+    command = [sys.executable, "-c", KILL_AT_EACH_STATEMENT, str(tmp_path / "first.db")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > sum(map(len, MIGRATIONS[1:]))
+
+
 @pytest.fixture
 def path() -> Iterator[Path]:
     """A file of the first schema. It has 300 MB, so it does not stay in pytest's folder."""

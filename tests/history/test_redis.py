@@ -227,7 +227,7 @@ async def test_wrong_url_is_told_without_password(tmp_path: Path) -> None:
     [
         ("redis://", "localhost:6379"),
         ("rediss://user:secret@cache.example.org:6380/1?prefix=a", "cache.example.org:6380"),
-        ("unix:///run/redis.sock?db=1&password=secret", "/run/redis.sock"),
+        ("unix:///run/redis.sock?db=1&password=secret", "redis.sock"),
     ],
 )
 def test_address_has_no_secret(url: str, address: str) -> None:

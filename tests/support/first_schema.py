@@ -6,7 +6,7 @@
 import json
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,8 +43,8 @@ def text_of(conversation: int, message: int) -> str:
     return f"m{conversation}x{message}m " + _WORDS[: 200 + (conversation * 31 + message * 17) % 1000]
 
 
-def write_first_schema(path: Path) -> None:
-    """Write the file."""
+def write_first_schema(path: Path, lengths: Sequence[int] = LENGTHS) -> None:
+    """Write the file, with conversations of these lengths."""
     request, response = _templates()
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("PRAGMA journal_mode = WAL")
@@ -52,7 +52,7 @@ def write_first_schema(path: Path) -> None:
             file.execute(statement)
         file.execute("PRAGMA user_version = 1")
         file.execute("BEGIN")
-        for number, length in enumerate(LENGTHS):
+        for number, length in enumerate(lengths):
             file.execute("INSERT INTO conversations VALUES (?, ?, ?, ?, ?, ?, ?)", _conversation(number, length))
             file.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", _entries(number, length, request, response))
         file.execute("COMMIT")

@@ -1,88 +1,98 @@
-"""A look at one message of a long chat decodes as many messages as in a short one."""
+"""A look at one message of a long chat decodes as many messages as in a short one, in every store."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.history import Entry, Record
+from agent.history import Entry, Record, codec, now
 from agent.history.conformance.samples import chain, prompt
-from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.message_id import MessageId
 from agent.web.chat.own_data import OwnData
+from tests.support.history_stores import STORE_PARAMS, STORES
 from tests.support.models import FakeLocalModels
 
-FEW, MANY, MOST = 200, 2_000, 150
+FEW, MANY, MOST = 160, 480, 150
 
 
-class CountingStore(MemoryStore):
-    """A store that counts the messages that it has decoded."""
+class Page(Conversations):
+    """Conversations with their store, and the owner who looks."""
 
-    decoded = 0
-
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
-        return self._count(await super().history(record, limit=limit))
-
-    async def entries(self, record: Record) -> Sequence[Entry]:
-        return self._count([*await super().entries(record)])
-
-    async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
-    ) -> Sequence[Entry]:
-        return self._count([*await super().find(record, ids=ids, after=after)])
-
-    def _count(self, entries: list[Entry]) -> list[Entry]:
-        self.decoded += len(entries)
-        return entries
+    def __init__(self, folder: Path, store: Any) -> None:
+        settings = Settings(local=LocalSettings(cache_dir=folder, downloads=False))
+        super().__init__(settings, store, MediaStore(folder / "media"), FakeLocalModels(), tools=[])
+        self.store, self.owner = store, ""
+        self.own_data = OwnData(self, store, self.media)
+        self.links = ChatLinks(store, settings)
 
 
 @pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[tuple[Conversations, CountingStore]]:
-    store = CountingStore()
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = Conversations(settings, store, MediaStore(tmp_path), FakeLocalModels(), tools=[])
-    yield made, store
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of messages that were decoded at once, by whatever store."""
+    counts, load, entries = list[int](), codec._load, codec._ENTRIES  # pyright: ignore[reportPrivateUsage]
+
+    def counting(adapter: Any, texts: Iterable[str]) -> list[Any]:
+        found = load(adapter, texts)
+        counts.append(len(found) if adapter is entries else 0)
+        return found
+
+    monkeypatch.setattr(codec, "_load", counting)
+    return counts
+
+
+@pytest.fixture(params=STORE_PARAMS)
+async def page(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Page]:
+    store = await STORES[request.param](tmp_path, now)
+    made = Page(tmp_path, store)
+    yield made
     await made.aclose()
+    await store.aclose()
 
 
-async def long_chat(store: MemoryStore, count: int) -> tuple[str, str, str]:
+async def long_chat(page: Page, count: int) -> tuple[str, str, str]:
     """Store a chat with a second version of its last message. Return its id, this version and the older one."""
     entries = chain(*(prompt(f"message {number}") for number in range(count)))
     again = Entry(parent_id=entries[-2].id, message=prompt("edited"))
-    record = Record(owner="ann", title="message 0", head_id=again.id, branches=(entries[-1].id,))
-    await store.save(record, [*entries, again])
+    record = Record(owner=page.owner, title="message 0", head_id=again.id, branches=(entries[-1].id,))
+    await page.store.save(record, [*entries, again])
     return record.id, again.id, entries[-1].id
 
 
-async def _files_of_last(page: Conversations, chat: str, last: str) -> None:
-    async for _ in page.files_of_last("ann", chat, last):
+async def _files_of_last(page: Page, chat: str, last: str) -> None:
+    async for _ in page.files_of_last(page.owner, chat, last):
         pass
 
 
-Look = Callable[[Conversations, str, str, str], Awaitable[object]]
+Look = Callable[[Page, str, str, str], Awaitable[object]]
 LOOKS: dict[str, Look] = {
-    "view": lambda page, chat, _last, _older: page.views.view("ann", chat),
-    "sent again": lambda page, chat, last, _older: page.find_sent("ann", chat, MessageId(last, again=True)),
-    "choose": lambda page, chat, _last, older: page.branches.choose("ann", chat, older),
-    "undo": lambda page, chat, last, _older: page.undo("ann", chat, last),
+    "view": lambda page, chat, _last, _older: page.views.view(page.owner, chat),
+    "sent again": lambda page, chat, last, _older: page.find_sent(page.owner, chat, MessageId(last, again=True)),
+    "choose": lambda page, chat, _last, older: page.branches.choose(page.owner, chat, older),
     "files": lambda page, chat, last, _older: _files_of_last(page, chat, last),
-    "hit of a search": lambda page, chat, _last, older: page.list.find_message("ann", chat, older),
-    "own data": lambda page, _chat, _last, _older: OwnData(page, page._store, page.media).summary("ann"),
+    "hit of a search": lambda page, chat, _last, older: page.list.find_message(page.owner, chat, older),
+    "search": lambda page, _chat, _last, _older: page.list.search(page.owner, "edited"),
+    "list": lambda page, _chat, _last, _older: page.list.page(page.owner),
+    "rename": lambda page, chat, _last, _older: page.list.change(page.owner, chat, title="new"),
+    "link": lambda page, chat, _last, _older: page.links.create(page.owner, chat, LinkChoices(days=1)),
+    "own data": lambda page, _chat, _last, _older: page.own_data.summary(page.owner),
+    "undo": lambda page, chat, last, _older: page.undo(page.owner, chat, last),
+    "delete": lambda page, chat, _last, _older: page.list.delete(page.owner, chat),
+    "delete all": lambda page, _chat, _last, _older: page.own_data.delete_all(page.owner),
 }
 
 
-@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-async def test_look_at_one_message_decodes_no_more_in_a_long_chat(
-    page: tuple[Conversations, CountingStore], look: Look
-) -> None:
-    conversations, store = page
-    decoded = list[int]()
-    for count in (FEW, MANY):
-        chat = await long_chat(store, count)
-        store.decoded = 0
-        await look(conversations, *chat)
-        decoded.append(store.decoded)
-    assert decoded[1] <= decoded[0] < MOST
+async def test_look_at_one_message_decodes_no_more_in_a_long_chat(page: Page, decoded: list[int]) -> None:
+    counts = dict[str, list[int]]()
+    for name, look in LOOKS.items():
+        for count in (FEW, MANY):
+            page.owner = f"{count}-{len(counts)}"
+            chat = await long_chat(page, count)
+            decoded.clear()
+            await look(page, *chat)
+            counts.setdefault(name, []).append(sum(decoded))
+    assert {name: both for name, both in counts.items() if not both[1] <= both[0] < MOST} == {}

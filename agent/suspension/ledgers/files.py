@@ -6,8 +6,9 @@ from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
-from agent.errors import ConfigError
+from agent.errors import HistoryError, reason_of
 from agent.history import now
+from agent.i18n import _
 
 _NEVER = "never"
 
@@ -19,12 +20,13 @@ class FileLedger:
         self._folder = Path(folder)
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """Implement `Ledger.use`. Raises `ConfigError` if the folder cannot be used."""
+        """Implement `Ledger.use`. Raises `HistoryError` if the folder cannot be used."""
         until = _NEVER if expires_at is None else repr(expires_at.timestamp())
         try:
             return await asyncio.to_thread(self._use, sha256(id.encode()).hexdigest(), until)
         except OSError as error:
-            raise ConfigError(f"The folder {str(self._folder)!r} cannot be used: {error.strerror or error}.") from error
+            sentence = _("The ledger {name} cannot be used: {error}.", name=self._folder.name, error=reason_of(error))
+            raise HistoryError(sentence) from error
 
     def _use(self, name: str, until: str) -> bool:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -7,8 +7,9 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-from agent.errors import ConfigError
+from agent.errors import HistoryError, reason_of
 from agent.history import now
+from agent.i18n import _
 
 _TABLE = "CREATE TABLE IF NOT EXISTS used (id TEXT PRIMARY KEY, expires_at REAL) WITHOUT ROWID"
 _PURGE = "DELETE FROM used WHERE expires_at <= ?"
@@ -22,12 +23,13 @@ class SqliteLedger:
         self._path, self._timeout = Path(path), busy_timeout
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """Implement `Ledger.use`. Raises `ConfigError` if the file cannot be used."""
+        """Implement `Ledger.use`. Raises `HistoryError` if the file cannot be used."""
         until = None if expires_at is None else expires_at.timestamp()
         try:
             return await asyncio.to_thread(self._use, id, until)
         except sqlite3.Error as error:
-            raise ConfigError(f"The ledger {str(self._path)!r} cannot be used: {error}.") from error
+            sentence = _("The ledger {name} cannot be used: {error}.", name=self._path.name, error=reason_of(error))
+            raise HistoryError(sentence) from error
 
     def _use(self, id: str, until: float | None) -> bool:
         with closing(sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)) as connection:

@@ -258,7 +258,7 @@ async def delete_conversation(store: HistoryStore, media: MediaStore, record: Re
     that no stored conversation lacks its files. If the process is killed in between, `OrphanedFiles` removes them.
     Raises `HistoryError`.
     """
-    references = await _references(store, [record])
+    references = await _references(store, media, [record])
     if is_busy(record.id):
         return False
     return await _erase(partial(store.retention.erase, record), partial(_remove_files, media, record.owner, references))
@@ -272,7 +272,7 @@ async def delete_unused(
     `records` are all that the owner had, see `RetentionStore.erase_unused`. Files stay that no message names and that
     are new, because the message may just be on its way. Raises `HistoryError`.
     """
-    references = await _references(store, records)
+    references = await _references(store, media, records)
     if any(is_busy(record.id) for record in records):
         return False
     before = time() - UNNAMED_SECONDS
@@ -294,10 +294,17 @@ async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[]
     return erased
 
 
-async def _references(store: HistoryStore, records: Sequence[Record]) -> dict[str, set[str]]:
-    """Return the references of these conversations to each file. A damaged conversation has none."""
-    found = dict[str, set[str]]()
+async def _references(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> dict[str, set[str]]:
+    """Return the references of these conversations to each file. A damaged conversation has none.
+
+    No message is read of an owner without files.
+    """
+    found, has_files = dict[str, set[str]](), dict[str, bool]()
     for record in records:
+        if record.owner not in has_files:
+            has_files[record.owner] = await _has_files(media, record.owner)
+        if not has_files[record.owner]:
+            continue
         try:
             references = references_in(record.id, await store.entries(record))
         except HistoryError:
@@ -305,6 +312,13 @@ async def _references(store: HistoryStore, records: Sequence[Record]) -> dict[st
         for id_, names in references.items():
             found.setdefault(id_, set()).update(names, [reference_of(record.id)])
     return found
+
+
+async def _has_files(media: MediaStore, owner: str) -> bool:
+    try:
+        return bool(await media.files(owner))
+    except OSError:  # `_remove_files` says so
+        return True
 
 
 async def _remove_files(

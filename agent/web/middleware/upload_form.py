@@ -1,5 +1,6 @@
 """Writes the files of a multipart form while its bytes arrive. Knows neither HTTP nor the sender."""
 
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -75,7 +76,8 @@ class UploadForm:
         """Remove what was written, and write nothing more."""
         with self._lock:
             self._discarded = True
-            self._close_file()
+            with suppress(OSError):  # closing writes what a full disk has refused
+                self._close_file()
             for path in self.sizes:
                 path.unlink(missing_ok=True)
                 path.parent.rmdir()
@@ -125,9 +127,9 @@ class UploadForm:
         self._file.write(piece)
 
     def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def _end(self) -> None:
         self._ended = True

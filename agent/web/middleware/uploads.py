@@ -14,7 +14,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.errors import AgentError, InputError, Limited
+from agent.errors import AgentError, InputError, Limited, StoreUnavailable, files_unusable
 from agent.i18n import _
 from agent.system.threads import UPLOADS
 from agent.web.heavy_work import RequestLimit
@@ -80,9 +80,10 @@ class UploadMiddleware:
             paths = await self._receive_files(headers, receive_body, visitor_id_of(scope), upload_id)
         except _Disconnected:
             return
-        except AgentError as error:
+        except (AgentError, OSError) as failure:
+            error = files_unusable(failure) if isinstance(failure, OSError) else failure
             sentence = self._translate_error(headers.get("accept-language", ""), error)
-            if isinstance(error, Limited):  # Gradio's page shows the text of this answer unchanged
+            if isinstance(error, Limited | StoreUnavailable):  # Gradio's page shows the text of this answer unchanged
                 await _respond(send, 413, "text/plain; charset=utf-8", sentence.encode(), more=True)
             else:
                 await _respond(send, 400, "application/json", json.dumps({"detail": sentence}).encode(), more=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import gradio as gr
 
-from agent.errors import AgentError
+from agent.errors import AgentError, files_unusable
 from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import ReportProgress
@@ -61,6 +61,9 @@ async def toast_errors(work: Awaitable[T], translator: Translator = ENGLISH) -> 
     except AgentError as error:
         waits = error.text == STILL_WRITING
         raise (ask_to_wait(translator(error.text), translator) if waits else not_sent(error, translator)) from error
+    except OSError as error:
+        log.exception("an event failed")
+        raise not_sent(files_unusable(error), translator) from error
     except Exception as error:
         log.exception("an event failed")
         raise gr.Error(

@@ -1,0 +1,181 @@
+"""Faults of the disk in the running app: each refusal is a sentence without a path, and all works again afterwards."""
+
+import errno
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+
+from agent.errors import HistoryError, reason_of
+from agent.local.start_errors import not_started
+from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers.sqlite import SqliteLedger
+from agent.tools import Tool, execute_all
+from tests.conftest import CONFIG, App, becomes
+from tests.support.http_client import API, Answer, HttpVisitor
+from tests.support.media_files import random_png
+from tests.support.models import VISION_MODEL
+from tests.support.page_events import SUBMIT, send_event
+from tests.support.scripted_server import Config, Running
+
+SERVER = Config(models=(VISION_MODEL,), rate=500.0)
+MOUNTED = """
+mkdir -p "$SWITCHBOARD_DATA" "$GRADIO_TEMP_DIR" && mount -t tmpfs -o size=32m none "$SWITCHBOARD_DATA" &&
+mkdir "$SWITCHBOARD_DATA/.tmp" && mount --bind "$SWITCHBOARD_DATA/.tmp" "$GRADIO_TEMP_DIR" && exec "$@"
+"""
+ON_SMALL_DISK = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh")
+FULL, NO_ROOM = "the disk is full", "There is no room for more files"
+
+
+class Owner:
+    """A visitor with a chat that has a picture, and requests for each kind of operation on what is stored."""
+
+    def __init__(self, app: App) -> None:
+        self.program = HttpVisitor(app.url)
+        self.program.say("!text pear", self.program.upload("p.png", random_png()))
+        [row] = self.program.ask("GET", "/conversations").json["conversations"]
+        self.chat, self.path = row["id"], f"/conversations/{row['id']}"
+        self.exported = self.program.ask("GET", f"/export/{self.chat}").text
+        link = self.program.ask("POST", f"{self.path}/links", json={"attachments": True}).json
+        owner = self.program.ask("GET", "/own-data").json
+        assert owner["files"] == 1
+        self.link = link["path"]
+
+    def send(self, chat: str = "", text: str = "!text plum") -> Answer:
+        values: dict[str, Any] = {"addressed": chat, "composer": {"text": text, "files": []}}
+        return send_event(self.program, SUBMIT, values, chat)
+
+    def writes(self) -> dict[str, Callable[[], Answer]]:
+        """Return the requests that store something, by name."""
+        ask, files = self.program.ask, {"files": ("p.png", random_png())}
+        return {
+            "begin a chat": self.send,
+            "go on": lambda: self.send(self.chat),
+            "upload": lambda: ask("POST", f"{API}upload", files=files),
+            "import": lambda: ask("POST", "/import", content=self.exported.replace("pear", "peas" * 99_999).encode()),
+            "rename": lambda: ask("PATCH", self.path, json={"title": "plum"}),
+            "link": lambda: ask("POST", f"{self.path}/links", json={"attachments": True}),
+        }
+
+    def reads(self) -> dict[str, Callable[[], Answer]]:
+        """Return the requests that read, by name."""
+        ask, program = self.program.ask, self.program
+        return {
+            "list": lambda: ask("GET", "/conversations"),
+            "search": lambda: ask("GET", "/conversations?q=pear"),
+            "one": lambda: ask("GET", self.path),
+            "show": lambda: send_event(program, "load", {"addressed": self.chat}, self.chat),
+            "page": lambda: ask("GET", f"/c/{self.chat}"),
+            "shared page": lambda: ask("GET", self.link),
+            **{
+                f"export {form}": lambda form=form: ask("GET", f"/export/{self.chat}?format={form}")
+                for form in ("json", "markdown", "html")
+            },
+            "export all": lambda: ask("GET", "/export"),
+            "own data": lambda: ask("GET", "/own-data"),
+            "copy": lambda: HttpVisitor(str(program.http.base_url)).ask("POST", f"{self.link}/continue"),
+        }
+
+    def deletions(self) -> dict[str, Callable[[], Answer]]:
+        """Return the requests that delete, by name."""
+        return {name: partial(self.program.ask, "DELETE", name) for name in (self.path, "/own-data")}
+
+
+def ready(app: App) -> int:
+    return HttpVisitor(app.url, None).ask("GET", "/readyz").status
+
+
+def fill(path: Path) -> None:
+    """Write to this file until its disk is full."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 12))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("store", ["sqlite", "json"])
+def test_full_disk_refuses_in_sentences_and_works_again(
+    start_app: Callable[..., App], server: Running, store: str
+) -> None:
+    if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode:
+        pytest.skip("nothing may be mounted here")
+    app = start_app(CONFIG, prefix=ON_SMALL_DISK, SWITCHBOARD_STORE=store, VLLM_BASE_URL=server.base_url)
+    owner = Owner(app)
+    assert app.process is not None
+    data = Path(f"/proc/{app.process.pid}/root{app.folder}/data")
+    fill(data / "filler")
+    said = {name: work() for name, work in owner.writes().items()}
+    assert {name: one.text for name, one in said.items() if FULL not in one.text and NO_ROOM not in one.text} == {}
+    assert not any(str(app.folder) in answer.text for answer in said.values())
+    becomes(503, lambda: ready(app), 15)
+    assert "pear" in owner.program.ask("GET", f"/export/{owner.chat}").text
+    (data / "filler").unlink()
+    becomes(200, lambda: ready(app), 15)
+    for name, work in owner.writes().items():
+        answer = work()
+        assert answer.status < 300, (name, answer.text)
+        assert FULL not in answer.text, (name, answer.text)
+    assert "plum" in owner.program.ask("GET", f"/export/{owner.chat}").text
+
+
+def test_no_answer_has_the_path_of_a_damaged_folder(
+    start_app: Callable[..., App], server: Running, tmp_path: Path
+) -> None:
+    place = tmp_path / "secret place"
+    app = start_app(CONFIG, SWITCHBOARD_STORE=f"json:{place}", VLLM_BASE_URL=server.base_url)
+    owner = Owner(app)
+    for damage in (app.folder / "data" / "media", app.folder / "tmp", place / "owners", place):
+        shutil.rmtree(damage)
+        damage.write_text("no folder")
+        for name, work in {**owner.writes(), **owner.reads(), **(owner.deletions() if damage == place else {})}.items():
+            answer = work()
+            assert not any(path in answer.text for path in (str(tmp_path), str(app.folder / "data"))), (name, damage)
+            assert "Internal Server Error" not in answer.text, (name, damage)
+    assert str(place) in app.log
+    assert ready(app) == 503
+
+
+PATHS = {
+    "system": FileNotFoundError(errno.ENOENT, "No such file", "/srv/secret/history.db"),
+    "text": OSError("cannot read '/srv/secret place/a.db' and /srv/secret/b"),
+    "quoted": OSError('unable to open "/srv/secret"'),
+    "driver": RuntimeError("connection to socket /srv/secret/.s.PGSQL failed."),
+}
+
+
+@pytest.mark.parametrize("error", PATHS.values(), ids=PATHS)
+def test_reason_has_no_path(error: Exception) -> None:
+    assert "/srv" not in reason_of(error)
+    assert "secret/" not in reason_of(error)
+    assert "/srv" not in not_started(error).text
+
+
+def test_reason_keeps_the_rest() -> None:
+    text = "https://example.org/a/b answered 1/2 of text/html, see docs/http.md"
+    assert reason_of(ValueError(text)) == text
+    assert reason_of(OSError(errno.ENOSPC, "x", "/a")) == FULL
+    assert reason_of(OSError()) == "OSError"
+
+
+@pytest.mark.parametrize("ledger", [FileLedger, SqliteLedger])
+async def test_ledger_names_no_path(tmp_path: Path, ledger: Callable[[Path], FileLedger | SqliteLedger]) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(HistoryError, match="cannot be used") as raised:
+        await ledger(tmp_path / "file" / "used").use("a", None)
+    assert str(tmp_path) not in raised.value.text
+
+
+async def test_result_of_a_tool_has_no_path() -> None:
+    def look() -> str:
+        return Path("/srv/secret/b.txt").read_text()
+
+    results = list[ToolReturnPart]()
+    await execute_all({"look": Tool(look, "look")}, [ToolCallPart("look", {})], timeout=5, on_result=results.append)
+    assert "b.txt" in str(results[0].content)
+    assert "/srv" not in str(results[0].content)
