@@ -104,6 +104,7 @@ class _PublicLimits:
     stored_disk_percent: Percent = 50
     models: Names = ()
     links: bool = False
+    api: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ class PublicSettings(_PublicLimits):
     a cookie count as one visitor. `tools` are the allowed tools. `keys` allows visitors to enter their own API keys.
     `models` are the hosted models that visitors can use with the owner's keys; models on this machine or at the
     configured server need no entry. A conversation is deleted `keep_days` after its last message, 0 for never.
-    `links` allows read-only links to chats.
+    `links` allows read-only links to chats, and `api` the routes below `/v1`.
 
     `stored_mb_...` limit the stored text and files of one visitor with a cookie, of all guests together, and of all
     visitors. All together also cannot take more than `stored_disk_percent` of the free disk.
@@ -224,6 +225,8 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     A read-only link to a chat works for `link_days` unless its maker chooses otherwise, 0 for as long as the chat is
     kept.
 
+    Programs need the `api_key` for the routes below `/v1`. None: any key, or none.
+
     An answer that nobody watches for `grace_seconds` is cancelled if `public` is set, and finished otherwise.
     """
 
@@ -234,6 +237,7 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     share: bool = False
     root_path: str = ""
     upload_dir: Path | None = None
+    api_key: str | None = field(default=None, repr=False)
 
     @property
     def retention_days(self) -> float:
@@ -302,6 +306,7 @@ class _Variables(_LocalVariables):
     share: bool | None = Field(None, alias="SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
     canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
+    api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:

@@ -64,6 +64,7 @@ from agent.web.middleware.page_rewrite import PageRewriteMiddleware
 from agent.web.middleware.static_files import StaticFilesMiddleware
 from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.openai_routes import OpenAIRoutes
 from agent.web.own_data_routes import OwnDataRoutes
 from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
@@ -151,6 +152,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     own_data = OwnData(conversations, services.store, services.media, importer)
     OwnDataRoutes(own_data, services.unsent_files, owner_of, limit).add_to(app)
     add_temporary_route(app, conversations.temporary, owner_of)
+    OpenAIRoutes(conversations.models, conversations.runs.rate_limiter, settings, owner_of).add_to(app)
     ConversationRoutes(conversations.list, CitedPassages(services.store, services.media), owner_of, limit).add_to(app)
     LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)

@@ -629,6 +629,31 @@ async def test_owner_lends_keys_for_named_models(write: Write) -> None:
     assert lent == {"openai:gpt-6-luna"}
 
 
+@shows("public.api", "SWITCHBOARD_API_KEY")
+@pytest.mark.parametrize(
+    ("text", "env", "statuses"),
+    [
+        ("", {}, [200, 200]),
+        (LIMITED, {}, [404, 404]),
+        (f"{LIMITED}api = true\nmessages = 1", {}, [200, 429]),
+        ("", {"SWITCHBOARD_API_KEY": "mine"}, [200, 200]),
+        ("", {"SWITCHBOARD_API_KEY": "another"}, [401, 401]),
+        (LIMITED, {"SWITCHBOARD_API_KEY": "mine"}, [404, 404]),
+    ],
+    ids=["private", "public", "allowed", "key", "wrong key", "public with key"],
+)
+async def test_programs_are_answered_if_allowed(
+    write: Write, text: str, env: dict[str, str], statuses: list[int]
+) -> None:
+    async with opened(write(text, **env)) as page:
+        page.http.headers["authorization"] = "Bearer mine"
+        body = {"messages": [{"role": "user", "content": "!text Hi."}]}
+        answers = [await page.http.post("/v1/chat/completions", json=body) for _ in statuses]
+        assert [answer.status_code for answer in answers] == statuses
+        assert all(answer.json()["error"]["message"] for answer in answers if answer.status_code != 200)
+        assert (await page.http.get("/v1/models")).status_code == statuses[0]
+
+
 # --- [local] and its variables ----------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,7 @@ OPEN_PATHS = (
     "/readyz",
     "/export",
     "/own-data",
+    "/v1/models",
     "/theme.css",
     "/favicon.ico",
     "/robots.txt",
@@ -69,7 +70,7 @@ CHANGES = {
     "PATCH": re.compile(r"/conversations/[0-9A-Za-z_-]{1,64}"),
     "DELETE": re.compile(r"/own-data|/conversations/[0-9A-Za-z_-]{1,64}(/links/[0-9a-f]{64})?"),
     "POST": re.compile(
-        rf"/import|/temporary/[0-9A-Za-z_-]{{1,64}}|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links|passage)"
+        rf"/import|/v1/chat/completions|/temporary/[0-9A-Za-z_-]{{1,64}}|/conversations/[0-9A-Za-z_-]{{1,64}}/(restore|links|passage)"
         rf"|{CONTINUE_PATH.pattern}"
     ),
 }
