@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from agent.errors import ConfigError
 from agent.models.families import LONGEST_NAME
 from agent.space import Space, find_space
 from agent.system.project import FILES, HOME
@@ -307,6 +308,23 @@ class _Variables(_LocalVariables):
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
     canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
+
+
+def read_env_file(path: Path = Path(".env")) -> None:
+    """Set the variables of this file that the environment lacks. Raises `ConfigError` if it cannot be read.
+
+    Only programs that run in the owner's folder call this: in any other folder, such a file could send keys elsewhere.
+    """
+    if not path.is_file():
+        return
+    from dotenv import load_dotenv  # late, because the package alone does not need it
+
+    try:
+        load_dotenv(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path.absolute()} cannot be read: {getattr(error, 'strerror', '') or 'it is no UTF-8'}"
+        ) from error
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:

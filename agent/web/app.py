@@ -21,7 +21,7 @@ from agent.i18n.translator import LANGUAGES, negotiate
 from agent.local.manager import LocalModels
 from agent.media.places import open_place
 from agent.media.store import MediaStore
-from agent.models.catalog import Dialect
+from agent.models.catalog import Dialect, use_table_in
 from agent.providers import preload
 from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
@@ -178,6 +178,7 @@ def _health(services: _Services, queue_problem: Callable[[], str], canary: Canar
 
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
     make_private(settings.data_dir)
+    use_table_in(settings.data_dir)
     temporary = TemporaryMemory()
     store = TemporaryStore(await open_store(settings.store, folder=settings.data_dir), temporary)
     unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)

@@ -847,13 +847,39 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
         load_catalog.cache_clear()
 
 
+async def test_servers_of_the_table_in_the_data_folder_are_asked(
+    write: Write, tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_MODELS", "")
+    (tmp_path / "data").mkdir()
+    with running(Config(models=("other/model-7b",))) as second:
+        tables = [
+            f'[providers.{name}]\nlabel = "{name}"\ndialect = "chat"\nbase_url = "{url}"\nopen_weights = true\n'
+            for name, url in (("one", second.base_url), ("two", second.base_url), ("none", "http://127.0.0.1:9/v1"))
+        ]
+        (tmp_path / "data" / "models.toml").write_text("\n".join(tables))
+        try:
+            async with opened(write()) as page:
+                menu = page.conversations.models
+                wanted = {f"vllm:{MODEL}", "one:other/model-7b", "two:other/model-7b"}
+                await until(lambda: wanted <= {spec.id for spec in menu.specs()})
+                assert (await page.ask(model="two:other/model-7b")).text == "Hi."
+                await until(lambda: any("127.0.0.1:9" in line for line in page.said))
+        finally:
+            load_catalog.cache_clear()
+
+
 @pytest.mark.slow
 @shows("SWITCHBOARD_CONFIG", "LOG_LEVEL")
 def test_program_takes_config_and_log_level(tmp_path: Path) -> None:
     with taken("127.0.0.2") as port:
         (tmp_path / "other.toml").write_text(f'[server]\nhost = "127.0.0.2"\nport = {port}')
-        env = {**os.environ, "SWITCHBOARD_CONFIG": str(tmp_path / "other.toml"), "LOG_LEVEL": "DEBUG"}
-        done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+        # A file .env in the working folder adds to the environment.
+        (tmp_path / ".env").write_text(
+            f"export SWITCHBOARD_CONFIG='{tmp_path}/other.toml'\nLOG_LEVEL=ERROR # or INFO\n"
+        )
+        env, program = {**os.environ, "LOG_LEVEL": "DEBUG"}, [sys.executable, str(ROOT / "app.py")]
+        done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.split(" cannot")[0]) == (1, f"127.0.0.2:{port}")
     assert "DEBUG agent.web.server" in done.stderr
 
