@@ -305,6 +305,7 @@ class _Variables(_LocalVariables):
     store: StoreUrl | None = Field(None, alias="SWITCHBOARD_STORE", repr=False)
     media: MediaUrl | None = Field(None, alias="SWITCHBOARD_MEDIA", repr=False)
     share: bool | None = Field(None, alias="SHARE")
+    gradio_share: bool | None = Field(None, alias="GRADIO_SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
     canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
@@ -336,7 +337,8 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ)
     source = TomlFile(path, optional=True)
     file = source.check(_File, source.table)
     given = check_environment(_Variables, env).model_dump(exclude_none=True)
-    space, share = find_space(env), given.get("share", False)
+    given["share"] = share = given.pop("gradio_share", False) or given.get("share", False)
+    space = find_space(env)
     values, local = {**vars(file.server), **vars(file.history), **vars(file.agent)}, dict(vars(file.local))
     if space:  # its proxy connects from outside the container, and only its storage survives a restart
         values["host"] = "0.0.0.0"

@@ -395,8 +395,9 @@ def _read(file: TomlFile, shipped: Catalog) -> Catalog:
             what = f"model {spec.name!r}: replaced_by {spec.replaced_by!r} is no model of {spec.provider}"
             raise file.error(what, "models", index, "replaced_by")
     named = {models[id_].provider for id_ in entries}
-    unlisted = [one for id_ in table.providers if id_ not in named and (one := providers[id_]).dialect == "chat"]
-    return Catalog(providers, models, assumed, tuple(one.id for one in unlisted if one.base_url or one.port))
+    added = [providers[id_] for id_ in table.providers if shipped.providers and id_ not in named]
+    unlisted = tuple(one.id for one in added if one.dialect == "chat" and (one.base_url or one.port))
+    return Catalog(providers, models, assumed, unlisted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,8 @@ def _middleware(
         icons=tuple(ICONS),
         events={number: len(event.inputs) for number, event in page.fns.items()},
         owns_event=queue.owns_event,
+        calls={str(event.api_name): number for number, event in page.fns.items() if event.api_visibility == "public"},
+        session_of=queue.session_of,
         limit=RequestLimit() if settings.public else None,
     )
     uploads = Middleware(

@@ -218,13 +218,16 @@ def undone() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@shows("server.drain_seconds", "SHARE", "FORWARDED_ALLOW_IPS")
+@shows("server.drain_seconds", "SHARE", "GRADIO_SHARE", "FORWARDED_ALLOW_IPS")
 def test_share_proxies_and_drain_of_a_served_page(
     write: Write, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "none"))
     monkeypatch.setenv("GRADIO_SHARE_SERVER_ADDRESS", "127.0.0.1:9")
     settings = write("[server]\ndrain_seconds = 3", GRADIO_SERVER_PORT="0", SHARE="1", FORWARDED_ALLOW_IPS="10.9.9.9")
+    assert all(load_settings(env=env).public for env in ({"SHARE": "1"}, {"GRADIO_SHARE": "True"}))
+    monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
+    monkeypatch.setenv("GRADIO_SSR_MODE", "False")
     said, up = list[str](), threading.Event()
 
     def say(line: str) -> None:
@@ -249,6 +252,9 @@ def test_share_proxies_and_drain_of_a_served_page(
         assert serve(settings, say=say) == 0
         visitor.join()
     assert "Going down: one answer may go on for 2 s. Press Ctrl-C again to end at once." in said
+    assert [line for line in said if "no effect" in line] == [
+        "GRADIO_MCP_SERVER has no effect: programs call /chat, or /v1 with their own tools."
+    ]
     assert "Opening a share link; everybody who has it can use this page." in said
     assert any(line.startswith("Open to everybody: ") for line in said)
     assert "127.0.0.1 sends X-Forwarded-For but is not a trusted proxy" in caplog.text
@@ -823,6 +829,8 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
     file = tmp_path / "models.toml"
     file.write_text(OWN_TABLE)
     load_catalog.cache_clear()
+    assert load_catalog().unlisted == ()  # no server of the shipped table is asked unless it is chosen
+    load_catalog.cache_clear()
     try:
         with monkeypatch.context() as patched:
             patched.setenv("SWITCHBOARD_MODELS", str(file))
@@ -832,6 +840,7 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
             assert catalog.find("acme-2").provider == "openai"
             assert catalog.find("box:Qwen/Qwen3-8B").reasoning
             assert default_endpoint(catalog.providers["box"]).base_url == "http://box.invalid:8000/v1"
+            assert catalog.unlisted == ()
             menu = ModelMenu(FakeLocalModels(), catalog, key_seconds=60, keys_taken=True)
             assert menu.missing("ann", catalog.find("acme-1")) == ""
             for wrong, words in (
