@@ -71,6 +71,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         say(f"{settings.host}:{settings.port} cannot be used: {error.strerror or error}. Set GRADIO_SERVER_PORT.")
         return 1
     host, port = listener.getsockname()[:2]
+    sources = _sources() if os.environ.get("GRADIO_WATCH_DIRS") else None
     app = await create_app(settings, say=say)
     config = uvicorn.Config(
         app,
@@ -91,7 +92,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     limit_log()
     server = GracefulServer(config, settings.drain_seconds, say)
     sharing = asyncio.create_task(open_share_link(port, say, app.state.origins.add)) if settings.share else None
-    watching = asyncio.create_task(_wait_for_change(say)) if os.environ.get("GRADIO_WATCH_DIRS") else None
+    watching = asyncio.create_task(_wait_for_change(sources, say)) if sources is not None else None
     if watching is not None:
         os.environ["GRADIO_SERVER_PORT"] = str(port)  # pages come back to it
         watching.add_done_callback(lambda _: server.handle_exit(signal.SIGTERM, None))
@@ -111,9 +112,8 @@ def _without_effect(env: Mapping[str, str]) -> list[str]:
     return [f"{name} has no effect: {NO_EFFECT[name]}." for name in are_set]
 
 
-async def _wait_for_change(say: Callable[[str], None]) -> None:
-    """Return when a file of the program has changed and can be read as Python, if it is that."""
-    before = await asyncio.to_thread(_sources)
+async def _wait_for_change(before: Mapping[Path, float], say: Callable[[str], None]) -> None:
+    """Return when a file of the program is not as it was before. What is no valid Python is not used."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         now = await asyncio.to_thread(_sources)
