@@ -21,11 +21,15 @@ gc.disable()  # imports create no garbage, and looking for it takes half a secon
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 from agent.errors import AgentError
+from agent.settings import load_settings, read_env_file
 from agent.web.gradio_compat.import_hook import import_gradio
 
+try:
+    read_env_file()
+except AgentError as error:
+    sys.exit(str(error))
 import_gradio()
 
-from agent.settings import load_settings
 from agent.web.log_levels import keep_content_out_of_logs
 from agent.web.server import serve
 

@@ -20,6 +20,7 @@ from agent.errors import AgentError, UnknownModel
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.local.manager import LocalModels
+from agent.models.catalog import use_table_in
 from agent.providers import Connection, Endpoint, connect
 from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     models: Models | None = None
     try:
         settings = load_settings()
+        use_table_in(settings.data_dir)
         models = Models(settings, given)
         setup = ChatSetup(
             connection=background.wait(models.first()),

@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
     TextPart,
     ToolReturnPart,
 )
+from pydantic_ai.settings import ModelSettings
 
 from agent.citations import dropped_citations, in_joined_text
 from agent.context import Context
@@ -171,7 +172,7 @@ class RunPlan:
 
     `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
     `InputError`, the run leaves no trace. `documents` are those that are too long for the model; None: look for them in
-    the messages.
+    the messages. `settings` are further settings of each request, in the library's words.
     """
 
     connection: Connection
@@ -184,6 +185,7 @@ class RunPlan:
     prepare: Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]] | None = None
     documents: Sequence[LongDocument] | None = None
     vectors: Vectors | None = None
+    settings: ModelSettings = field(default_factory=ModelSettings)
 
     @property
     def effort(self) -> Reasoning | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from agent.errors import ConfigError
 from agent.models.families import LONGEST_NAME
 from agent.space import Space, find_space
 from agent.system.project import FILES, HOME
@@ -104,6 +105,7 @@ class _PublicLimits:
     stored_disk_percent: Percent = 50
     models: Names = ()
     links: bool = False
+    api: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,7 @@ class PublicSettings(_PublicLimits):
     a cookie count as one visitor. `tools` are the allowed tools. `keys` allows visitors to enter their own API keys.
     `models` are the hosted models that visitors can use with the owner's keys; models on this machine or at the
     configured server need no entry. A conversation is deleted `keep_days` after its last message, 0 for never.
-    `links` allows read-only links to chats.
+    `links` allows read-only links to chats, and `api` the routes below `/v1`.
 
     `stored_mb_...` limit the stored text and files of one visitor with a cookie, of all guests together, and of all
     visitors. All together also cannot take more than `stored_disk_percent` of the free disk.
@@ -224,6 +226,8 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     A read-only link to a chat works for `link_days` unless its maker chooses otherwise, 0 for as long as the chat is
     kept.
 
+    Programs need the `api_key` for the routes below `/v1`. None: any key, or none.
+
     An answer that nobody watches for `grace_seconds` is cancelled if `public` is set, and finished otherwise.
     """
 
@@ -234,6 +238,7 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     share: bool = False
     root_path: str = ""
     upload_dir: Path | None = None
+    api_key: str | None = field(default=None, repr=False)
 
     @property
     def retention_days(self) -> float:
@@ -300,8 +305,27 @@ class _Variables(_LocalVariables):
     store: StoreUrl | None = Field(None, alias="SWITCHBOARD_STORE", repr=False)
     media: MediaUrl | None = Field(None, alias="SWITCHBOARD_MEDIA", repr=False)
     share: bool | None = Field(None, alias="SHARE")
+    gradio_share: bool | None = Field(None, alias="GRADIO_SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
     canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
+    api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
+
+
+def read_env_file(path: Path = Path(".env")) -> None:
+    """Set the variables of this file that the environment lacks. Raises `ConfigError` if it cannot be read.
+
+    Only programs that run in the owner's folder call this: in any other folder, such a file could send keys elsewhere.
+    """
+    if not path.is_file():
+        return
+    from dotenv import load_dotenv  # late, because the package alone does not need it
+
+    try:
+        load_dotenv(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path.absolute()} cannot be read: {getattr(error, 'strerror', '') or 'it is no UTF-8'}"
+        ) from error
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:
@@ -313,7 +337,8 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ)
     source = TomlFile(path, optional=True)
     file = source.check(_File, source.table)
     given = check_environment(_Variables, env).model_dump(exclude_none=True)
-    space, share = find_space(env), given.get("share", False)
+    given["share"] = share = given.pop("gradio_share", False) or given.get("share", False)
+    space = find_space(env)
     values, local = {**vars(file.server), **vars(file.history), **vars(file.agent)}, dict(vars(file.local))
     if space:  # its proxy connects from outside the container, and only its storage survives a restart
         values["host"] = "0.0.0.0"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from agent.doctor import machine, models, storage
 from agent.doctor.check import Check, fault, ok
 from agent.errors import AgentError
+from agent.models.catalog import use_table_in
 from agent.settings import Settings, load_settings
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
 
     async def check_settings() -> list[Check]:
         settings.append(load_settings(env=env))
+        use_table_in(settings[0].data_dir)
         return [ok("settings", "they can be read")]
 
     for one in [*await run_check("python", machine.python), *await run_check("settings", check_settings)]:

@@ -10,6 +10,8 @@ from dataclasses import asdict
 
 from agent.doctor import examine
 from agent.doctor.check import Check
+from agent.errors import AgentError
+from agent.settings import read_env_file
 
 
 def main() -> int:
@@ -20,6 +22,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON array instead of lines")
     parser.add_argument("--online", action="store_true", help="also ask each hosted provider whether its key works")
     given = parser.parse_args()
+    try:
+        read_env_file()
+    except AgentError as error:
+        parser.exit(1, f"{error}\n")
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "CRITICAL"))
     found = asyncio.run(_run_checks(given.online, lines=not given.json))
     if given.json:

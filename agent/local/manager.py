@@ -36,9 +36,9 @@ class LocalModels:
     """Serves the best model that this machine can run, and owns every process started for that.
 
     The order of choice: a server that the user names, our own vLLM, a file that the user names, a better model from the
-    cache or a download, and SmolLM2 until a better model answers or if there is none. The models of an Ollama and an LM
-    Studio that answer at their usual ports come after these. `say` gets one line about each step. `better` lists the
-    models that can be downloaded, best first. Use it from one event loop.
+    cache or a download, and SmolLM2 until a better model answers or if there is none. After these come the models of an
+    Ollama and an LM Studio that answer at their usual ports, and of the servers in the owner's table. `say` gets one
+    line about each step. `better` lists the models that can be downloaded, best first. Use it from one event loop.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class LocalModels:
         self._better = better
         self._ranks: dict[int, tuple[ServedModel, ...]] = {}
         self._found: dict[str, tuple[ServedModel, ...]] = {}  # by provider
+        self._watched = (*_USUAL, *load_catalog().unlisted) if settings.finds_servers else ()
         self._latest_status = Status("starting", _("Looking for a model."))
         self._better_status: Status | None = None  # the latest status of the better model, until it answers
         self._changed = asyncio.Event()
@@ -62,8 +63,7 @@ class LocalModels:
         """Start in a background task of the running loop and return at once. A second call does nothing."""
         if self._task is None and not self._closed:
             self._task = asyncio.create_task(self._run())
-            if self._settings.finds_servers:
-                self._restart_tasks |= {asyncio.create_task(self._watch_usual_port(id_)) for id_ in _USUAL}
+            self._restart_tasks |= {asyncio.create_task(self._watch(id_)) for id_ in self._watched}
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
@@ -95,7 +95,7 @@ class LocalModels:
             if self._latest_status.phase == "failed":
                 if self.served:
                     break
-                if self._settings.finds_servers and not self._closed and len(self._found) < len(_USUAL):
+                if not self._closed and len(self._found) < len(self._watched):
                     await asyncio.sleep(0.05)  # they have not been asked yet
                     continue
                 raise LocalModelError(self._latest_status.text)
@@ -153,16 +153,20 @@ class LocalModels:
                     self._set_served(0, served)
             await asyncio.sleep(_RECHECK_SECONDS if self._chosen else _RETRY_SECONDS)
 
-    async def _watch_usual_port(self, id_: str) -> None:
-        """Offer the models of this kind of server while one answers at its usual port."""
-        endpoint = default_endpoint(load_catalog().providers[id_])
+    async def _watch(self, id_: str) -> None:
+        """Offer the models of this provider's server while it answers. Say why one of the owner's table does not."""
+        endpoint, said = default_endpoint(load_catalog().providers[id_]), ""
         if endpoint.base_url == self._settings.vllm_base_url:
             self._found[id_] = ()
         while endpoint.base_url != self._settings.vllm_base_url:
+            specs, problem = (), ""
             try:
                 specs = await discover(endpoint, provider=id_)
-            except ProviderError:
-                specs = ()
+            except ProviderError as error:
+                problem = str(error)
+            if problem != said and id_ not in _USUAL:
+                self._say(problem or f"{id_} answers: {', '.join(spec.name for spec in specs)}.")
+            said = problem
             self._found[id_] = tuple(ServedModel(spec, endpoint) for spec in specs)
             await asyncio.sleep(_RECHECK_SECONDS)
 

@@ -108,7 +108,7 @@ def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     if left_out := [name for name, count in (("images", adapted.pictures), ("audio", adapted.sounds)) if count]:
         models = ", ".join(_models_that_take(spec, image=bool(adapted.pictures), audio=bool(adapted.sounds)))
         raise InputError(LocalizedText(_REFUSALS[tuple(left_out)], {"model": spec.label, "models": models}))
-    for item in (item for message in adapted.messages for item in _items(message)):
+    for item in (item for message in adapted.messages for item in content_items(message)):
         if isinstance(item, BinaryContent) and not takes_document(spec, item.media_type):
             _check_extra(item.media_type)
 
@@ -168,7 +168,7 @@ def adapt_and_prepare(
     Raises `ProviderError` if the model accepts only requests with sound and there is none.
     """
     adapted = adapt(messages, spec).messages
-    if spec.needs_audio and not any(_is_sound(item) for message in adapted for item in _items(message)):
+    if spec.needs_audio and not any(_is_sound(item) for message in adapted for item in content_items(message)):
         raise ProviderError(f"{spec.label} answers only what comes with a sound: attach one.", kind="unsupported")
     return prepare_messages(adapted, system_message)
 
@@ -279,10 +279,10 @@ class _Adapter:
 
 def has_pictures(messages: Sequence[ModelMessage]) -> bool:
     """Return True if a prompt or the result of a tool has a picture."""
-    return any(_is_picture(item) for message in messages for item in _items(message))
+    return any(_is_picture(item) for message in messages for item in content_items(message))
 
 
-def _items(message: ModelMessage) -> Iterator[object]:
+def content_items(message: ModelMessage) -> Iterator[object]:
     """Yield the content items of a message's prompts and tool results."""
     if isinstance(message, ModelRequest):
         for part in message.parts:

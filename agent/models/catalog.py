@@ -217,11 +217,15 @@ def longest_answer(context: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The parsed table: providers by id, models by id, and assumed facts about a provider's other models."""
+    """The parsed table: providers by id, models by id, and assumed facts about a provider's other models.
+
+    `unlisted` are the providers of the owner's own table whose models it does not name: their servers are asked.
+    """
 
     providers: Mapping[str, ProviderSpec]
     models: Mapping[str, ModelSpec]
     assumed: Mapping[str, Mapping[str, Any]]
+    unlisted: tuple[str, ...] = ()
 
     def find(self, model: str, provider: str | None = None) -> ModelSpec:
         """Find a model by `provider:name`, by a bare name in the table, or by any name together with `provider`.
@@ -352,6 +356,14 @@ def load_catalog(path: Path = TABLE) -> Catalog:
     return _read(TomlFile(Path(more).expanduser(), strict=True), catalog) if more else catalog
 
 
+def use_table_in(folder: Path) -> None:
+    """Let `models.toml` in this folder be the owner's own table, unless SWITCHBOARD_MODELS names another file."""
+    own = folder / "models.toml"
+    if own.is_file() and not os.environ.get("SWITCHBOARD_MODELS"):
+        os.environ["SWITCHBOARD_MODELS"] = str(own)
+        load_catalog.cache_clear()
+
+
 def _read(file: TomlFile, shipped: Catalog) -> Catalog:
     """Return the catalogue with what a file adds to it."""
     table = file.check(_AddedTable if shipped.providers else _Table, file.table)
@@ -382,7 +394,10 @@ def _read(file: TomlFile, shipped: Catalog) -> Catalog:
         if spec.replaced_by and f"{spec.provider}:{spec.replaced_by}" not in models:
             what = f"model {spec.name!r}: replaced_by {spec.replaced_by!r} is no model of {spec.provider}"
             raise file.error(what, "models", index, "replaced_by")
-    return Catalog(providers, models, assumed)
+    named = {models[id_].provider for id_ in entries}
+    added = [providers[id_] for id_ in table.providers if shipped.providers and id_ not in named]
+    unlisted = tuple(one.id for one in added if one.dialect == "chat" and (one.base_url or one.port))
+    return Catalog(providers, models, assumed, unlisted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ def _facts(entry: dict[str, Any]) -> dict[str, Any]:
         "context_tokens": _context(entry, behind),
         "max_output_tokens": _int(entry.get("max_completion_tokens"))
         or _int(_table(entry, "top_provider").get("max_completion_tokens")),
-        "price": _price(_table(entry, "pricing")),
+        "price": _price(_table(entry, "pricing")) or _price_behind(behind),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -243,6 +243,15 @@ def _price(pricing: dict[str, Any]) -> Price | None:
     if prompt is None or answer is None or min(prompt, answer, cached or 0) < 0:  # -1: it depends on the model
         return None
     return Price(input=prompt, output=answer, cached=cached)
+
+
+def _price_behind(servers: list[dict[str, Any]]) -> Price | None:
+    """Return the highest price of the servers behind a router, which chooses one of them; None if one tells none."""
+    prices = [_price(_table(one, "pricing")) for one in servers]
+    known = [price for price in prices if price is not None]
+    if not known or len(known) < len(prices):
+        return None
+    return Price(input=max(one.input for one in known), output=max(one.output for one in known))
 
 
 OLLAMA_CONTEXT = 4_096

@@ -266,7 +266,9 @@ class ModelRequests:
             most = spec.usual_output_tokens
         chosen = {"temperature": options.temperature if spec.temperature else None, "max_tokens": most}
         given = {name: value for name, value in chosen.items() if value is not None}
-        return cast(ModelSettings, {**self._plan.connection.settings(options.reasoning), **given})
+        return cast(
+            ModelSettings, {**self._plan.connection.settings(options.reasoning), **given, **self._plan.settings}
+        )
 
 
 _CALL_AS_TEXT = re.compile(

@@ -22,7 +22,7 @@ from agent.i18n.translator import LANGUAGES, negotiate
 from agent.local.manager import LocalModels
 from agent.media.places import open_place
 from agent.media.store import MediaStore
-from agent.models.catalog import Dialect
+from agent.models.catalog import Dialect, use_table_in
 from agent.providers import preload
 from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
@@ -68,6 +68,7 @@ from agent.web.middleware.page_rewrite import PageRewriteMiddleware
 from agent.web.middleware.static_files import StaticFilesMiddleware
 from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.openai_routes import OpenAIRoutes
 from agent.web.own_data_routes import OwnDataRoutes
 from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
@@ -158,6 +159,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     own_data = OwnData(conversations, services.store, services.media, importer)
     OwnDataRoutes(own_data, services.unsent_files, owner_of, limit).add_to(app)
     add_temporary_route(app, conversations.temporary, owner_of)
+    OpenAIRoutes(conversations.models, conversations.runs.rate_limiter, settings, owner_of).add_to(app)
     passages = CitedPassages(services.store, services.media)
     ConversationRoutes(conversations.list, passages, conversations.views, owner_of, limit).add_to(app)
     MessageRoutes(conversations, owner_of, login_reader(page), limit).add_to(app)
@@ -185,6 +187,7 @@ def _health(services: _Services, queue_problem: Callable[[], str], canary: Canar
 
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
     make_private(settings.data_dir)
+    use_table_in(settings.data_dir)
     temporary = TemporaryMemory()
     opened = await open_store(settings.store, folder=settings.data_dir, is_secret=settings.public is not None)
     store = TemporaryStore(opened, temporary)
@@ -337,6 +340,8 @@ def _middleware(
         icons=tuple(ICONS),
         events={number: len(event.inputs) for number, event in page.fns.items()},
         owns_event=queue.owns_event,
+        calls={str(event.api_name): number for number, event in page.fns.items() if event.api_visibility == "public"},
+        session_of=queue.session_of,
         limit=RequestLimit.of_page(public=settings.public is not None),
     )
     uploads = Middleware(

@@ -88,8 +88,8 @@ class Place:
     The `with` block gives it back at its end, unless it was handed over.
     """
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back: Callable[[], None] | None = give_back
+    def __init__(self, give_back: Callable[[], object]) -> None:
+        self._give_back: Callable[[], object] | None = give_back
         self._is_handed_over = False
 
     def __enter__(self) -> "Place":

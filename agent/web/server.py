@@ -1,10 +1,17 @@
-"""The web server: listens, serves the application until a signal, and opens a share link if it is asked to."""
+"""The web server: listens, serves the application until a signal, and opens a share link if it is asked to.
+
+Under `gradio app.py` it starts again when a file of the program has changed. Pages go on where they were.
+"""
 
 import asyncio
 import logging
+import os
+import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
@@ -12,6 +19,7 @@ import uvicorn
 from agent.settings import Settings
 from agent.space import FLEETING
 from agent.system.malloc import return_free_memory
+from agent.system.project import FILES
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, raise_file_limit
 from agent.web.gradio_compat.tunnel import close_tunnels
@@ -22,13 +30,28 @@ from agent.web.shutdown import GracefulServer
 
 log = logging.getLogger(__name__)
 
+RESTART = -1
+"""The status of a server that is to start again."""
+SOURCES = (".py", ".css", ".js", ".html", ".po", ".toml")
+"""The files of the program that are watched."""
+LOOK_SECONDS = 0.5
+NO_EFFECT = {
+    "GRADIO_MCP_SERVER": "programs call /chat, or /v1 with their own tools",
+    "GRADIO_ALLOWED_PATHS": "this page gives out no files of this machine",
+    "GRADIO_SSR_MODE": "the browser draws this page",
+}
+"""Variables of Gradio that people set, and why they do nothing here."""
+
 
 def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
     """Serve until a signal; return the exit status."""
     make_memory_private()
     return_free_memory()
     with asyncio.Runner(loop_factory=_event_loop) as runner:
-        return runner.run(_serve(settings, say))
+        status = runner.run(_serve(settings, say))
+    if status == RESTART:
+        os.execv(sys.executable, sys.orig_argv)
+    return status
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
@@ -48,6 +71,7 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         say(f"{settings.host}:{settings.port} cannot be used: {error.strerror or error}. Set GRADIO_SERVER_PORT.")
         return 1
     host, port = listener.getsockname()[:2]
+    sources = _sources() if os.environ.get("GRADIO_WATCH_DIRS") else None
     app = await create_app(settings, say=say)
     config = uvicorn.Config(
         app,
@@ -63,9 +87,15 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     say(f"The page is at {f'https://{settings.space.host}' if settings.space and settings.space.host else here}")
     if settings.loses_history_on_restart:
         say(FLEETING)
+    for line in _without_effect(os.environ):
+        say(line)
     limit_log()
     server = GracefulServer(config, settings.drain_seconds, say)
     sharing = asyncio.create_task(open_share_link(port, say, app.state.origins.add)) if settings.share else None
+    watching = asyncio.create_task(_wait_for_change(sources, say)) if sources is not None else None
+    if watching is not None:
+        os.environ["GRADIO_SERVER_PORT"] = str(port)  # pages come back to it
+        watching.add_done_callback(lambda _: server.handle_exit(signal.SIGTERM, None))
     try:
         with listener:
             await server.serve(sockets=[listener])
@@ -73,4 +103,41 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         if sharing is not None:
             sharing.cancel()
             close_tunnels()
-    return server.status
+    return RESTART if watching is not None and watching.done() and not server.status else server.status
+
+
+def _without_effect(env: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable of Gradio that is set and does nothing."""
+    are_set = [name for name in NO_EFFECT if env.get(name, "").lower() not in ("", "0", "false")]
+    return [f"{name} has no effect: {NO_EFFECT[name]}." for name in are_set]
+
+
+async def _wait_for_change(before: Mapping[Path, float], say: Callable[[str], None]) -> None:
+    """Return when a file of the program is not as it was before. What is no valid Python is not used."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = await asyncio.to_thread(_sources)
+        changed = [path for path, at in now.items() if before.get(path) != at] or [*before.keys() - now.keys()]
+        before = now
+        if not changed:
+            continue
+        try:
+            for path in changed:
+                if path.suffix == ".py" and path in now:
+                    compile(path.read_bytes(), path, "exec")
+        except (OSError, SyntaxError, ValueError) as error:
+            say(f"{changed[0].name} has changed and cannot be used: {error}")
+            continue
+        say(f"{changed[0].name} has changed: starting again.")
+        return
+
+
+def _sources() -> dict[Path, float]:
+    """Return the files of the program, with the times of their last changes."""
+    found = [FILES / "app.py", *(path for name in ("agent", "configs") for path in (FILES / name).rglob("*"))]
+    sources = dict[Path, float]()
+    for path in found:
+        with suppress(OSError):  # deleted meanwhile
+            if path.suffix in SOURCES:
+                sources[path] = path.stat().st_mtime
+    return sources

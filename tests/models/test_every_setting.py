@@ -218,13 +218,16 @@ def undone() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@shows("server.drain_seconds", "SHARE", "FORWARDED_ALLOW_IPS")
+@shows("server.drain_seconds", "SHARE", "GRADIO_SHARE", "FORWARDED_ALLOW_IPS")
 def test_share_proxies_and_drain_of_a_served_page(
     write: Write, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "none"))
     monkeypatch.setenv("GRADIO_SHARE_SERVER_ADDRESS", "127.0.0.1:9")
     settings = write("[server]\ndrain_seconds = 3", GRADIO_SERVER_PORT="0", SHARE="1", FORWARDED_ALLOW_IPS="10.9.9.9")
+    assert all(load_settings(env=env).public for env in ({"SHARE": "1"}, {"GRADIO_SHARE": "True"}))
+    monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
+    monkeypatch.setenv("GRADIO_SSR_MODE", "False")
     said, up = list[str](), threading.Event()
 
     def say(line: str) -> None:
@@ -249,6 +252,9 @@ def test_share_proxies_and_drain_of_a_served_page(
         assert serve(settings, say=say) == 0
         visitor.join()
     assert "Going down: one answer may go on for 2 s. Press Ctrl-C again to end at once." in said
+    assert [line for line in said if "no effect" in line] == [
+        "GRADIO_MCP_SERVER has no effect: programs call /chat, or /v1 with their own tools."
+    ]
     assert "Opening a share link; everybody who has it can use this page." in said
     assert any(line.startswith("Open to everybody: ") for line in said)
     assert "127.0.0.1 sends X-Forwarded-For but is not a trusted proxy" in caplog.text
@@ -629,6 +635,31 @@ async def test_owner_lends_keys_for_named_models(write: Write) -> None:
     assert lent == {"openai:gpt-6-luna"}
 
 
+@shows("public.api", "SWITCHBOARD_API_KEY")
+@pytest.mark.parametrize(
+    ("text", "env", "statuses"),
+    [
+        ("", {}, [200, 200]),
+        (LIMITED, {}, [404, 404]),
+        (f"{LIMITED}api = true\nmessages = 1", {}, [200, 429]),
+        ("", {"SWITCHBOARD_API_KEY": "mine"}, [200, 200]),
+        ("", {"SWITCHBOARD_API_KEY": "another"}, [401, 401]),
+        (LIMITED, {"SWITCHBOARD_API_KEY": "mine"}, [404, 404]),
+    ],
+    ids=["private", "public", "allowed", "key", "wrong key", "public with key"],
+)
+async def test_programs_are_answered_if_allowed(
+    write: Write, text: str, env: dict[str, str], statuses: list[int]
+) -> None:
+    async with opened(write(text, **env)) as page:
+        page.http.headers["authorization"] = "Bearer mine"
+        body = {"messages": [{"role": "user", "content": "!text Hi."}]}
+        answers = [await page.http.post("/v1/chat/completions", json=body) for _ in statuses]
+        assert [answer.status_code for answer in answers] == statuses
+        assert all(answer.json()["error"]["message"] for answer in answers if answer.status_code != 200)
+        assert (await page.http.get("/v1/models")).status_code == statuses[0]
+
+
 # --- [local] and its variables ----------------------------------------------------------------------------------------
 
 
@@ -798,6 +829,8 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
     file = tmp_path / "models.toml"
     file.write_text(OWN_TABLE)
     load_catalog.cache_clear()
+    assert load_catalog().unlisted == ()  # no server of the shipped table is asked unless it is chosen
+    load_catalog.cache_clear()
     try:
         with monkeypatch.context() as patched:
             patched.setenv("SWITCHBOARD_MODELS", str(file))
@@ -807,6 +840,7 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
             assert catalog.find("acme-2").provider == "openai"
             assert catalog.find("box:Qwen/Qwen3-8B").reasoning
             assert default_endpoint(catalog.providers["box"]).base_url == "http://box.invalid:8000/v1"
+            assert catalog.unlisted == ()
             menu = ModelMenu(FakeLocalModels(), catalog, key_seconds=60, keys_taken=True)
             assert menu.missing("ann", catalog.find("acme-1")) == ""
             for wrong, words in (
@@ -822,13 +856,39 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
         load_catalog.cache_clear()
 
 
+async def test_servers_of_the_table_in_the_data_folder_are_asked(
+    write: Write, tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_MODELS", "")
+    (tmp_path / "data").mkdir()
+    with running(Config(models=("other/model-7b",))) as second:
+        tables = [
+            f'[providers.{name}]\nlabel = "{name}"\ndialect = "chat"\nbase_url = "{url}"\nopen_weights = true\n'
+            for name, url in (("one", second.base_url), ("two", second.base_url), ("none", "http://127.0.0.1:9/v1"))
+        ]
+        (tmp_path / "data" / "models.toml").write_text("\n".join(tables))
+        try:
+            async with opened(write()) as page:
+                menu = page.conversations.models
+                wanted = {f"vllm:{MODEL}", "one:other/model-7b", "two:other/model-7b"}
+                await until(lambda: wanted <= {spec.id for spec in menu.specs()})
+                assert (await page.ask(model="two:other/model-7b")).text == "Hi."
+                await until(lambda: any("127.0.0.1:9" in line for line in page.said))
+        finally:
+            load_catalog.cache_clear()
+
+
 @pytest.mark.slow
 @shows("SWITCHBOARD_CONFIG", "LOG_LEVEL")
 def test_program_takes_config_and_log_level(tmp_path: Path) -> None:
     with taken("127.0.0.2") as port:
         (tmp_path / "other.toml").write_text(f'[server]\nhost = "127.0.0.2"\nport = {port}')
-        env = {**os.environ, "SWITCHBOARD_CONFIG": str(tmp_path / "other.toml"), "LOG_LEVEL": "DEBUG"}
-        done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+        # A file .env in the working folder adds to the environment.
+        (tmp_path / ".env").write_text(
+            f"export SWITCHBOARD_CONFIG='{tmp_path}/other.toml'\nLOG_LEVEL=ERROR # or INFO\n"
+        )
+        env, program = {**os.environ, "LOG_LEVEL": "DEBUG"}, [sys.executable, str(ROOT / "app.py")]
+        done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.split(" cannot")[0]) == (1, f"127.0.0.2:{port}")
     assert "DEBUG agent.web.server" in done.stderr
 

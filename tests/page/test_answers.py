@@ -1,15 +1,19 @@
 """The look of answers: tables, task lists, formulas, code and pictures, also checked with axe."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.conftest import App, Visitor, becomes
 from tests.peers.axe import violations
+from tests.support.media_files import PNG
+from tests.support.scripted_server import Config, Running
 
 pytestmark = pytest.mark.browser
 
+SERVER = Config(models=("Unheard-Of",), rate=0)
 CONFIG = """
 [agent]
 tools = ["agent.tools.builtin:calculate", "agent.tools:ask_user", "tests.support.making_tools:make"]
@@ -147,3 +151,17 @@ def test_model_ids_do_not_clash_with_page(app: App, visit: Callable[..., Visitor
         expect(visitor.box).to_be_enabled()
     visitor.ask("!text still here")
     expect(visitor.bubbles.filter(has_text="still here")).to_be_visible()
+
+
+def test_refused_pictures_are_named_in_the_caption(
+    start_app: Callable[..., App], server: Running, visit: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    picture = tmp_path / "red.png"
+    picture.write_bytes(PNG)
+    visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+    visitor.page.locator("#composer input[type=file]").set_input_files(picture)
+    visitor.ask("!blind !text I see nothing.")
+    expect(visitor.chat).to_contain_text("I see nothing.")
+    expect(visitor.caption).to_contain_text("takes no pictures for Unheard-Of, so they are left out")
+    visitor.page.reload()
+    expect(visitor.caption).to_contain_text("takes no pictures for Unheard-Of, so they are left out")

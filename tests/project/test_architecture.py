@@ -36,6 +36,7 @@ LAYERS = (
         "agent.web.link_page",
         "agent.web.link_routes",
         "agent.web.message_routes",
+        "agent.web.openai_routes",
         "agent.web.own_data_routes",
         "agent.web.run_event_routes",
         "agent.web.temporary_route",

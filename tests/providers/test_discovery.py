@@ -108,11 +108,26 @@ SERVERS = {
                         "supports_tools": True,
                         "supports_structured_output": False,
                     },
+                    {
+                        "provider": "other",
+                        "status": "live",
+                        "pricing": {"input": 0.5, "output": 2},
+                        "supports_tools": True,
+                    },
                     {"provider": "gone", "status": "error", "context_length": 10},
                 ],
-            )
+            ),
+            entry("acme/unpriced", providers=[{"status": "live", "pricing": {"input": 1, "output": 1}}, {}]),
         ),
-        {"zai-org/GLM-4.5V": {**NATIVE_EYES, "context_tokens": 65_536, "reasoning": True}},
+        {
+            "zai-org/GLM-4.5V": {
+                **NATIVE_EYES,
+                "context_tokens": 65_536,
+                "reasoning": True,
+                "price": Price(input=0.6, output=2),  # the highest, because the router chooses
+            },
+            "acme/unpriced": {"price": None},
+        },
     ),
     # docs.mistral.ai/api, GET /v1/models
     "Mistral": Server(

@@ -23,6 +23,7 @@ script says after that text is sent then. A command that ends after N tokens goe
     !status CODE [SECONDS]    an HTTP error, with Retry-After
     !fail N CODE [SECONDS]    the same for the first N attempts, then what follows
     !context                  the 400 of a prompt that is too long
+    !blind                    the 400 of a model that takes no pictures if the request has one, then what follows
     !cut [N]                  N tokens, then a clean end without a finish reason
     !reset [N]                N tokens, then a connection reset
     !error-event [N]          N tokens, then an error inside the stream
@@ -365,6 +366,12 @@ def _context(text: str, scene: Scene) -> list[Action]:
     return [Refuse(400, error_body(message, "BadRequestError", 400))]
 
 
+def _blind(text: str, scene: Scene) -> list[Action]:
+    message = f"{scene.body.get('model')} is not a multimodal model"  # of vLLM
+    has_picture = '"image_url"' in json.dumps(scene.body.get("messages"))
+    return [Refuse(400, error_body(message, "BadRequestError", 400))] if has_picture else []
+
+
 def _json(text: str, scene: Scene) -> list[Action]:
     actions: list[Action] = []
     for item in json.loads(text):
@@ -399,6 +406,7 @@ COMMANDS: dict[str, Callable[[str, Scene], list[Action]]] = {
     "status": _status,
     "fail": _fail,
     "context": _context,
+    "blind": _blind,
     "cut": _after_tokens(Break("cut")),
     "reset": _after_tokens(Break("reset")),
     "error-event": _after_tokens(Break("error-event")),

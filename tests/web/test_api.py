@@ -16,6 +16,7 @@ One `Client` is one visitor with one conversation, which each call continues. `j
 connection to the model server. No other event is listed, but events are not protected by being unlisted.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -188,6 +189,41 @@ def test_cancelled_job_closes_connection(connect: Connect, server: Running, scri
     line = server.wait_for(lambda journal: journal[before]["closed"], 2.0)[before]
     assert line["ended"] == "client_closed"
     assert chat(client, "!text Onwards.")["text"] == "Onwards."
+
+
+@pytest.mark.parametrize("is_guest", [False, True])
+def test_chat_is_called_without_the_client(own: App, server: Running, is_guest: bool) -> None:
+    with httpx.Client(base_url=f"{own.url}/", trust_env=False, timeout=30) as first:
+        if not is_guest:
+            first.get("/")
+        path = "gradio_api/call/chat"
+
+        def call(text: str, **more: str) -> tuple[str, str]:
+            asked = {"data": [{"text": text}, "", {}], **more}
+            id_ = first.post(path, json=asked).json()["event_id"]
+            with httpx.Client(base_url=first.base_url, trust_env=False) as other:
+                assert is_guest or other.get(f"{path}/{id_}").status_code == 404  # a guest has only the id
+                other.get("/")
+                assert other.get(f"{path}/{id_}").status_code == 404
+            said = first.get(f"{path}/{id_}").text
+            assert said.splitlines()[-3] == "event: complete"
+            return id_, json.loads(said.splitlines()[-2].removeprefix("data: "))[0]["text"]
+
+        id_, text = call("!text One.", session_hash="mine")
+        assert text == "One."
+        call("!text Two.", session_hash="mine")
+        assert [one["role"] for one in asked(server)["messages"]][-3:] == ["user", "assistant", "user"]
+        call("!text Three.")
+        assert [one["role"] for one in asked(server)["messages"]][-2:] == ["system", "user"]
+        assert first.get(f"{path}/{id_}").status_code == 404
+        for data in ([], None, [{"text": "Hi", "files": [{"path": "/etc/passwd"}]}, "", {}]):
+            assert first.post(path, json={"data": data}).status_code in (400, 404)
+        assert first.post("gradio_api/call/refresh", json={"data": []}).status_code == 404
+
+
+def test_guide_is_shown_where_it_is_asked_for(own: App) -> None:
+    for query, links in (("", "[]"), ("?view=api", '["api"]'), ("", "[]")):
+        assert f'"footer_links":{links},' in httpx.get(f"{own.url}/{query}", trust_env=False).text
 
 
 def test_only_chat_is_listed(connect: Connect, own: App) -> None:

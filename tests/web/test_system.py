@@ -1,14 +1,20 @@
 """The app on a system without Unix locks and limits."""
 
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agent.settings import ROOT
+from tests.conftest import becomes
 from tests.support.hub_server import serving
+from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.slow
 
@@ -58,3 +64,39 @@ def test_weights_arrive_without_locks(tmp_path: Path) -> None:
         env = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "hub-cache")}
         subprocess.run(command, cwd=ROOT, env=env, timeout=60, check=True)
     assert (tmp_path / "weights" / "toy.gguf").read_bytes() == b"x" * 1000
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_program_starts_again_when_its_code_changes(tmp_path: Path, model_server: Running) -> None:
+    for name in ("agent", "configs", "app.py"):
+        found = ROOT / name
+        (shutil.copytree if found.is_dir() else shutil.copy2)(found, tmp_path / name)
+    env = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        **{"GRADIO_SERVER_PORT": "0", "SWITCHBOARD_DATA": str(tmp_path / "data"), "SWITCHBOARD_CANARY": "0"},
+        **{"VLLM_BASE_URL": model_server.base_url, "PYTHONUNBUFFERED": "1"},
+    }
+    log, command = tmp_path / "log", [sys.executable, "-c", "from gradio.cli import cli; cli()", "app.py"]
+    with log.open("wb") as out:
+        program = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=out, stderr=out, start_new_session=True)
+
+    def addresses() -> list[str]:
+        return re.findall("The page is at (.*)", log.read_text())
+
+    try:
+        becomes(1, lambda: len(addresses()), 60)
+        config = tmp_path / "configs" / "app.toml"
+        broken = tmp_path / "agent" / "chat.py"
+        whole = broken.read_text()
+        broken.write_text("def")
+        becomes(True, lambda: "chat.py has changed and cannot be used" in log.read_text())
+        broken.write_text(whole)
+        becomes(2, lambda: len(addresses()), 60)
+        assert len(set(addresses())) == 1  # open pages find it again
+        config.write_text(config.read_text().replace('title = "Switchboard"', 'title = "Changed"'))
+        becomes(3, lambda: len(addresses()), 60)
+        assert "<title>Changed</title>" in httpx.get(addresses()[-1], trust_env=False).text
+    finally:
+        os.killpg(program.pid, signal.SIGTERM)
+        program.wait(20)

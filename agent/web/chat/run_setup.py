@@ -108,7 +108,7 @@ async def set_up_run(
             connection,
             system_message=system,
             tools=tools if use_tools else (),
-            limits=_limits(settings),
+            limits=run_limits(settings),
         )
         .with_documents(*(documents if use_tools else ()))
         .with_vectors(vectors),
@@ -123,7 +123,8 @@ async def set_up_run(
     )
 
 
-def _limits(settings: Settings) -> Limits:
+def run_limits(settings: Settings) -> Limits:
+    """Return the limits of a run on the page."""
     return Limits(
         steps=settings.max_steps,
         seconds=settings.run_seconds,

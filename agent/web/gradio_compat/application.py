@@ -70,6 +70,7 @@ def mount(
         enable_monitoring=False,
         pwa=False,
         ssr_mode=False,
+        mcp_server=False,
         max_file_size=max_file_size,
         **page_options,
     )

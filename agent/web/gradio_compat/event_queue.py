@@ -132,6 +132,12 @@ class BoundedQueue(Queue):
         event = self.event_ids_to_events.get(event_id)
         return event is not None and event.session_hash == session
 
+    def session_of(self, event_id: str) -> str | None:
+        """Return the page session of an event, as long as its messages are kept. None for an unknown event."""
+        event = self.event_ids_to_events.get(event_id)
+        kept = self.pending_event_ids_session.items()
+        return event.session_hash if event else next((one for one, ids in kept if event_id in ids), None)
+
     async def push(self, body: Any, request: fastapi.Request, username: str | None) -> Any:
         """Add an event, or refuse it beyond the share of its visitor or address. See `Queue.push`."""
         session = str(body.session_hash)

@@ -58,7 +58,7 @@ class EventStreamMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, note when a stream closes, and delay the answers to joins that would overtake it."""
         session = session_hash_of(scope)
-        if session is not None and scope["path"] == f"{API}queue/data":
+        if session is not None and scope["method"] == "GET":
             if not self._events.has_session(session):
                 await refuse(send, 404)
                 return

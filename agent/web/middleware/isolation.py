@@ -10,8 +10,10 @@ second parser reads it differently, and closes all routes of Gradio that the pag
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,6 +49,7 @@ OPEN_PATHS = (
     "/readyz",
     "/export",
     "/own-data",
+    "/v1/models",
     "/theme.css",
     "/favicon.ico",
     "/robots.txt",
@@ -71,7 +74,8 @@ CHANGES = {
     "PATCH": re.compile(rf"/conversations/{_NAME}({_MESSAGE})?"),
     "DELETE": re.compile(rf"/own-data|/conversations/{_NAME}({_MESSAGE}|/links/[0-9a-f]{{64}})?"),
     "POST": re.compile(
-        rf"/import|/temporary/{_NAME}|/conversations(/{_NAME}/(restore|links|passage|messages|stop))?"
+        rf"/import|/v1/chat/completions|/temporary/{_NAME}"
+        rf"|/conversations(/{_NAME}/(restore|links|passage|messages|stop))?"
         rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy)|{CONTINUE_PATH.pattern}"
     ),
 }
@@ -93,7 +97,8 @@ class IsolationMiddleware:
     `root_path` is the path or URL at which a proxy shows the page. `framed_by` are origins that can show the page in a
     frame, besides the hub's own. `login`: visitors can log in to the hub. `origins` are the page's own names, `icons`
     the paths of its icons, and `events` has the number of inputs of each event (None: not checked). `owns_event` tells
-    whether the event with this id waits or runs for this session (None: no event can be cancelled).
+    whether the event with this id waits or runs for this session (None: no event can be cancelled). `calls` has the
+    number of each event that programs can call by its name, and `session_of` returns the session of an event.
     """
 
     def __init__(
@@ -108,11 +113,14 @@ class IsolationMiddleware:
         icons: tuple[str, ...] = (),
         events: Mapping[int, int] | None = None,
         owns_event: Callable[[str, str], bool] | None = None,
+        calls: Mapping[str, int] = MappingProxyType({}),
+        session_of: Callable[[str], str | None] = lambda _: None,
         limit: RequestLimit | None = None,
     ) -> None:
         self._bodies = EventBodies(limit)
         self._app, self._visitors = app, visitors
         self._origins, self._events, self._owns_event = origins or Origins(), events, owns_event
+        self._calls, self._session_of = {f"call/{name}": number for name, number in calls.items()}, session_of
         self._open = (*OPEN_PATHS, *icons, *(LOGIN_PATHS if login else ()))
         self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN_PATHS if login else ()
         self._prefix = urlsplit(root_path).path
@@ -217,8 +225,10 @@ class IsolationMiddleware:
     ) -> ASGICall:
         """Return a checked POST to Gradio's API: an event, its end, or an upload."""
         match route:
-            case "queue/join":
+            case _ if route == "queue/join" or route in self._calls:
                 async with self._bodies.read(scope, receive, visitor) as body:
+                    if route in self._calls:  # which needs no session: then each call begins one
+                        body = {"session_hash": uuid4().hex, **body, "fn_index": self._calls[route]}
                     session = scope["state"]["session"] = _session(visitor, body.get("session_hash"))
                     self._check_event(body)
                     if not all(
@@ -250,6 +260,13 @@ class IsolationMiddleware:
     def _check_get(self, route: str, scope: Scope, visitor: str | None) -> Scope:
         """Return the scope of a GET to Gradio's API: events, the progress of an upload, or public information."""
         query = QueryParams(scope["query_string"])
+        name, _, event = route.rpartition("/")
+        if name in self._calls:
+            session = self._session_of(event)
+            if session is None or not session.startswith(f"{visitor or GUEST}-"):
+                raise RequestRefused
+            scope["state"]["session"] = session
+            return with_query(scope)
         match route:
             case "queue/data":
                 session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))

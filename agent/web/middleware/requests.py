@@ -4,12 +4,14 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
+from agent.system.threads import TEXTS
 from agent.web.client_address import client_address
 from agent.web.heavy_work import HeavyWork, Place, RequestLimit, TooManyRequests
 
@@ -102,12 +104,19 @@ class EventBodies:
     """Reads the bodies of events. Owns the places of large bodies, of which each network address has a share.
 
     A refused request counts in `limit`, and so does a large body. Who has used up the limit is refused before the body
-    is read. Without a limit all are read.
+    is read. Without a limit all are read. Bodies above `most_bytes` or with more than `most_nodes` are refused.
     """
 
-    def __init__(self, limit: RequestLimit | None) -> None:
-        self._limit = limit
-        self._large = HeavyWork(LARGE_BODIES, each=LARGE_BODIES, always=LARGE_BODIES_ALWAYS)
+    def __init__(
+        self,
+        limit: RequestLimit | None,
+        *,
+        most_bytes: int = MAX_BODY,
+        most_nodes: int = MAX_NODES,
+        at_once: int = LARGE_BODIES,
+    ) -> None:
+        self._limit, self._most_bytes, self._most_nodes = limit, most_bytes, most_nodes
+        self._large = HeavyWork(at_once, each=at_once, always=LARGE_BODIES_ALWAYS)
 
     @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive, visitor: str | None) -> AsyncGenerator[dict[str, Any]]:
@@ -129,7 +138,7 @@ class EventBodies:
                 while True:
                     message = await receive()
                     body += message.get("body", b"")
-                    if len(body) > MAX_BODY:
+                    if len(body) > self._most_bytes:
                         raise RequestRefused(413)
                     if place is None and len(body) > MAX_SMALL_BODY:
                         place = self._large_place(address)
@@ -138,7 +147,9 @@ class EventBodies:
                         raise RequestRefused(400)
                     if not message.get("more_body"):
                         break
-                value = parse_object(body)
+                # A long text would hold the loop.
+                parse = partial(parse_object, body, self._most_nodes)
+                value = await TEXTS.run(parse) if len(body) > MAX_BODY else parse()
             finally:
                 if place is not None:
                     place.give_back()
@@ -160,14 +171,14 @@ def payer_of(scope: Scope, visitor: str | None) -> tuple[str, str | None]:
     return visitor or f"guest {address}", address
 
 
-def parse_object(body: bytes | bytearray) -> dict[str, Any]:
+def parse_object(body: bytes | bytearray, most_nodes: int = MAX_NODES) -> dict[str, Any]:
     """Return the JSON object in a body, in a time that its size bounds. Raises `RequestRefused`."""
     try:
         text = body.decode("utf-8", "surrogatepass")
         at, nodes = 0, 0
         while found := _NODE.match(text, at):
             at, nodes = found.end(), nodes + 1
-            if nodes > MAX_NODES:
+            if nodes > most_nodes:
                 raise RequestRefused(413)
         value: Any = json.loads(text, parse_int=_short_number)
     except (ValueError, RecursionError) as error:

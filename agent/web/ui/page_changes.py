@@ -22,13 +22,19 @@ class PageChanges:
 
     def change(self, request: Request, html: str) -> str:
         """Return the page with the app's own head."""
+        if _is_guide(request):  # which Gradio shows only where it shows a link to it
+            html = html.replace('"footer_links":[]', '"footer_links":["api"]', 1)
         return with_our_head(html, self.title, root_url(request, self.root_path), _translator(request), self.files)
 
     def same_page(self, request: Request) -> Hashable | None:
         """Return equal values for requests that get the same page, or None if this one may get a page of its own."""
         if self.has_login or any(name in request.query_params for name in PAGE_QUERY):
             return None
-        return root_url(request, self.root_path), _translator(request).language
+        return root_url(request, self.root_path), _translator(request).language, _is_guide(request)
+
+
+def _is_guide(request: Request) -> bool:
+    return request.query_params.get("view") == "api"
 
 
 def _translator(request: Request) -> Translator:
