@@ -101,7 +101,7 @@ test-s3: .venv-s3/.ready
 test-space: .venv/.dev .venv-space/.ready
 	.venv-space/bin/python -c 'import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main(sys.argv[1:]))' \
 	  "$$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')" --rerun-alone \
-	  tests/tools/test_mcp.py 'tests/web/test_space.py::test_app_serves_under_either_sdk[gradio]'
+	  tests/tools/test_mcp.py tests/local/test_zero_gpu.py::test_hub_lends_its_gpu_to_another_process 'tests/web/test_space.py::test_app_serves_under_either_sdk[gradio]'
 
 coverage: .venv/.dev
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) -m 'not browser and not slow and not full and not weights and not vllm and not container and not s3' \

@@ -4,14 +4,20 @@ The tiny model has the environment of vLLM's tests behind this one, for PyTorch 
 """
 
 import json
+import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
+from urllib.parse import parse_qs
 
 import gradio as gr
 import pytest
@@ -96,6 +102,84 @@ def test_refusal_of_the_hub_is_a_sentence(title: str, message: str, kind: str, w
 
 def test_failure_of_the_model_shows_no_details() -> None:
     assert str(_explained(RuntimeError("/root/secret"))) == "The model server failed in the middle of the answer."
+
+
+# The hub's package, where it is installed
+
+HUB = """
+import asyncio, json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from agent.web.gradio_compat.import_hook import import_gradio
+import_gradio()
+from agent.local import zero_gpu
+zero_gpu.load(None, print)
+import os, spaces
+from contextlib import aclosing
+from spaces.utils import gradio_request_var
+
+def count(prompt, options):
+    yield os.getpid()
+    yield from range(10_000)
+
+async def ask():
+    run = lambda: spaces.GPU(duration=zero_gpu.seconds_for)(count)([1, 2], {"max_new_tokens": 1000})
+    zero_gpu.visitor_token.set("e30.e30.e30")
+    async with aclosing(zero_gpu._in_thread(run, gradio_request_var())) as tokens:
+        print("elsewhere" if await anext(tokens) != os.getpid() else "here")
+        assert await anext(tokens) == 0
+    await asyncio.to_thread(zero_gpu._one_at_a_time.acquire)
+    zero_gpu._one_at_a_time.release()
+    print("stopped")
+    await anext(zero_gpu._in_thread(run, gradio_request_var()))
+
+try:
+    asyncio.run(ask())
+except Exception as error:
+    print(error.kind, error)
+"""
+
+
+class Lender(BaseHTTPRequestHandler):
+    """What lends the GPU, as `spaces.zero.api` calls it, version 0.51.3: the first time it does, and then no more."""
+
+    asked: ClassVar = list[str]()
+
+    def do_POST(self) -> None:
+        path, query = self.path.partition("?")[::2]
+        is_used_up = path == "/schedule" and any(one.startswith(path) for one in self.asked)
+        self.asked.append(f"{path} {parse_qs(query).get('token', [''])[0]}".strip())
+        lent = {"idle": False, "nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": "t"}
+        body = json.dumps({"left": 21, "wait": 11_100} if is_used_up else lent).encode()
+        self.send_response(429 if is_used_up else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.slow
+def test_hub_lends_its_gpu_to_another_process(tmp_path: Path) -> None:
+    if find_spec("spaces") is None:
+        pytest.skip("The hub's package spaces is only in the environment of a Gradio Space")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Lender)
+    Thread(target=server.serve_forever, daemon=True).start()
+    env = {
+        **os.environ,
+        "SPACES_ZERO_GPU": "true",
+        "SPACES_ZERO_DEVICE_API_URL": f"http://127.0.0.1:{server.server_port}",
+        "HOME": str(tmp_path),
+    }
+    command = [sys.executable, "-c", HUB, json.dumps([str(ROOT), *sys.path])]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    server.shutdown()
+    server.server_close()
+    said = [line for line in done.stdout.splitlines() if not line.startswith("SPACES_ZERO_GPU_DEBUG")]
+    assert [line for line in said if line in ("elsewhere", "here", "stopped")] == ["elsewhere", "stopped"]
+    assert said[-1].startswith("quota Your time on the GPU of this Space is used up for now. The hub says:")
+    assert "21s left" in said[-1]
+    assert Lender.asked[0] == "/startup-report"
+    assert Lender.asked.count("/schedule e30.e30.e30") == 2
+    assert {"/allow", "/release"} <= {*Lender.asked}
 
 
 # A tiny Qwen3
