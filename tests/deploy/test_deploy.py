@@ -350,6 +350,29 @@ def test_zero_gpu_says_what_is_missing(more: str, missing: list[str], checkout: 
     assert all(part in note for part, note in zip(missing, notes, strict=True))
 
 
+# https://huggingface.co/docs/hub/spaces-config-reference
+FIELDS = {
+    *("title", "emoji", "colorFrom", "colorTo", "sdk", "python_version", "sdk_version", "app_file", "app_port"),
+    *(
+        "hf_oauth",
+        "hf_oauth_scopes",
+        "preload_from_hub",
+        "suggested_hardware",
+        "short_description",
+        "license",
+        "models",
+    ),
+}
+
+
+@pytest.mark.parametrize("sdk", ["docker", "gradio"])
+def test_front_matter_has_only_fields_that_the_hub_knows(sdk: Any) -> None:
+    space = Space(name="a", title="A", sdk=sdk, oauth=True, preload=("a/b",))
+    told = yaml.safe_load(front_matter(space, gradio="6.31.0", python="3.11").split("---\n")[1])
+    own = yaml.safe_load((ROOT / "README.md").read_text().split("---\n")[1])
+    assert told.keys() | own.keys() <= FIELDS
+
+
 def test_readme_has_the_front_matter_of_a_gradio_space(project: Path) -> None:
     """So that a plain push of the project makes a Space, with the Gradio that requirements.txt pins."""
     space = replace(read_spacefile(project / "Spacefile"), sdk="gradio", target=None)
