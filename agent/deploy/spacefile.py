@@ -14,6 +14,7 @@ from agent.system.toml_file import CLOSED, TomlFile, is_secret, must
 COLORS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
 HARDWARE = tuple(one.value for one in SpaceHardware)
 FREE = "cpu-basic"
+ZERO_GPU = "zero-a10g"
 
 
 def _is_emoji(text: str) -> bool:
@@ -39,6 +40,13 @@ Secret = Annotated[
 Preload = Annotated[
     str, must("be like 'owner/model', 'owner/model file,file' or with a revision", "[^ /]*/[^ /]*(?: [^ ]+){0,2}")
 ]
+Requirement = Annotated[
+    str,
+    must(
+        "be like 'torch' or 'torch==2.11.0', without options and addresses",
+        rf"{_NAME}(?:\[[a-z0-9,_-]+\])?(?:[=<>!~]=?[0-9a-z.,*+=<>!~]+)?",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +55,8 @@ class Space:
 
     `name` can omit the owner, which is then the token's. `target` is the stage of the Dockerfile to run.
     `sleep_seconds` is the time without visitors before the Space sleeps: -1 for never, None for the hub's default.
-    `private` applies at creation. `storage` names a bucket mounted at /data. `secrets` has only names.
+    `private` applies at creation. `storage` names a bucket mounted at /data. `secrets` has only names. `requirements`
+    are packages that a Gradio Space gets beside those of requirements.txt.
     """
 
     __pydantic_config__ = CLOSED
@@ -68,6 +77,7 @@ class Space:
     oauth: bool = False
     storage: Repository | None = None
     preload: tuple[Preload, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     secrets: tuple[Secret, ...] = ()
     variables: Mapping[Variable, str] = field(default_factory=dict[str, str])
 
@@ -95,6 +105,10 @@ def read_spacefile(path: Path) -> Space:
         raise file.error(f"sleep_seconds cannot be chosen on {FREE}, which sleeps after 48 hours", "sleep_seconds")
     if space.target and space.sdk != "docker":
         raise file.error('target is a stage of the Dockerfile, so it needs sdk = "docker"', "target")
+    if space.hardware == ZERO_GPU and space.sdk != "gradio":
+        raise file.error(f'{ZERO_GPU} lends its GPU to Gradio Spaces only, so it needs sdk = "gradio"', "hardware")
+    if space.requirements and space.sdk != "gradio":
+        raise file.error('requirements are for sdk = "gradio"; a Dockerfile has its own', "requirements")
     for name in sorted(set(space.secrets) & space.variables.keys()):
         raise file.error(f"{name} is both a variable and a secret, and everybody can read variables", "variables", name)
     return space

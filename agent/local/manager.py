@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
 from agent.i18n import _, joined
+from agent.local import zero_gpu
 from agent.local.launch import Candidate, Launched, check_llama, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess
 from agent.local.progress_bar import ProgressBar
@@ -35,10 +36,11 @@ _NO_BETTER = (
 class LocalModels:
     """Serves the best model that this machine can run, and owns every process started for that.
 
-    The order of choice: a server that the user names, our own vLLM, a file that the user names, a better model from the
-    cache or a download, and SmolLM2 until a better model answers or if there is none. After these come the models of an
-    Ollama and an LM Studio that answer at their usual ports, and of the servers in the owner's table. `say` gets one
-    line about each step. `better` lists the models that can be downloaded, best first. Use it from one event loop.
+    The order of choice: a server that the user names, the model of a ZeroGPU Space, our own vLLM, a file that the user
+    names, a better model from the cache or a download, and SmolLM2 until a better model answers or if there is none.
+    After these come the models of an Ollama and an LM Studio that answer at their usual ports, and of the servers in
+    the owner's table. `say` gets one line about each step. `better` lists the models that can be downloaded, best
+    first. Use it from one event loop.
     """
 
     def __init__(
@@ -198,6 +200,9 @@ class LocalModels:
 
     async def _start_best(self) -> None:
         """Start something better than SmolLM2. Raises `LocalModelError` if there is nothing."""
+        if served := zero_gpu.served():
+            self._set_served(0, served)
+            return
         if await self._start_vllm():
             return
         check_llama()

@@ -23,7 +23,9 @@ SENTENCES = {
     "sound_bytes": N_("has {size:.1f} MB as WAV; {most:.1f} MB is the most"),
     "odd_sound": N_("has {channels} channels of {rate} samples a second"),
     "video": N_("is a video. Attach only its audio"),
-    "no_decoder": N_('cannot be read without more packages: pip install ".[media]" (in the folder of Switchboard)'),
+    "no_decoder": N_(
+        'cannot be read without more packages: make extras, or pip install ".[media]" (in the folder of Switchboard)'
+    ),
     "unknown_codec": N_("has audio in a format that is not supported, {codec}"),
     "locked_document": N_("is protected by a password. Attach a copy without it"),
     "broken_document": N_("is damaged or cut off: it can't be read as {kind}"),

@@ -141,6 +141,13 @@ def explain(
     return ProviderError(joined(sentences), kind=kind, status=status, retry_after=retry_after)
 
 
+def explained(error: BaseException | None) -> ProviderError | None:
+    """Return the error that a model in this process has explained itself, from the causes of `error`."""
+    while error is not None and not isinstance(error, ProviderError):
+        error = error.__cause__
+    return error
+
+
 def missing_key(provider: ProviderSpec) -> MissingKey:
     """Return the error for a provider that needs a key when there is none. Nothing was sent."""
     return MissingKey(

@@ -19,7 +19,7 @@ from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
 from agent.providers.delta_merging import DeltaMerger, current_count
-from agent.providers.errors import broken_key, explain, missing_key
+from agent.providers.errors import broken_key, explain, explained, missing_key
 from agent.providers.request_queue import RequestQueue
 
 READ_INTERVAL_SECONDS = 0.04
@@ -107,6 +107,8 @@ class ClientConnection(ABC):
 
     def explain(self, error: Exception) -> ProviderError:
         """Translate a failure into a sentence for people; see `agent.providers.errors`."""
+        if own := explained(error):
+            return own
         url = self.endpoint.base_url
         return explain(
             error,
@@ -148,6 +150,14 @@ def _held(http: httpx2.AsyncClient) -> _Held:
     return holding
 
 
+_in_process: dict[str, httpx2.AsyncBaseTransport] = {}
+
+
+def serve_in_process(base_url: str, transport: httpx2.AsyncBaseTransport) -> None:
+    """Let `transport`, a model of this process, answer what its clients send to `base_url`. No network is used."""
+    _in_process[base_url] = transport
+
+
 def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.AsyncClient:
     """Return a client for one event loop and the server at `base_url`, with the environment's proxy if one applies.
 
@@ -157,9 +167,8 @@ def new_client(base_url: str, *, timeout: httpx2.Timeout = TIMEOUT) -> httpx2.As
     host = url.hostname or ""
     direct = host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host)
     proxy = None if direct else getproxies().get(url.scheme) or getproxies().get("all")
-    return httpx2.AsyncClient(
-        transport=_BatchingTransport(verify=tls_context(), limits=LIMITS, proxy=proxy), timeout=timeout, trust_env=False
-    )
+    transport = _in_process.get(base_url) or _BatchingTransport(verify=tls_context(), limits=LIMITS, proxy=proxy)
+    return httpx2.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
 
 
 class ReadPace:

@@ -45,7 +45,7 @@ class ThinkTags:
                 if tag:
                     self._is_reasoning = self.is_guess = False
                 else:
-                    inside, self._held = _without_begun(inside, CLOSE)
+                    inside, self._held = without_begun(inside, CLOSE)
                 yield from filter(None, (inside, tag))
             elif self._is_beginning:
                 rest = text.lstrip()
@@ -77,7 +77,7 @@ class ThinkTags:
         """Return the text to pass on, the rest, and True if a closing tag that ends reasoning was between them."""
         said, tag, rest = text.partition(CLOSE) if "<" in text else (text, "", "")
         if not tag and "<" in text:
-            said, self._held = _without_begun(said, CLOSE)
+            said, self._held = without_begun(said, CLOSE)
         self._said.append(said)
         if tag and not self._is_word():
             self._is_beginning = True
@@ -96,7 +96,7 @@ class ThinkTags:
         return held
 
 
-def _without_begun(text: str, tag: str) -> tuple[str, str]:
+def without_begun(text: str, tag: str) -> tuple[str, str]:
     """Return the text without the beginning of the tag that it ends with, and that beginning."""
     for length in range(min(len(tag) - 1, len(text)), 0, -1):
         if text.endswith(tag[:length]):

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import uvicorn
 
+from agent.local import zero_gpu
 from agent.settings import Settings
 from agent.space import FLEETING
 from agent.system.malloc import return_free_memory
@@ -45,6 +46,8 @@ NO_EFFECT = {
 
 def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
     """Serve until a signal; return the exit status."""
+    if settings.space and settings.space.zero_gpu:
+        zero_gpu.load(settings.local.vllm_model, say)
     make_memory_private()
     return_free_memory()
     with asyncio.Runner(loop_factory=_event_loop) as runner:

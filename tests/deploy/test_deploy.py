@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from agent.deploy import hub as hub_module
 from agent.deploy.__main__ import main
 from agent.deploy.plan import LIST, find_secrets, front_matter, make_plan, readme, redact_secrets
-from agent.deploy.spacefile import COLORS, HARDWARE, Space, read_spacefile
+from agent.deploy.spacefile import COLORS, HARDWARE, ZERO_GPU, Space, read_spacefile
 from agent.errors import ConfigError
 from agent.settings import ROOT
 from tests.support.hub_server import serving
@@ -223,6 +223,9 @@ MISTAKES = {
     "sleep on free hardware": (HEAD + "sleep_seconds = 3600\n", 5, "cannot be chosen on cpu-basic"),
     "too little sleep": (HEAD + 'hardware = "l4x1"\nsleep_seconds = 5\n', 6, "at least 60"),
     "target without docker": (HEAD + 'sdk = "gradio"\ntarget = "gpu"\n', 6, "a stage of the Dockerfile"),
+    "ZeroGPU without gradio": (HEAD + 'hardware = "zero-a10g"\n', 5, 'it needs sdk = "gradio"'),
+    "requirements without gradio": (HEAD + 'requirements = ["torch"]\n', 5, 'for sdk = "gradio"'),
+    "requirement": (HEAD + 'sdk = "gradio"\nrequirements = [\n"-r x.txt"\n]\n', 7, "be like 'torch'"),
     "name": ('name = "a b"\ntitle = "A"\n', 1, "'owner/switchboard'"),
     "no name": ('\ntitle = "A"\n', 1, "name is missing"),
     "no title": ('name = "a"\n', 1, "title is missing"),
@@ -320,6 +323,54 @@ def test_only_needed_files_are_sent(checkout: Checkout) -> None:
         "agent/new.py is left out: git does not know it (git add).",
         "agent/server.pem is left out: no Space needs such a file.",
     ]
+
+
+def test_requirements_are_added_to_the_locked_ones(checkout: Checkout) -> None:
+    more = PLAIN + 'requirements = ["torch==2.11.0", "transformers[torch]>=5"]\n'
+    assert checkout.plan(more).files["requirements.txt"].decode() == (
+        FILES["requirements.txt"] + "torch==2.11.0\ntransformers[torch]>=5\n"
+    )
+    with pytest.raises(ConfigError, match="pins that package"):
+        checkout.plan(PLAIN + 'requirements = ["Gradio>=6"]\n')
+
+
+@pytest.mark.parametrize(
+    ("more", "missing"),
+    [
+        ("", ["needs torch and transformers in", "Without oauth"]),
+        ('requirements = ["torch"]\noauth = true\n', ["needs transformers in"]),
+        ('requirements = ["torch", "transformers>=5"]\noauth = true\n', ["name it in preload"]),
+        ('requirements = ["torch", "transformers"]\noauth = true\npreload = ["Qwen/Qwen3-4B"]\n', []),
+    ],
+    ids=["nothing", "half", "no preload", "all"],
+)
+def test_zero_gpu_says_what_is_missing(more: str, missing: list[str], checkout: Checkout) -> None:
+    notes = [one for one in checkout.plan(f'{PLAIN}hardware = "zero-a10g"\n{more}').notes if "left out" not in one]
+    assert len(notes) == len(missing)
+    assert all(part in note for part, note in zip(missing, notes, strict=True))
+
+
+# https://huggingface.co/docs/hub/spaces-config-reference
+FIELDS = {
+    *("title", "emoji", "colorFrom", "colorTo", "sdk", "python_version", "sdk_version", "app_file", "app_port"),
+    *(
+        "hf_oauth",
+        "hf_oauth_scopes",
+        "preload_from_hub",
+        "suggested_hardware",
+        "short_description",
+        "license",
+        "models",
+    ),
+}
+
+
+@pytest.mark.parametrize("sdk", ["docker", "gradio"])
+def test_front_matter_has_only_fields_that_the_hub_knows(sdk: Any) -> None:
+    space = Space(name="a", title="A", sdk=sdk, oauth=True, preload=("a/b",))
+    told = yaml.safe_load(front_matter(space, gradio="6.31.0", python="3.11").split("---\n")[1])
+    own = yaml.safe_load((ROOT / "README.md").read_text().split("---\n")[1])
+    assert told.keys() | own.keys() <= FIELDS
 
 
 def test_readme_has_the_front_matter_of_a_gradio_space(project: Path) -> None:
@@ -777,4 +828,4 @@ def test_text_without_secrets_is_unchanged() -> None:
 
 
 def test_hardware_matches_client() -> None:
-    assert {"cpu-basic", "t4-small", "l4x1"} <= set(HARDWARE)
+    assert {"cpu-basic", "t4-small", "l4x1", ZERO_GPU} <= set(HARDWARE)

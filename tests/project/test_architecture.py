@@ -127,6 +127,8 @@ EXCEPTIONS = {
     ("agent.local.connection", "agent.providers.chat_completions"),
     ("agent.local.launch", "agent.providers.discovery"),
     ("agent.local.manager", "agent.providers.discovery"),
+    ("agent.local.zero_gpu", "agent.providers.http"),
+    ("agent.local.zero_gpu", "agent.providers.think_tags"),
 }
 """... and except for these imports."""
 

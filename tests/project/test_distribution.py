@@ -143,6 +143,17 @@ MISSING = {
 """Programs that need an extra, by its name."""
 
 
+def test_first_visit_installs_nothing_for_sound() -> None:
+    """Models on this machine do not hear. `make extras` installs the rest, also in the image."""
+    heavy = {"av", "soundfile", "faster-whisper", "ctranslate2", "onnxruntime"}
+    names = {
+        name: set(re.findall(r"(?m)^([a-z0-9-]+)==", (ROOT / f"requirements-{name}.txt").read_text()))
+        for name in ("app", "extras", "dev")
+    }
+    assert names["app"] & heavy == set()
+    assert heavy <= names["extras"] & names["dev"]
+
+
 @pytest.mark.full
 def test_missing_extra_is_named(core: Environment, tmp_path: Path) -> None:
     source = f"""

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent.local.zero_gpu import visitor_token
 from agent.providers import Connection
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import IsBusy
@@ -63,6 +64,7 @@ async def permit_answer(
     Raises `InputError` for invalid choices, `Limited`, and the errors of `ModelMenu.connect`.
     """
     choices.check()
+    visitor_token.set(visitor.gpu_token)  # the run that this task starts inherits it
     with rate_limiter.reserve_answer(visitor) as reservation:
         connection, owns_connection = await models.connect(visitor.owner, choices.model, visitor.login)
         async with quota.reservation(visitor, is_busy) as reserve:

@@ -34,8 +34,9 @@ class PageSession:
 
     `missing` is the sentence for an address that names a conversation that the visitor does not have, else None.
     `login` is the token of a visitor who has logged in to Hugging Face. It comes with each request and is never stored,
-    like the network `address`. `translator` translates to the language that the request asks for. `known` are
-    conversations that the page has had, or that its address has named, while this process served it.
+    like the network `address` and the `gpu_token`, see `Visitor`. `translator` translates to the language that the
+    request asks for. `known` are conversations that the page has had, or that its address has named, while this process
+    served it.
     """
 
     owner: str
@@ -44,6 +45,7 @@ class PageSession:
     window: int = WINDOW
     missing: LocalizedText | None = None
     login: str | None = field(default=None, repr=False)
+    gpu_token: str | None = field(default=None, repr=False)
     address: str | None = None
     translator: Translator = ENGLISH
     known: tuple[str, ...] = ()
@@ -51,7 +53,9 @@ class PageSession:
     @property
     def visitor(self) -> Visitor:
         """The visitor, for conversations and limits."""
-        return Visitor(owner=self.owner, guest=self.guest, address=self.address, login=self.login)
+        return Visitor(
+            owner=self.owner, guest=self.guest, address=self.address, login=self.login, gpu_token=self.gpu_token
+        )
 
 
 class PageSessions:
@@ -77,14 +81,20 @@ class PageSessions:
             session = self.save(request, _at(chat, session))
         accepted = str(request.headers.get("accept-language", "")) if request.request else ""
         address = client_address(request.request.scope) if request.request else None
-        return replace(session, login=login_token(request.request), address=address, translator=negotiate(accepted))
+        return replace(
+            session,
+            login=login_token(request.request),
+            gpu_token=request.request.headers.get("x-ip-token") if request.request else None,
+            address=address,
+            translator=negotiate(accepted),
+        )
 
     def save(self, request: gr.Request, session: PageSession) -> PageSession:
         """Store the session of the requesting page, without its login and address."""
         if session.conversation and session.conversation not in session.known:
             session = replace(session, known=(*session.known, session.conversation)[-MAX_KNOWN:])
         if request.session_hash:
-            self._sessions[request.session_hash] = replace(session, login=None, address=None)
+            self._sessions[request.session_hash] = replace(session, login=None, gpu_token=None, address=None)
             self._sessions.move_to_end(request.session_hash)
             while len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
