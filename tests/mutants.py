@@ -136,9 +136,9 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "history/test_json_files.py history/test_conformance.py",
         ),
         (
-            "JSON: owner of events",
-            "state is None or state.owner != owner or",
-            "state is None or",
+            "JSON: events after the end of a run",
+            "if is_other or run.ended_at is not None or",
+            "if is_other or",
             "history/test_json_files.py history/test_conformance.py",
         ),
     ],
