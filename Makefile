@@ -21,7 +21,7 @@ SYNC := $(UV) pip sync -q --require-hashes --compile-bytecode
 SYNC_GPU := $(UV) --public pip sync -q --require-hashes --compile-bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run extras gpu test test-all test-fast check test-vllm test-container test-s3 test-space doctor coverage bench soak bench-load pictures docs translations \
+.PHONY: help setup run extras gpu test test-all test-fast check test-vllm test-container test-s3 test-space mutants doctor coverage bench soak bench-load pictures docs translations \
   deploy lock outdated format clean
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo 'make test-container  build the image of the Dockerfile without an engine and run it; needs root on Debian'
 	@echo 'make test-s3      run the tests of attached files with a real S3 server'
 	@echo 'make test-space   install what the hub installs for a Gradio Space, start it and run its tests'
+	@echo 'make mutants      break the package on purpose, and say which breaks the quick tests miss; MUTANTS=--gate tries all'
 	@echo 'make check        check format, lint, types, translations and the direction of imports'
 	@echo 'make translations write new sentences of the code into the catalogues of agent/i18n'
 	@echo 'make doctor       check the set-up and suggest fixes; DOCTOR=--online also tests the keys of hosted models'
@@ -102,6 +103,9 @@ test-space: .venv/.dev .venv-space/.ready
 	.venv-space/bin/python -c 'import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main(sys.argv[1:]))' \
 	  "$$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')" --rerun-alone \
 	  tests/tools/test_mcp.py tests/local/test_zero_gpu.py::test_hub_lends_its_gpu_to_another_process 'tests/web/test_space.py::test_app_serves_under_either_sdk[gradio]'
+
+mutants: .venv/.dev
+	.venv/bin/python -m tests.mutants $(MUTANTS)
 
 coverage: .venv/.dev
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) -m 'not browser and not slow and not full and not weights and not vllm and not container and not s3' \

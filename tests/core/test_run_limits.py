@@ -275,6 +275,22 @@ def test_budget_continues_after_suspension(pattern: list[int]) -> None:
     assert play(interrupted=True) == play(interrupted=False)
 
 
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [(Limits(steps=3), "steps"), (Limits(tokens=3000), "tokens"), (Limits(dollars=3.0), "money")],
+    ids=["steps", "tokens", "money"],
+)
+def test_limit_counts_all_parts_of_a_resumed_run(limits: Limits, limit: str) -> None:
+    """Each part of the run begins one step, and uses 1,000 tokens, one second and a dollar."""
+    used = BudgetUsed()
+    for part in range(1, 4):
+        watch = Budget(limits, used)
+        assert watch.start_step(Timings(), 0.0) is None
+        used = watch.used(Timings(total=1.0, input_tokens=600, output_tokens=400), 1.0)
+        assert (used.steps, used.seconds, used.tokens, used.dollars) == (part, part, 1000 * part, part)
+    assert Budget(limits, used).start_step(Timings(), 0.0) == limit
+
+
 def test_note_stands_beside_pictures() -> None:
     picture = BinaryContent(b"\x89PNG", media_type="image/png")
     watch = Budget(Limits(repeats=1), BudgetUsed())

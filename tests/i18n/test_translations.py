@@ -10,6 +10,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -45,13 +46,13 @@ from tests.support import media_files
 pytestmark = pytest.mark.slow
 
 Visit = Callable[..., Visitor]
-SENTENCES = catalogues.collect()
+sentences = cache(catalogues.collect)
 GERMAN = Translator("de")
 
 
 @pytest.mark.parametrize("path", catalogues.paths(), ids=lambda path: path.stem)
 def test_catalogue_is_complete(path: Path) -> None:
-    assert list(catalogues.problems(path, SENTENCES)) == []
+    assert list(catalogues.problems(path, sentences())) == []
 
 
 @pytest.mark.parametrize("path", catalogues.paths(), ids=lambda path: path.stem)
@@ -93,13 +94,13 @@ def test_broken_catalogue_is_found(tmp_path: Path, fault: str) -> None:
     spoil, problem = BROKEN[fault]
     path = tmp_path / "de.po"
     path.write_text(spoil((ROOT / "agent/i18n/de.po").read_text(encoding="utf-8")), encoding="utf-8")
-    assert any(problem in line for line in catalogues.problems(path, SENTENCES))
+    assert any(problem in line for line in catalogues.problems(path, sentences()))
 
 
 def test_update_keeps_translations_and_drops_what_is_unused(tmp_path: Path) -> None:
     path, before = tmp_path / "de.po", (ROOT / "agent/i18n/de.po").read_text(encoding="utf-8")
     path.write_text(before.replace('msgid "New chat"', 'msgid "Newer chat"'), encoding="utf-8")
-    catalogues.update(path, SENTENCES)
+    catalogues.update(path, sentences())
     assert path.read_text(encoding="utf-8") == before.replace('"Neuer Chat"', '""')
 
 

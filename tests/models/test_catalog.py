@@ -1,7 +1,7 @@
 """The catalogue of models: it finds every usual name, and its facts are consistent and agree with the libraries."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -112,14 +112,24 @@ NO_EFFORT = {"grok-4", "grok-4-fast", "grok-4-1-fast", "grok-4.20", "grok-code-f
 """Models that reason but have no setting for the effort, which is what the library's profile means."""
 
 
-def named(specs: list[ModelSpec] | tuple[ModelSpec, ...]) -> Any:
-    return pytest.mark.parametrize("spec", specs, ids=lambda spec: spec.id)
+def for_each(cases: Iterable[Any]) -> Callable[[Callable[[Any], None]], Callable[[pytest.Subtests], None]]:
+    """Check each case in one test, which reports all that fail. A test of its own for each would take longer."""
+
+    def decorate(check: Callable[[Any], None]) -> Callable[[pytest.Subtests], None]:
+        def test(subtests: pytest.Subtests) -> None:
+            for case in cases:
+                with subtests.test(getattr(case, "id", str(case))):
+                    check(case)
+
+        return test
+
+    return decorate
 
 
 # --- every name that people type ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TYPED)
+@for_each(TYPED)
 def test_typed_name_shows_end_and_successor(name: str) -> None:
     provider, end, replaced_by = TYPED[name]
     bare = CATALOG.find(name)
@@ -177,7 +187,7 @@ def test_names_are_read_as_typed(typed: str, id_: str) -> None:
     assert CATALOG.find(typed).id == id_
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SPECS if not CATALOG.providers[spec.provider].open_weights])
+@for_each([spec for spec in SPECS if not CATALOG.providers[spec.provider].open_weights])
 def test_slash_means_the_same_for_hosted_models(spec: ModelSpec) -> None:
     assert CATALOG.find(f"{spec.provider}/{spec.name}") is spec
     assert CATALOG.find(f"{spec.provider}/{spec.name}", spec.provider) is spec
@@ -332,7 +342,7 @@ def test_advice_is_rendered(name: str, sentence: str) -> None:
     assert CATALOG.find(name).advice(TODAY) == sentence
 
 
-@named([spec for spec in SPECS if spec.retired_on])
+@for_each([spec for spec in SPECS if spec.retired_on])
 def test_advice_changes_tense_on_the_day(spec: ModelSpec) -> None:
     assert spec.retired_on is not None
     assert spec.advice(spec.retired_on - timedelta(days=1)).startswith(f"{spec.label} will be shut down on ")
@@ -342,7 +352,7 @@ def test_advice_changes_tense_on_the_day(spec: ModelSpec) -> None:
 # --- laws of the table ----------------------------------------------------------------------------------------------
 
 
-@named(SPECS)
+@for_each(SPECS)
 def test_entry_is_consistent(spec: ModelSpec) -> None:
     provider = CATALOG.providers[spec.provider]
     assert 0 < spec.usual_output_tokens <= spec.max_output_tokens <= spec.context_tokens
@@ -355,7 +365,7 @@ def test_entry_is_consistent(spec: ModelSpec) -> None:
     assert spec.price is None or 0 <= (spec.price.cached or 0) <= spec.price.input <= spec.price.output
 
 
-@named([spec for spec in SPECS if spec.replaced_by])
+@for_each([spec for spec in SPECS if spec.replaced_by])
 def test_replacement_is_a_current_model(spec: ModelSpec) -> None:
     seen = [spec]
     while seen[-1].replaced_by:
@@ -404,7 +414,7 @@ def test_media_limits_match_vendors() -> None:
 # --- agreement with the libraries -----------------------------------------------------------------------------------
 
 
-@named(HOSTED)
+@for_each(HOSTED)
 def test_reasoning_matches_library(spec: ModelSpec) -> None:
     profile = PROFILES[spec.provider](spec.name)
     if spec.name in NO_EFFORT:
@@ -417,7 +427,7 @@ def test_reasoning_matches_library(spec: ModelSpec) -> None:
         assert profile["supports_thinking"] == spec.reasoning
 
 
-@named([spec for spec in HOSTED if spec.provider in ("openai", "anthropic")])
+@for_each([spec for spec in HOSTED if spec.provider in ("openai", "anthropic")])
 def test_temperature_is_offered_where_accepted(spec: ModelSpec) -> None:
     profile = PROFILES[spec.provider](spec.name)
     if spec.provider == "anthropic":
@@ -426,13 +436,13 @@ def test_temperature_is_offered_where_accepted(spec: ModelSpec) -> None:
         assert spec.temperature is not profile["supports_thinking"]
 
 
-@named([spec for spec in HOSTED if spec.provider == "anthropic"])
+@for_each([spec for spec in HOSTED if spec.provider == "anthropic"])
 def test_claude_output_limit_matches_library(spec: ModelSpec) -> None:
     known = anthropic_model_profile(spec.name).get("anthropic_max_output_tokens")
     assert spec.max_output_tokens == (known or spec.max_output_tokens)
 
 
-@named([spec for spec in HOSTED if spec.name in DEPRECATED_MODELS])
+@for_each([spec for spec in HOSTED if spec.name in DEPRECATED_MODELS])
 def test_claude_dates_match_sdk(spec: ModelSpec) -> None:
     assert spec.retired_on is not None
     assert DEPRECATED_MODELS[spec.name] == f"{spec.retired_on:%B} {spec.retired_on.day}{_th(spec.retired_on.day)}, " + (
@@ -447,7 +457,7 @@ def _th(day: int) -> str:
 PRICED = {"openai": "openai", "google": "google", "anthropic": "anthropic", "xai": "x-ai"}
 
 
-@named([spec for spec in HOSTED if spec.price])
+@for_each([spec for spec in HOSTED if spec.price])
 def test_prices_match_data(spec: ModelSpec) -> None:
     assert spec.price is not None
     sold = next(one for one in priced if one.id == PRICED[spec.provider]).find_model(spec.name)
@@ -470,7 +480,7 @@ def _noon() -> datetime:
     return datetime(TODAY.year, TODAY.month, TODAY.day, 12, tzinfo=UTC)
 
 
-@named([spec for spec in SPECS if CATALOG.providers[spec.provider].open_weights])
+@for_each([spec for spec in SPECS if CATALOG.providers[spec.provider].open_weights])
 def test_table_matches_names_of_open_weights(spec: ModelSpec) -> None:
     told = guess(spec.name, spec.provider)
     for fact in ("image", "audio", "reasoning", "always_reasons", "tools"):

@@ -325,6 +325,15 @@ async def test_server_tells_what_its_models_can_do(named: str) -> None:
         assert 0 < spec.usual_output_tokens <= spec.max_output_tokens <= spec.context_tokens
 
 
+async def test_no_proxy_is_asked_for_a_local_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with site(None, **handlers(SERVERS["SGLang"])) as at:
+        assert await discover(Endpoint(f"{at.url}/v1"))
+
+
 ADDRESSES = {
     "ollama": "http://127.0.0.1:11434/v1",
     "lmstudio": "http://127.0.0.1:1234/v1",

@@ -13,7 +13,7 @@ from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.web.chat.branches import Branches, versions_in
+from agent.web.chat.branches import Branches, hidden_after, versions_in
 from agent.web.chat.expiry import FOR_EVER
 from agent.web.chat.journal import branch
 from agent.web.chat.live_runs import STILL_WRITING
@@ -71,6 +71,18 @@ async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
     versions = versions_in(await house.store.entries(house.record))
     ids = (first, edited)
     assert versions == {id_: TurnVersions(question=Versions(ids, number)) for number, id_ in enumerate(ids, 1)}
+
+
+async def test_message_that_was_left_last_returns(house: House) -> None:
+    """Of several messages that were taken back in one place, redo shows the one that was shown last."""
+    await house.turn("one")
+    place = house.record.head_id
+    ids = [await house.turn(text, after=place) for text in ("two", "three")]
+    for id_ in (*ids, *reversed(ids)):
+        await house.branches.choose("ann", house.record.id, id_)
+        record = await house.store.get(house.record.id, owner="ann")
+        undone = await house.store.save(branch(record, place))
+        assert await hidden_after(house.store, undone, await house.store.entries(undone)) == id_
 
 
 async def test_versions_of_question_and_answer_are_counted_apart(house: House) -> None:

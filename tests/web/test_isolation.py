@@ -27,13 +27,15 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Request, Response, expect
 from pydantic_ai.messages import BinaryContent
+from starlette.types import Message
 
 from agent.errors import NotFound
 from agent.media.store import MediaStore
 from agent.web.chat.message_files import MAX_FILES
 from agent.web.middleware import isolation, issued_ids, requests
 from agent.web.middleware.origins import Origins
-from agent.web.middleware.visitor_cookie import COOKIE, VisitorCookies
+from agent.web.middleware.security_headers import SecurityHeadersSend
+from agent.web.middleware.visitor_cookie import COOKIE, MAX_AGE_SECONDS, CookieJar, VisitorCookies
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.foreign_requests import (
     MATRIX,
@@ -61,6 +63,45 @@ LONG_RUNS = (
     CONFIG.replace("run_seconds = 60", "run_seconds = 600").replace("tools = [", 'tools = ["agent.tools:ask_user", ')
     + "[server]\nmax_upload_bytes = 400000\n"
 )
+
+
+@pytest.mark.parametrize(
+    ("sent", "cookies", "expected"),
+    [
+        ({}, [], {"cache-control": "private"}),
+        ({"cache-control": "no-store"}, [], {"cache-control": "no-store"}),
+        ({"cache-control": "public"}, ["a=b"], {"cache-control": "no-store", "set-cookie": "a=b"}),
+        ({"content-type": "text/event-stream"}, [], {"x-accel-buffering": "no"}),
+        ({"access-control-allow-origin": "*", "access-control-allow-credentials": "true"}, [], {}),
+    ],
+    ids=["plain", "not cached", "with a cookie", "stream", "open to other sites"],
+)
+async def test_answer_gets_its_headers(sent: dict[str, str], cookies: list[str], expected: dict[str, str]) -> None:
+    messages = list[Message]()
+
+    async def keep(message: Message) -> None:
+        messages.append(message)
+
+    send = SecurityHeadersSend(keep, isolation.POLICY)
+    send.cookies = cookies
+    await send({"type": "http.response.start", "status": 200, "headers": httpx.Headers(sent).raw})
+    always = {
+        "content-security-policy": isolation.POLICY,
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "referrer-policy": "same-origin",
+        "x-content-type-options": "nosniff",
+    }
+    headers = httpx.Headers(messages[0]["headers"])
+    assert {name: headers[name] for name in always | expected} == always | expected
+    assert not [name for name in headers if name.startswith("access-control")]
+
+
+def test_scripts_and_other_sites_do_not_get_the_cookie() -> None:
+    for secure, site in ((False, ["SameSite=Lax"]), (True, ["SameSite=None", "Secure", "Partitioned"])):
+        pair, *attributes = CookieJar(secure, port=7860).setting("value").split("; ")
+        assert pair == f"{'__Host-' if secure else ''}{COOKIE}-7860=value"
+        assert attributes == ["Path=/", f"Max-Age={MAX_AGE_SECONDS}", "HttpOnly", *site]
 
 
 PRINCIPALS: dict[str, Callable[[App, str], HttpVisitor]] = {

@@ -36,6 +36,8 @@ async def test_reader_of_lost_events_gets_the_end(after: str, numbers: list[int]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         answer = await client.get(f"/runs/run/events?after={after}")
     assert answer.text == "".join(f"id: {number}\ndata: {EVENTS[number - 1].json}\n\n" for number in numbers) + END
+    assert answer.headers["cache-control"] == "no-store, no-transform", "a proxy must not keep or hold it"
+    assert answer.headers["content-type"].startswith("text/event-stream")
 
 
 class Running:

@@ -12,7 +12,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agent.media.places import LocalFolder, Place, open_place
 from agent.media.store import MediaStore
-from agent.web.media_route import PIECE, add_media_route, byte_range
+from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
+from agent.web.media_route import PIECE, add_media_route, byte_range, headers_of
 
 SOUND = BinaryContent(bytes(range(256)) * 9000, media_type="audio/ogg")
 """2.3 MB"""
@@ -39,6 +40,20 @@ class MeasuredApp:
 @pytest.fixture(params=["file", "memory"])
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> MeasuredApp:
     return MeasuredApp(LocalFolder(tmp_path) if request.param == "file" else open_place("memory:"))
+
+
+async def test_browser_keeps_no_file_of_a_temporary_chat(tmp_path: Path) -> None:
+    memory = TemporaryMemory()
+    media = TemporaryMedia(LocalFolder(tmp_path), memory)
+    chat = memory.add("ann", None, 0.0).id
+    picture, page = (BinaryContent(b"<p>", media_type=kind) for kind in ("image/png", "text/html"))
+    for content, reference, caching, opens in (
+        (SOUND, "message", "private, max-age=86400", "inline"),
+        (picture, f"{chat}/message", "no-store", "inline"),
+        (page, f"{chat}/message", "no-store", "attachment"),
+    ):
+        headers = headers_of(await media.find("ann", await media.add("ann", content, reference)))
+        assert (headers["cache-control"], headers["content-disposition"].partition(";")[0]) == (caching, opens)
 
 
 async def test_file_comes_in_pieces_and_ranges(app: MeasuredApp) -> None:

@@ -41,8 +41,6 @@ from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
 from tests.support.views import view_of, widgets
 
-pytestmark = pytest.mark.slow
-
 HERE = "5.6.7.8"
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp")
 ASK = '!tool ask_user {"question": "Which?", "choices": ["one", "two"]} !text Done.'

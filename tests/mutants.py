@@ -1,0 +1,294 @@
+"""Breaks the package on purpose, and says which breaks the quick tests miss: `make mutants`, or with words of a break.
+
+Each row of `BREAKS` replaces one piece of code in a copy of the project and runs the tests named beside it, without
+those that `make test-fast` leaves out. `--gate` runs those of `make test`. A row whose code has changed is reported:
+write it anew, with another break of the same kind.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from agent.settings import ROOT
+
+GATE = "not full and not browser and not vllm and not container and not s3"
+FAST = f"{GATE} and not slow and not weights"
+SECONDS = 600
+"""The longest time of the tests of one break: a break can make a test wait for ever."""
+
+
+BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
+    "agent/web/middleware/security_headers.py": [
+        ("CORP header", '-policy", "same-origin"),  # or', '-policy", "cross-origin"),  # or', "web/test_isolation.py"),
+        ("sniffing header", '    ("x-content-type-options", "nosniff"),\n', "", "web/test_isolation.py"),
+        (
+            "answers that set a cookie are cached",
+            'headers["cache-control"] = "no-store"',
+            'headers["cache-control"] = "private"',
+            "web/test_isolation.py",
+        ),
+    ],
+    "agent/web/media_route.py": [
+        (
+            "temporary files are cached",
+            'if file.is_kept else "no-store"',
+            'if True else "no-store"',
+            "web/test_media_route.py",
+        ),
+        ("HTML files open inline", "if is_inline else f", "if True else f", "web/test_media_route.py"),
+    ],
+    "agent/web/run_event_routes.py": [
+        (
+            "event streams are cached",
+            '"no-store, no-transform"',
+            '"public"',
+            "web/test_run_log.py web/test_heavy_work.py web/test_lost_events.py",
+        ),
+        (
+            "stream without pings",
+            'yield ": ping\\n\\n"',
+            "pass",
+            "web/test_run_log.py web/test_heavy_work.py web/test_lost_events.py web/test_replicas.py",
+        ),
+        (
+            "repeated event after a reconnection",
+            "bisect_right(self",
+            "-1 + bisect_right(self",
+            "web/test_run_log.py web/test_replicas.py web/test_lost_events.py",
+        ),
+    ],
+    "agent/web/chat/live_runs.py": [
+        (
+            "owner of a running answer",
+            "live.run.id == run_id and live.owner == owner",
+            "live.run.id == run_id",
+            "web/test_run_log.py web/test_conversation_list.py web/test_chat_actions.py web/test_temporary.py",
+        ),
+        (
+            "owner of a conversation's answer",
+            "found is not None and found.owner == owner else",
+            "found is not None else",
+            "web/test_run_log.py web/test_conversation_list.py web/test_chat_actions.py web/test_temporary.py",
+        ),
+    ],
+    "agent/web/chat/running_answers.py": [
+        (
+            "owner of a run on another process",
+            "known.owner == owner and not",
+            "not",
+            "web/test_replicas.py web/test_lost_events.py web/test_replica_undo.py",
+        ),
+    ],
+    "agent/web/chat/conversation_list.py": [
+        (
+            "owner of a deletion",
+            "deleted is not None and deleted.record.owner == owner",
+            "deleted is not None",
+            "web/test_conversation_list.py web/test_replica_undo.py web/test_temporary.py",
+        ),
+    ],
+    "agent/web/chat/branches.py": [
+        (
+            "undo during a new answer",
+            "if await self._is_answered(record.id, owner):",
+            "if False:",
+            "web/test_branches.py web/test_chat_actions.py web/test_transfer.py",
+        ),
+        (
+            "branch order",
+            "return max(hidden, key",
+            "return min(hidden, key",
+            "web/test_branches.py web/test_chat_actions.py",
+        ),
+        (
+            "newest answer of a question",
+            "answers[-1] for answers",
+            "answers[0] for answers",
+            "web/test_branches.py web/test_chat_actions.py",
+        ),
+    ],
+    "agent/web/chat/temporary_memory.py": [
+        (
+            "owner of a temporary chat",
+            "chat is None or chat.owner != owner",
+            "chat is None",
+            "web/test_temporary.py web/test_page_sessions.py",
+        ),
+    ],
+    "agent/web/chat/api_keys.py": [
+        ("keys are never forgotten", "loop.call_later(self._seconds,", "loop.call_later(1e9,", "web/test_api_keys.py"),
+        (
+            "use does not keep a key",
+            "            found.timer.cancel()\n        # In",
+            "            return\n        # In",
+            "web/test_api_keys.py",
+        ),
+    ],
+    "agent/history/json_runs.py": [
+        (
+            "JSON: events of a run twice",
+            " or events.first != run.last + 1:",
+            ":",
+            "history/test_json_files.py history/test_conformance.py",
+        ),
+        (
+            "JSON: events after the end of a run",
+            "if is_other or run.ended_at is not None or",
+            "if is_other or",
+            "history/test_json_files.py history/test_conformance.py",
+        ),
+    ],
+    "agent/history/json_links.py": [
+        (
+            "JSON: owner of a link",
+            "if state.owner != owner:",
+            "if False:",
+            "history/test_json_files.py history/test_conformance.py",
+        ),
+    ],
+    "agent/history/memory.py": [
+        (
+            "memory: owner of a record",
+            "kept is None or kept.record.owner != owner or",
+            "kept is None or",
+            "history/test_own_store.py history/test_conformance.py",
+        ),
+    ],
+    "agent/providers/discovery.py": [
+        (
+            "local server through a proxy",
+            'trust_env=host not in ("localhost", "127.0.0.1", "::1")',
+            "trust_env=True",
+            "providers/test_discovery.py",
+        ),
+        (
+            "first model of a server",
+            "key=lambda entry: not _chats",
+            "key=lambda entry: _chats",
+            "providers/test_discovery.py",
+        ),
+    ],
+    "agent/web/client_address.py": [
+        ("proxy header: which address", "_forwarded(scope)[-1]", "_forwarded(scope)[0]", "web/test_public_limits.py"),
+        (
+            "limit of an address",
+            "used >= max(free, always)",
+            "used > max(free, always)",
+            "web/test_heavy_work.py web/test_public_limits.py web/test_large_requests.py",
+        ),
+    ],
+    "agent/web/middleware/requests.py": [
+        (
+            "proxy header: https",
+            'get("x-forwarded-proto", "")',
+            'get("x-forwarded-scheme", "")',
+            "web/test_isolation.py web/test_page_head.py",
+        ),
+    ],
+    "agent/web/middleware/origins.py": [
+        (
+            "foreign page changes something",
+            'if scope["method"] not in READ and is_foreign',
+            "if False and is_foreign",
+            "web/test_isolation.py",
+        ),
+    ],
+    "agent/web/middleware/visitor_cookie.py": [
+        ("cookie can be read by scripts", "; HttpOnly", "", "web/test_isolation.py"),
+    ],
+    "agent/web/chat/attachments.py": [
+        (
+            "files of a message over the limit",
+            "await UPLOADS.run(check_files, files, max_bytes)",
+            "pass",
+            "web/test_public_limits.py",
+        ),
+    ],
+    "agent/web/heavy_work.py": [
+        ("limit of requests a minute", "if len(times) >= most:", "if len(times) > most:", "web/test_heavy_work.py"),
+    ],
+    "agent/runtime/retry.py": [
+        ("retries without end of a quota", '"quota", ', "", "core/test_retry.py core/test_failures.py"),
+        ("one retry more", "if tried > retries", "if tried > retries + 1", "core/test_retry.py"),
+    ],
+    "agent/runtime/budget.py": [
+        (
+            "tokens of a resumed run",
+            "tokens=before.tokens + timings",
+            "tokens=timings",
+            "core/test_run_limits.py core/test_suspension.py",
+        ),
+        (
+            "money of a resumed run",
+            "dollars=before.dollars + (",
+            "dollars=(",
+            "core/test_run_limits.py core/test_suspension.py",
+        ),
+    ],
+    "agent/suspension/seals.py": [
+        ("owner of a suspended run", "if suspension.owner != self.owner:", "if False:", "core/test_suspension.py"),
+        (
+            "suspended run that has expired",
+            "suspension.expires_at <= now()",
+            "suspension.expires_at > now()",
+            "core/test_suspension.py",
+        ),
+    ],
+    "agent/web/chat/links.py": [
+        ("shared chat goes on", "head_id=None if choices.later else", "head_id=None if True else", "web/test_links.py"),
+        ("number of links", "most=MAX_LINKS", "most=None", "web/test_links.py"),
+    ],
+    "agent/web/ui/page_sessions.py": [
+        ("page session of another visitor", "(session.owner == visitor or", "(True or", "web/test_page_sessions.py"),
+    ],
+}
+"""What is broken, the code and what replaces it, and tests that should fail, below tests/, by file."""
+
+
+def run_tests(folder: Path, tests: str, marks: str) -> bool | None:
+    """Return True if these tests pass, or None if there are none."""
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marks]
+    command = [sys.executable, "-m", "pytest", *options, *(f"tests/{one}" for one in tests.split())]
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    pytest = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        status = pytest.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(pytest.pid, signal.SIGKILL)
+        status = pytest.wait()
+    return None if status == 5 else status == 0
+
+
+def main() -> int:
+    """Try the breaks and return the number of those that no test finds."""
+    marks = GATE if "--gate" in sys.argv else FAST
+    words = " ".join(word for word in sys.argv[1:] if word != "--gate")
+    missed = list[str]()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        folder = Path(name, "copy")
+        kept = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "shots", "data")
+        shutil.copytree(ROOT, folder, symlinks=True, ignore=kept)
+        rows = [(path, *row) for path, rows in BREAKS.items() for row in rows if words in row[0]]
+        for path, what, before, after, tests in rows:
+            code = (folder / path).read_text(encoding="utf-8")
+            if code.count(before) != 1:
+                result = "STALE: its code has changed"
+            else:
+                (folder / path).write_text(code.replace(before, after), encoding="utf-8")
+                result = {True: "MISSED", False: "found", None: "MISSED: no such tests"}[
+                    run_tests(folder, tests, marks)
+                ]
+                (folder / path).write_text(code, encoding="utf-8")
+            print(f"{what}: {result}", flush=True)
+            missed += [what] * (result != "found")
+    return len(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
