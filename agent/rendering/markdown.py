@@ -228,7 +228,8 @@ class _Renderer(RendererHTML):
         token = tokens[idx]
         language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
         first, after = token.map or (0, 0)
-        is_closed = after - first == token.content.count("\n") + 2 or env.get("is_whole")
+        lines = token.content.count("\n") + (not token.content.endswith("\n"))
+        is_closed = after - first == lines + 2 or env.get("is_whole")
         code = (colored(token.content, language) if is_closed else "") or escape(token.content)
         named = f' class="language-{escape(language)}"' if language else ""
         return f"<pre><code{named}>{code}</code></pre>\n"

@@ -37,7 +37,7 @@ def example(server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             [sys.executable, "examples/transcript.py"], cwd=ROOT, env=env, stdout=out, stderr=out
         )
     try:
-        becomes(True, lambda: f":{port}" in log.read_text() or process.poll() is not None)
+        becomes(True, lambda: f":{port}" in log.read_text() or process.poll() is not None, seconds=120)
         assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -201,3 +201,13 @@ def test_repeated_near_misses_take_little_time(near_miss: str, ends: str) -> Non
     began = thread_time()
     to_blocks((near_miss * markdown.MOST)[: markdown.MOST - len(ends)] + ends)
     assert thread_time() - began < 2
+
+
+def test_code_has_its_colours_once_its_fence_is_closed() -> None:
+    blocks, text = Blocks(), ""
+    for piece in ("```python\n", "return", " 1", "\n", "\n", "``"):
+        text += piece
+        blocks.update(text)
+        assert "<span" not in blocks.html[0]
+    blocks.update(text + "`")
+    assert '<span class="k">return</span>' in blocks.html[0]

@@ -19,7 +19,10 @@ from tests.peers.install import node
 from tests.tiers import examples
 
 MODULE = ROOT / "agent/web/ui/transcript/modules/edits.js"
-TEXTS = st.text("ab *`|-#\n$<>&[]", max_size=12)
+TEXTS = st.one_of(
+    st.text("ab *`|-#\n$<>&[]", max_size=12),
+    st.sampled_from(["[a] ", "\n\n[a]: https://a.example\n\n", "```py\nif x:\n"]),  # a later text changes or ends them
+)
 CALL = {"id": "1", "name": "tool", "arguments": {"a": "<b>"}}
 RESULT = {"id": "1", "name": "tool", "content": '{"a": "</pre><script>"}', "is_error": False}
 PIECES = st.lists(
