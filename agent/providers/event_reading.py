@@ -139,6 +139,8 @@ class EventReader(SSEDecoder):
         if not lines or self._is_done:
             return
         data = lines[0] if len(lines) == 1 else b"\n".join(lines)
+        if data.startswith(b"data:"):  # a proxy has made events of events
+            data = data.removeprefix(b"data:")
         if data.strip().startswith(b"[DONE]"):
             yield from self._check_end()
             self._is_done = True
@@ -255,7 +257,7 @@ def _parsed(data: bytes) -> object:
 
 # --- chunks of Chat Completions ---------------------------------------------------------------------------------------
 
-_THOUGHTS = ("reasoning", "reasoning_content", "thinking", "reasoning_text", "thought")
+_THOUGHTS = ("reasoning", "reasoning_content", "thinking", "reasoning_text", "thought", "reasoning_details")
 """Fields of a delta in which servers send reasoning."""
 _PLAIN = frozenset(("role", "content", "reasoning", "reasoning_content", "refusal"))
 """Fields of a delta that need no change if they are texts."""
@@ -353,7 +355,7 @@ def _clean_call(call: _Table, place: int | None) -> _Table | None:
     """Return a tool call, or a piece of one; None if it says nothing. `place` is its number in a whole answer."""
     given = call.get("function")
     inner = {**call, "name": given} if isinstance(given, str) else _as_dict(given) or call
-    name, arguments, id_ = inner.get("name"), inner.get("arguments"), call.get("id")
+    name, arguments, id_ = inner.get("name"), inner.get("arguments", inner.get("parameters")), call.get("id")
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     name = name if isinstance(name, str) else None

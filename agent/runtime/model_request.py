@@ -326,22 +326,27 @@ def _valid_parts(
 
 
 def _tool_name(name: str, names: Collection[str]) -> str:
-    """Return the name without the space, quotes, prefix and number that models add, if the rest is a tool's name."""
-    bare = name.strip(" \t\r\n\"'`")
+    """Return the name without what models add, if the rest is a tool's name: space, quotes, marks, prefix, number."""
+    bare = name.partition("<|")[0].strip(" \t\r\n\"'`")
     found = re.fullmatch(r"(?:\w+[.:/])?(.+?)(?::\d+)?", bare)
     candidates = (name, bare, found[1] if found else bare)
     return next((one for one in candidates if one in names), bare)
 
 
 def _arguments(args: Any) -> Any:
-    """Return the arguments of a call. "null" stands for none, and a text can hold their JSON."""
+    """Return the arguments of a call. "null" stands for none. A text, a list or a code block can hold their JSON."""
     if not isinstance(args, str):
         return args
+    if (block := args.strip()).startswith("```"):
+        args = block.strip("`").removeprefix("json").strip()
     try:
         value = json.loads(args)
         inner = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return args
+    items = cast(list[object], value) if isinstance(value, list) else []
+    if len(items) == 1 and isinstance(items[0], dict):
+        return json.dumps(items[0])
     return "{}" if inner is None else value if isinstance(value, str) and isinstance(inner, dict) else args
 
 

@@ -32,6 +32,23 @@ def recording(browser: Browser, own: App) -> Iterator[Visitor]:
         yield visitor
 
 
+def test_recorder_covers_the_text_and_can_be_left(browser: Browser, own: App) -> None:
+    with browser.new_context(permissions=["microphone"], reduced_motion="reduce") as context:
+        visitor = Visitor(context.new_page())
+        visitor.open(own.url)
+        visitor.box.fill("!text Heard.")
+        button, recorder = visitor.page.get_by_test_id("microphone-button"), visitor.page.locator(".recording-overlay")
+        button.click()
+        expect(recorder).not_to_have_css("background-color", "rgba(0, 0, 0, 0)")
+        frame, dock = recorder.bounding_box(), visitor.page.locator("#dock").bounding_box()
+        assert frame
+        assert dock
+        assert dock["width"] - frame["width"] <= 2, "only the border is beside it"
+        button.click()
+        expect(recorder).to_have_count(0)
+        expect(visitor.box).to_have_value("!text Heard.")
+
+
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["records", "stopped"])
 def test_enter_sends_what_was_recorded(recording: Visitor, server: Running, is_stopped: bool) -> None:
     if is_stopped:

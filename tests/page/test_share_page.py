@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.conftest import App, Visitor
 
@@ -45,6 +45,21 @@ def test_chat_is_shared_from_the_header(app: App, visit: Visit) -> None:
     visitor.page.locator("#chats .temporary").click()
     expect(visitor.page.locator("html[data-temporary]")).to_be_attached()
     expect(button).to_be_hidden()
+
+
+def test_title_that_comes_late_is_shown(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    held = list[Route]()
+    visitor.page.route(re.compile(r"/conversations(\?|$)|/conversations/[\w-]+$"), lambda route: held.append(route))
+    visitor.ask("!text Quokkas wait.")
+    visitor.page.locator("#bar").get_by_role("button", name="Share this chat").click()
+    dialog = visitor.page.get_by_role("dialog", name="Share this chat")
+    expect(dialog.locator(".chat")).to_have_text("")
+    visitor.wait_for_requests(held)
+    for one in held:
+        one.continue_()
+    visitor.page.unroute_all()
+    expect(dialog.locator(".chat")).to_contain_text("Quokkas wait.")
 
 
 def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:

@@ -119,6 +119,7 @@ COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.sto
 EXCEPTIONS = {
     ("agent.arguments", "agent.tools.presets"),
     ("agent.runtime.shared_stores", "agent.history.open_store"),
+    ("agent.suspension.ledgers", "agent.history.server_errors"),
     ("agent.suspension.ledgers.postgres", "agent.history.postgres_address"),
     ("agent.suspension.ledgers.redis", "agent.history.redis_server"),
     ("agent.tracing.redaction", "agent.providers.redact"),

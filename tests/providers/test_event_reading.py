@@ -136,6 +136,11 @@ ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
         HI,
     ),
     "list of chunks": (sse([chunk(content="Hi."), END]), HI),
+    "events in events": (sse(chunk(content="Hi."), END).replace(b"data: ", b"data: data: "), HI),
+    "thoughts in details": (
+        sse(chunk(reasoning_details=[{"type": "reasoning.text", "text": "Hm."}]), chunk(content="Hi."), END),
+        [("reasoning", "Hm."), *HI],
+    ),
     "no data field": (b"".join(json.dumps(one).encode() + b"\n" for one in (chunk(content="Hi."), END)), HI),
     "message": (sse(with_choice(message={"role": "assistant", "content": "Hi."}), END), HI),
     "message repeated": (sse(chunk(content="Hi."), with_choice(delta={}, message={"content": "Hi."}), END), HI),
@@ -288,12 +293,30 @@ async def test_last_usage_of_a_stream_counts(server: Playing, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["calculate", " calculate\n", "functions.calculate", "functions.calculate:0", "`calculate`"]
+    "name",
+    [
+        *("calculate", " calculate\n", "functions.calculate", "functions.calculate:0", "`calculate`"),
+        "calculate<|channel|>commentary",
+    ],
 )
-@pytest.mark.parametrize("arguments", ['{"expression": "6*7"}', '"{\\"expression\\": \\"6*7\\"}"'])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"expression": "6*7"}',
+        '"{\\"expression\\": \\"6*7\\"}"',
+        '[{"expression": "6*7"}]',
+        '```json\n{"expression": "6*7"}\n```',
+    ],
+)
 async def test_call_of_a_tool_is_mended(server: Playing, name: str, arguments: str) -> None:
     call = chunk(tool_calls=[piece(arguments, id="c", name=name)])
     bubbles, _ = await played(server, reply(call, *ending("tool_calls")), AFTER_TOOL)
+    assert bubbles == [CALL, RESULT, IT_IS]
+
+
+async def test_parameters_are_arguments(server: Playing) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "calculate", "parameters": {"expression": "6*7"}}}
+    bubbles, _ = await played(server, reply(chunk(tool_calls=[call]), *ending("tool_calls")), AFTER_TOOL)
     assert bubbles == [CALL, RESULT, IT_IS]
 
 

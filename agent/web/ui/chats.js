@@ -310,6 +310,7 @@
 
   // The title of the open chat, in the header and in the title of the page.
   let fetched; // the row of an open chat that is not in the list so far
+  let shownTitle = ""; // until the list has the open chat
   const entitle = () => {
     const row = isTemporary(shown) ? { title: said.temporary } : rows.get(shown) ?? (fetched?.id === shown ? fetched : undefined);
     if (shown && !row && next !== undefined && fetched?.asked !== shown) {
@@ -324,13 +325,15 @@
     if (head && head.textContent !== (title || app)) entitled(head, title || app);
     if (head) head.dir = "auto";
     window.live?.entitle(title ? `${title} · ${app}` : app);
+    shownTitle = title;
+    document.dispatchEvent(new CustomEvent("chat-titled", { detail: { id: shown, title } }));
   };
 
   const share = ({ id, title }) => document.dispatchEvent(new CustomEvent("share-chat", { detail: { id, title } }));
   when("#share-chat button", (control) => {
     control.title = said.share_title;
     control.setAttribute("aria-label", said.share_title);
-    control.addEventListener("click", () => share({ id: shown, title: $("#name h1").textContent }));
+    control.addEventListener("click", () => share({ id: shown, title: shownTitle }));
   });
 
   // The search, in titles and text

@@ -118,6 +118,9 @@
   system.box.addEventListener("change", () => (preview.textContent = system.box.checked ? systemPrompt() : ""));
   close.addEventListener("click", () => dialog.close());
 
+  document.addEventListener("chat-titled", ({ detail: { id, title } }) => { // after the list has come
+    if (dialog.open && id === chat && title) $(".chat", dialog).textContent = title;
+  });
   document.addEventListener("share-chat", ({ detail: { id, title } }) => {
     if (dialog.open) return;
     chat = id;
