@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,6 +44,7 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
+from agent.web.chat.turns import render_turn as blocks_of
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.render import render_turn
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
@@ -60,7 +62,7 @@ from tests.support.scripted_runs import (
 )
 from tests.support.scripted_server import Running
 from tests.support.strategies import conversations, responses
-from tests.support.views import view_of, watch
+from tests.support.views import PageView, view_of, watch, written_turn
 from tests.tiers import examples
 
 Said = tuple[str, Any]
@@ -260,6 +262,9 @@ def test_reload_shows_what_streamed(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     [turn] = to_turns(done.entries)
     assert render_turn(turn) == live_wire(done)
+    assert done.run.result is not None
+    live = replace(turn, bubbles=done.bubbles, reasoning=done.run.reasoning, note=done.run.result.note)
+    assert blocks_of(turn) == blocks_of(live)
 
 
 @settings(QUICK, max_examples=examples(15))
@@ -612,6 +617,10 @@ def deltas(words: Sequence[Words], *more: dict[str, Any]) -> str:
     return "!json " + json.dumps([*({names[part.kind]: chunk} for part in words for chunk in part.chunks), *more])
 
 
+async def _views(page: Conversations, conversation: str) -> list[PageView]:
+    return [view async for view in watch(page, OWNER, conversation)]
+
+
 @settings(QUICK, max_examples=examples(40))
 @given(DELTAS, TYPED_CALLS, DELTAS, st.sampled_from(["stop", "length", "cut", "error-event", "reset", "stop-it"]))
 def test_page_shows_the_same_live_and_reloaded(
@@ -641,11 +650,13 @@ def test_page_shows_the_same_live_and_reloaded(
             wanted = sum(len(text) for kind, text in spoken(over_the_wire(last)))
             await _until(run, lambda: sum(_length(r) for r in _after_results(run)) >= wanted)
             await page.running.stop([conversation], OWNER)
-        views = [view async for view in watch(page, OWNER, conversation)]
+        views, written = await asyncio.gather(_views(page, conversation), written_turn(page, live))
         await run
         await asyncio.sleep(0)
         reloaded = await view_of(page, OWNER, conversation)
         assert views[-1].messages == reloaded.messages
+        stored = await page.views.with_turn(OWNER, conversation)
+        assert written == json.loads(json.dumps(blocks_of(stored.turns[-1])))
         bubbles: list[Bubble] = []
         fold_responses(bubbles, run.responses)
         said: list[Said] = [*spoken(over_the_wire(first))] if calls else []
