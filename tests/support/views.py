@@ -1,6 +1,5 @@
 """Views of a conversation without a page, and the widgets of a page."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,19 +14,14 @@ from starlette.requests import Request
 
 from agent.history import Record
 from agent.history.memory import MemoryStore
-from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
-from agent.rendering.bubbles import Turn
-from agent.web.answer_frames import BlockForm, TurnFrames
 from agent.web.chat.chat_view import RunningTurn, wait_text
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.running_answer import RunningAnswer
 from agent.web.gradio_compat.application import without_applications
 from agent.web.ui.layout import Widgets, lay_out
 from agent.web.ui.render import render_turn
 from agent.web.ui.view import PageView, render_view
-from tests.support.turn_edits import applied
 
 
 async def view_of(conversations: Conversations, owner: str, conversation: str | None) -> PageView:
@@ -49,18 +43,6 @@ async def watch(conversations: Conversations, owner: str, conversation: str | No
     async with aclosing(view.live.updates()) as updates:
         async for _ in updates:
             yield _with_turn(stored, running, since)
-
-
-async def written_turn(conversations: Conversations, live: RunningAnswer) -> Turn | None:
-    """Return the turn that a page has which gets the frames of blocks of an answer until its end."""
-    frames = TurnFrames(await conversations.views.running_turn(live), BlockForm(ENGLISH))
-    turn, last = None, ""
-    async with aclosing(live.updates()) as updates:
-        async for _ in updates:
-            for id_, data in [*frames.after(last)]:
-                last, frame = id_, json.loads(data)
-                turn = frame["turn"] if "turn" in frame else applied(turn, frame["edits"])
-    return turn
 
 
 def _with_turn(stored: PageView, running: RunningTurn, since: float) -> PageView:
