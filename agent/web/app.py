@@ -41,6 +41,7 @@ from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import recover
 from agent.web.chat.replica import Replica
+from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
@@ -73,7 +74,7 @@ from agent.web.own_data_routes import OwnDataRoutes
 from agent.web.private_folder import make_private
 from agent.web.request_body import BodyLength, BodyTimeout
 from agent.web.routes import add_health_routes, add_page_routes
-from agent.web.run_event_routes import RunEventRoutes
+from agent.web.run_event_routes import Frames, RunEventRoutes
 from agent.web.temporary_route import add_temporary_route
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
@@ -141,15 +142,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
     owner_of = _owner_of(services.visitors)
-    frames = AnswerFrames(conversations.views.running_turn, {"page": PageForm, "blocks": BlockForm})
-    RunEventRoutes(
-        conversations.running,
-        services.store,
-        owner_of,
-        lambda live, request: frames.of(
-            live, request.query_params["format"], negotiate(request.headers.get("accept-language", ""))
-        ),
-    ).add_to(app)
+    _add_event_route(app, services, owner_of)
     importer = services.importer
     name_model = conversations.models.name_of
     limit = RequestLimit.of_page(public=settings.public is not None)
@@ -178,6 +171,16 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         i18n=i18n(settings.retention_days),
     )
     return app
+
+
+def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
+    frames = AnswerFrames(services.conversations.views.running_turn, {"page": PageForm, "blocks": BlockForm})
+
+    def frames_of(live: RunningAnswer, request: Request) -> Awaitable[Frames]:
+        translator = negotiate(request.headers.get("accept-language", ""))
+        return frames.of(live, request.query_params["format"], translator)
+
+    RunEventRoutes(services.conversations.running, services.store, owner_of, frames_of).add_to(app)
 
 
 def _health(services: _Services, queue_problem: Callable[[], str], canary: Canary) -> Health:

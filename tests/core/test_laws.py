@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,6 +44,7 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
+from agent.web.chat.turns import render_turn as blocks_of
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.render import render_turn
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
@@ -260,6 +262,9 @@ def test_reload_shows_what_streamed(script: list[Step], limits: Limits) -> None:
     done = played(script, limits)
     [turn] = to_turns(done.entries)
     assert render_turn(turn) == live_wire(done)
+    assert done.run.result is not None
+    live = replace(turn, bubbles=done.bubbles, reasoning=done.run.reasoning, note=done.run.result.note)
+    assert blocks_of(turn) == blocks_of(live)
 
 
 @settings(QUICK, max_examples=examples(15))
