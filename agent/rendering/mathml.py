@@ -33,7 +33,17 @@ _CONVERTER = LatexToMathML(
 _VALUE = re.compile(r"[A-Za-z0-9 .%+-]{1,40}")
 _ALIGNED = re.compile(r"text-align: ?(left|right)")
 _COMMANDS = re.compile(r"(?:\\(?:[A-Za-z]++|.)\s*+){60,}", re.DOTALL)  # as many as MAX_DEPTH
-_GROUP = re.compile(r"\\[{}]|(?P<opens>\{|\\left(?![a-z])|\\begin\b)|(?P<closes>\}|\\right(?![a-z])|\\end\b)")
+_FENCES = "angle|brace|brack|paren|floor|ceil|vert|Vert|group|moustache|corner|bracket"
+_GROUP = re.compile(
+    r"(?P<opens>\{|\\left(?![a-z])\s?(?:\\[{a-zA-Z]|.)?|\\begin\b)"
+    r"|(?P<closes>\}|\\right(?![a-z])\s?(?:\\[}a-zA-Z]|.)?|\\end\b)"
+    rf"|(?P<fence>[(\[\u27e6\u27e8\u27ea\u2308\u230a]|\\\{{|\\[lu]l?(?:{_FENCES}))"
+    rf"|(?P<unfence>[)\]\u27e7\u27e9\u27eb\u2309\u230b]|\\\}}|\\[ru]r?(?:{_FENCES}))"
+    r"|(?P<cell>&|\\\\)",
+    re.DOTALL,
+)
+MAX_OPEN = 10
+"""The most parentheses and brackets that nothing closes. Each doubles the time of reading."""
 
 
 def to_mathml(formula: Formula) -> str:
@@ -63,12 +73,23 @@ def _is_too_large(latex: str) -> bool:
     """Return True for a formula whose reading could take much time or, as it is read recursively, much of the stack."""
     if len(latex) > MAX_CHARACTERS or _COMMANDS.search(latex):
         return True
-    depth = 0
+    fences, lost = [0], 0
     for found in _GROUP.finditer(latex):
-        depth += bool(found["opens"]) - bool(found["closes"])
-        if depth > MAX_DEPTH:
+        match found.lastgroup:
+            case "opens":
+                fences.append(0)
+            case "fence":
+                fences[-1] += 1
+            case "unfence":
+                fences[-1] = max(0, fences[-1] - 1)
+            case "cell":
+                lost, fences[-1] = lost + fences[-1], 0
+            case _:
+                lost += fences.pop()
+                fences = fences or [0]
+        if len(fences) > MAX_DEPTH:
             return True
-    return False
+    return lost + sum(fences) > MAX_OPEN
 
 
 class _Cleaner(HTMLParser):

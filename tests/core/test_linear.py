@@ -463,6 +463,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ],
     ("agent.web.middleware.isolation", "*"): lambda: [import_module("agent.web.middleware.isolation").CHANGES["POST"]],
     ("agent.system.toml_file", "holds"): lambda: list(_kinds()),
+    ("agent.rendering.mathml", "*"): constants("agent.rendering.mathml:_GROUP"),
     ("agent.rendering.markdown", "*"): constants("agent.rendering.markdown:_FORMULA"),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }

@@ -285,6 +285,13 @@ def test_long_code_has_no_colours() -> None:
     assert "<span" in colored("x = 1\n" * (MAX_CHARACTERS // 6), "python")
 
 
+@pytest.mark.parametrize("text", ["(" * 40, "[" * 40, "{" + "(" * 40 + "}" + ")" * 40, "( {)} " * 40, "\\langle " * 40])
+def test_formula_with_many_open_brackets_is_shown_as_written(text: str) -> None:
+    """Each would double the time of the converter, which lets no other thread run."""
+    assert "<math" not in to_mathml(Formula(text, text, is_display=True))
+    assert "<math" in to_mathml(Formula("", r"f(x) \in [0, 1) \left( a \right]", is_display=True))
+
+
 SLOW_CODE = {
     "comments that go on": ("c", "int a " + "//\\\n" * 40 + "b"),
     "spaces": ("c++", "include" + " " * 9_000),

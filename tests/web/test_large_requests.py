@@ -1,17 +1,21 @@
 """No request costs the server much: bodies of events, forms, imports and names of files that are made to be slow."""
 
+import asyncio
 import json
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import thread_time
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InputError
+from agent.settings import LocalSettings, Settings
+from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS
@@ -31,6 +35,8 @@ from tests.conftest import App
 from tests.support.http_client import HttpVisitor, send_raw
 from tests.support.page_events import send_event
 
+MOST_SECONDS = 0.05
+"""The most processor time of one step of the event loop."""
 SLOW_BODIES = {
     "nulls": b"[" + b"null," * (MAX_BODY // 5),
     "lists": b"[" + b"[]," * (MAX_BODY // 3),
@@ -203,3 +209,118 @@ def test_plans_of_attached_files_are_counted(start_app: Callable[..., App]) -> N
         said.append(send_event(visitor, "look click", {"composer": {"text": "", "files": files}}, "").text)
     assert "a.txt" in said[0]
     assert ["Too many requests" in text for text in said] == [False] * REQUESTS_EACH + [True]
+
+
+def routes_of(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the method and the path of each route of the app, also of those that are mounted."""
+    for route in routes:
+        path = prefix + getattr(route, "path", "")
+        if inner := getattr(route, "routes", None):
+            yield from routes_of(inner, path.removesuffix("/"))
+        else:
+            yield from ((method, path) for method in sorted(getattr(route, "methods", None) or ["GET"]))
+
+
+LARGEST_NAMES = {
+    "letters": "x" * 20_000,
+    "digits": "1" * 20_000,
+    "escapes": "%E0%B8%A9" * 2_000,
+    "equal signs": "a=b&" * 5_000,
+    "dots": "../" * 7_000,
+}
+LARGEST_HEADERS = {
+    "accept-language": b"en;q=0.1," * 6_000,
+    "cookie": b"a=b; " * 12_000,
+    "range": b"bytes=" + b"0-1," * 15_000,
+    "content-type": b"multipart/form-data; boundary=" + b"b" * 60_000,
+    "x-forwarded-for": b"1.1.1.1," * 7_000,
+    "if-none-match": b'"a",' * 15_000,
+    "origin": b"http://" + b"[" * 60_000,
+}
+LARGEST_BODIES = {
+    **{name: SLOW_BODIES[name] for name in ("nulls", "open lists", "keys", "escapes", "numbers", "UTF-32", "no UTF-8")},
+    "a text": b'{"title":"' + b"\xef\xb7\xba" * 300_000 + b'"}',
+    "small parts": b'--b\r\ncontent-disposition: form-data; name="files"; filename="x"\r\n\r\nx\r\n' * 12_000,
+    "a long part": b"--b\r\nx: " + b"y" * MAX_BODY,
+    "objects of an export": b"[" + b"{}," * (MAX_BODY // 3) + b"{}]",
+}
+
+
+@contextmanager
+def longest_step() -> Generator[list[tuple[float, str]]]:
+    """Yield the longest step of the event loop in the block: its seconds of processor time, and what it ran."""
+    run, longest = asyncio.Handle._run, [(0.0, "")]  # pyright: ignore[reportPrivateUsage]
+
+    def measured(self: asyncio.Handle) -> None:
+        began = thread_time()
+        run(self)
+        if (took := thread_time() - began) > longest[0][0]:
+            longest[0] = took, repr(self)
+
+    asyncio.Handle._run = measured
+    try:
+        yield longest
+    finally:
+        asyncio.Handle._run = run
+
+
+async def asked(app: ASGIApp, method: str, path: str, query: str = "", body: bytes = b"", **headers: bytes) -> Message:
+    """Send a request as the server does, in pieces, and hang up after it. Return the beginning of the answer."""
+    pieces, answer = [body[at : at + 65_536] for at in range(0, len(body), 65_536)] or [b""], list[Message]()
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        if not pieces:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    async def send(message: Message) -> None:
+        answer.append(message)
+
+    given = {"host": b"127.0.0.1", "content-type": b"multipart/form-data; boundary=b", **headers}
+    scope: Scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": unquote(path, errors="replace"), "raw_path": path.encode(), "query_string": query.encode(),
+        "root_path": "", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        "headers": [(name.replace("_", "-").encode(), value) for name, value in given.items()],
+    }  # fmt: skip
+    with suppress(TimeoutError):
+        async with asyncio.timeout(30):
+            await app(scope, receive, send)
+    return answer[0] if answer else dict[str, Any]()
+
+
+def largest_requests(method: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the parts of the largest requests to a route."""
+    named = re.sub(r"\{[^}]*\}", "0" * 32, path)
+    for name, text in LARGEST_NAMES.items():
+        if named != path:
+            yield f"path of {name}", {"path": re.sub(r"\{[^}]*\}", lambda _, text=text: text, path)}
+        yield f"query of {name}", {"path": named, "query": f"{text}&format={text}&q={text}"[:30_000]}
+    for name, value in LARGEST_HEADERS.items():
+        yield f"long {name}", {"path": named, name.replace("-", "_"): value}
+    for name, body in LARGEST_BODIES.items() if method != "GET" else ():
+        yield f"body of {name}", {"path": named, "body": body}
+
+
+@pytest.mark.slow
+async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
+    """The routes are those of the app itself, so a new one is tried without being listed."""
+    local = LocalSettings(cache_dir=tmp_path, downloads=False)
+    app = await create_app(Settings(data_dir=tmp_path, canary=False, local=local), say=lambda _: None)
+    slow, count = list[str](), 0
+    async with app.router.lifespan_context(app):
+        first = await asked(app, "GET", "/")
+        cookie = next(value for name, value in first["headers"] if name == b"set-cookie").partition(b";")[0]
+        for method, path in dict.fromkeys(routes_of(app.routes)):
+            for name, parts in largest_requests(method, path):
+                steps = list[tuple[float, str]]()
+                while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
+                    with longest_step() as longest:
+                        await asked(app, method, **{"cookie": cookie, **parts})
+                    steps += longest
+                count += 1
+                if min(steps)[0] > MOST_SECONDS:
+                    slow.append(f"{method} {path}: {name}: {min(steps)[0]:.3f} s in {min(steps)[1][:300]}")
+    assert count > 500
+    assert not slow, "\n".join(slow)

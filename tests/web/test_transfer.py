@@ -5,6 +5,8 @@ import json
 import os
 import re
 import signal
+import struct
+import warnings
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, suppress
@@ -189,6 +191,64 @@ HOSTILE: dict[str, bytes] = {
     "a newer version": b'[{"switchboard": 99}]',
     "too many entries": b'[{"switchboard":1},{"conversation":{},"entries":[' + b"[]," * 310_000 + b"[]]}]",
 }
+
+
+EXPORT = json.dumps(claude("x")).encode()
+
+
+def zip_of(*names: str, data: bytes = EXPORT, how: int = zipfile.ZIP_DEFLATED, mode: int = 0) -> bytes:
+    """Return a ZIP file with an entry of each name."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", how) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # two entries of one name
+        for name in names:
+            info = zipfile.ZipInfo(name)
+            info.external_attr, info.compress_type = mode << 16, how
+            archive.writestr(info, data)
+    return out.getvalue()
+
+
+def patched(data: bytes, mark: bytes, offset: int, value: bytes) -> bytes:
+    """Return the ZIP file with other bytes in its last record that begins with this mark."""
+    at = data.rfind(mark) + offset
+    return data[:at] + value + data[at + len(value) :]
+
+
+WHOLE = zip_of("conversations.json")
+HOSTILE |= {
+    "nested ZIP files": zip_of("conversations.json", data=zip_of("conversations.json", data=BOMB)),
+    "a ZIP in bzip2": zip_of("conversations.json", data=b"[" + b" " * 6_000_000 + b"]", how=zipfile.ZIP_BZIP2),
+    "a ZIP in LZMA": zip_of("conversations.json", data=b"[" + b" " * 6_000_000 + b"]", how=zipfile.ZIP_LZMA),
+    "a size that lies, small": patched(WHOLE, b"PK\x01\x02", 24, struct.pack("<L", 1)),
+    "encrypted": patched(patched(WHOLE, b"PK\x01\x02", 8, b"\x01\0"), b"PK\x03\x04", 6, b"\x01\0"),
+    "an unknown method": patched(WHOLE, b"PK\x01\x02", 10, b"\x63\0"),
+    "many names": zip_of(*(f"{number}" for number in range(5_000)), data=b""),
+    "long names": zip_of(*("x" * 60_000 + str(number) for number in range(6)), data=b""),
+    "overlapping entries": patched(zip_of("a.json", "conversations.json"), b"PK\x01\x02", 42, struct.pack("<L", 0)),
+    "an endless string": b'["' + b"a" * 900_000,
+    "a long number": b'[{"chat_messages": [' + b"1" * 900_000 + b"]}]",
+    "equal keys": b'[{"title":"x",' + b'"a":1,' * 140_000 + b'"a":2}]',
+    **{f"cut at {at}": WHOLE[:at] for at in (3, 4, 29, len(WHOLE) // 2, len(WHOLE) - 22, len(WHOLE) - 1)},
+}
+HARMLESS = {
+    "a size that lies, huge": patched(WHOLE, b"PK\x01\x02", 20, struct.pack("<2L", 0xFFFFFFFE, 0xFFFFFFFE)),
+    "ZIP64 without its fields": patched(WHOLE, b"PK\x01\x02", 20, struct.pack("<2L", 0xFFFFFFFF, 0xFFFFFFFF)),
+    "bytes before it": b"PK\x03\x04" + b"x" * 100 + WHOLE,
+    "bytes after it": WHOLE + b"\0" * 100,
+    "a path upwards": zip_of("../../conversations.json"),
+    "an absolute path": zip_of("/etc/conversations.json"),
+    "a link": zip_of("conversations.json", mode=0o120777),
+    "two of one name": zip_of("conversations.json", "conversations.json"),
+}
+"""Odd ZIP files of which only the content counts: nothing is written under a name of an entry."""
+
+
+@pytest.mark.parametrize("data", HARMLESS.values(), ids=HARMLESS)
+def test_odd_zip_file_is_read_or_refused_with_a_sentence(own: App, data: bytes) -> None:
+    visitor = HttpVisitor(own.url)
+    last = imported(visitor, data)[-1]
+    assert last["message"].endswith(".")
+    assert len(mine(own, visitor)) == (last["type"] == "done")
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
