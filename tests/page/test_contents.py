@@ -2,7 +2,9 @@
 
 # ruff: noqa: E501
 
+import json
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -201,3 +203,74 @@ def test_read_only_pages_of_texts_request_nothing(app: App, visit: Visit) -> Non
         assert [one for one in pictures if not one.startswith("data:") and urlsplit(one).path not in ICONS] == []
         assert page.evaluate("window.broken") is None
     assert requested == []
+
+
+HOSTILE = (
+    "<meta http-equiv=refresh content='0;url=/LEAK'>",
+    "<base href='http://elsewhere.invalid/'>",
+    "<link rel=stylesheet href='/LEAK'><link rel=prefetch href='/LEAK'><link rel=preconnect href='http://elsewhere.invalid'>",
+    "<style>@import '/LEAK'; @import url(/LEAK); @font-face{font-family:f;src:url(/LEAK)} *{background:url(/LEAK)}</style>",
+    "<p style='position:fixed;inset:0;z-index:99999;background:red url(/LEAK)'>cover</p>",
+    "<form action='/LEAK' method=post target=_top><input autofocus onfocus=this.form.submit()><button>go</button></form>",
+    "<button formaction='/LEAK'>go</button><input type=submit formaction='/LEAK'><isindex action='/LEAK'>",
+    "<iframe src='/LEAK'></iframe><iframe srcdoc='<img src=/LEAK><script>parent.broken=1</script>'></iframe>",
+    "<object data='/LEAK'></object><embed src='/LEAK'><applet code='/LEAK'></applet><portal src='/LEAK'></portal>",
+    "<svg><use href='/LEAK#a'/><use xlink:href='/LEAK#a'/><image href='/LEAK'/><feImage href='/LEAK'/></svg>",
+    "<svg><a><animate attributeName=href to='javascript:window.broken=1' begin=0s /><set attributeName=href to='/LEAK'/></a></svg>",
+    "<svg onload=window.broken=1><script href='/LEAK'></script><style>@import '/LEAK'</style></svg>",
+    "<math href='/LEAK'><mtext href='javascript:window.broken=1'>x</mtext><maction actiontype=statusline xlink:href='/LEAK'>y</maction></math>",
+    "$\\\\href{javascript:window.broken=1}{x} \\\\includegraphics{/LEAK} \\\\htmlStyle{position:fixed;inset:0}{x}$",
+    "<a href='data:text/html,<script>opener.broken=1</script>' target=_top>data</a> [b](blob:/LEAK) [d](data:text/html,x)",
+    "<dialog open style='position:fixed;inset:0'>cover</dialog><div popover=manual id=p>x</div><details open ontoggle=window.broken=1>x</details>",
+    "<video autoplay src='/LEAK'><source src='/LEAK'><track default src='/LEAK'></video><audio autoplay src='/LEAK'></audio>",
+    "<template shadowrootmode=open><img src='/LEAK'></template><noscript><img src='/LEAK'></noscript><plaintext>",
+)
+"""HTML that would request, submit or cover something, if it became part of a page."""
+KEEP = """async ([name, text]) => {
+  const send = (path, method, body) => fetch(path, { method, body, headers: { "content-type": "application/json" } });
+  const said = ["human", "assistant"].map((sender, uuid) => ({ uuid: `${uuid}`, sender, text }));
+  const done = await (await send("/import", "POST", JSON.stringify([{ name, chat_messages: said }]))).text();
+  const [chat] = JSON.parse(done.trim().split("\\n").at(-1)).conversations;
+  await send(`/conversations/${chat}`, "PATCH", JSON.stringify({ title: name }));
+  const link = await (await send(`/conversations/${chat}/links`, "POST", "{}")).json();
+  return [`/c/${chat}`, link.path];
+}"""
+COVERS = """() => [...document.querySelectorAll("#chat *, main *")].filter((one) =>
+  one.innerText?.includes("cover") && getComputedStyle(one).position === "fixed").length"""
+
+
+@pytest.mark.full
+def test_hostile_html_requests_submits_and_covers_nothing(app: App, visit: Visit) -> None:
+    """In answers, messages, names of files, arguments of tools, titles, imported chats, links and exports."""
+    visitor = visit(app.url, fresh=True)
+    page, leaks = visitor.page, list[str]()
+
+    def add(request: Request) -> None:
+        if is_leak(request.url):
+            leaks.append(request.url)
+
+    page.on("request", add)
+    text = "\n\n".join(one.replace("LEAK", f"leak{number}") for number, one in enumerate(HOSTILE))
+    name = HOSTILE[9].replace("LEAK", "leak") + HOSTILE[4].replace("LEAK", "leak")
+    file: Any = {"name": f"{name[:60].replace('/', ':')}.txt", "mimeType": "text/plain", "buffer": b"words"}
+    page.locator("#composer input[type=file]").set_input_files(file)
+    expect(page.locator("#attached li")).to_have_count(1)
+    call = f"!tool calculate {json.dumps({'expression': name})}"
+    visitor.say(call + " !text " + text.replace("\n", "\\n") + "\\n\\nEnd of the text.")
+    expect(visitor.chat).to_contain_text("End of the text.")
+    visitor.idle()
+    kept = page.evaluate(KEEP, [name[:150], f"{text}\n\nEnd of the text."])
+    for path in (urlsplit(page.url).path, *kept):
+        page.goto(app.url + path)
+        expect(page.locator("body")).to_contain_text("End of the text.")
+        page.evaluate(LATER_PICTURE)
+        assert leaks == [], path
+        assert page.evaluate(COVERS) == 0, path
+        odd = page.locator(":is(.user-row, .bot-row) :is(form, iframe, base, meta, link, use, object, embed, dialog)")
+        assert odd.evaluate_all("all => all.map((one) => one.outerHTML.slice(0, 200))") == [], path
+        assert page.evaluate("window.broken") is None
+        assert urlsplit(page.url).path == path
+
+
+def is_leak(url: str) -> bool:
+    return "elsewhere.invalid" in url or "leak" in urlsplit(url).path
