@@ -36,8 +36,6 @@ class Bubble(TypedDict):
     """True for a result that is shown inside the bubble before it."""
     steps: NotRequired[int]
     """The number of bubbles that a row of kind `steps` folds: those after it."""
-    choices: NotRequired[list[str]]
-    """What a person can answer with one click. If the bubble waits, the page shows a button for each."""
 
 
 class Versions(TypedDict):
@@ -110,8 +108,6 @@ class Turn(TypedDict):
     is_untyped: NotRequired[bool]
     """Nothing of the message was typed, but files were attached."""
     sources: NotRequired[list[CitedSource]]
-    version: NotRequired[list[int]]
-    """The number of the answer's shown version, from 1, and how many versions there are."""
     text: NotRequired[str]
     """The answer as the model wrote it, which a click copies. Left out if a server gives it over a route."""
 

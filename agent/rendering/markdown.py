@@ -83,7 +83,7 @@ class Blocks:
     """
 
     def __init__(self, *, is_typed: bool = False) -> None:
-        self._is_typed, self._reader = is_typed, _TYPED if is_typed else _MARKDOWN
+        self._is_typed = is_typed
         self.html: list[str] = []
         """One piece of HTML for each block."""
         self._closed = 0
@@ -92,6 +92,11 @@ class Blocks:
         self._prefix = ""
         """Where the text after them begins, and the Markdown before it that a cut has left behind."""
         self._references: MutableMapping[str, Any] = {}
+
+    @property
+    def _reader(self) -> MarkdownIt:
+        """The reader. It is no attribute, because it cannot be copied, and Gradio copies the states of a page."""
+        return _TYPED if self._is_typed else _MARKDOWN
 
     def update(self, text: str, *, is_whole: bool = False) -> int:
         """Render a text that begins with the last one, and return the number of the first block that has changed.

@@ -215,9 +215,16 @@ def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[...,
         bubble("tool_call", ["<pre>1</pre>"], title="Calculate"),
         bubble("tool_call_result", ["<pre>2</pre>"], title="Result", inside=True),
         bubble("tool_call", ["<pre>3</pre>"], title="Weather · failed", state="failed"),
-        bubble("question", ["<p>Which?</p>"], state="waiting", choices=["One", "Both"]),
+        bubble("question", ["<p>Which?</p>"], state="waiting"),
     ]
-    transcript("show", [turn("1", bubble("user", ["<p>Q</p>"]), *steps, version=[2, 3], caption="<b>model</b>")])
+    below = {
+        "answer_versions": {"ids": ["a", "b", "c"], "number": 2},
+        "caption": "<b>model</b>",
+        "buttons": [{"label": label, "value": {"text": label}} for label in ("One", "Both")],
+    }
+    earlier = turn("0", bubble("user", ["<p>P</p>"]), buttons=[{"label": "Continue", "value": {}}])
+    transcript("show", [earlier, turn("1", bubble("user", ["<p>Q</p>"]), *steps, **below)])
+    expect(page.get_by_role("button", name="Continue")).to_be_hidden()
     row = page.get_by_role("button", name="Thought 2.0 s")
     expect(page.get_by_text("Calculate")).to_be_hidden()
     expect(page.get_by_text("Weather")).to_be_visible()
@@ -226,10 +233,10 @@ def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[...,
     expect(page.locator("pre").filter(has_text="2")).to_be_visible()
     assert grave(page) == []
     for name in ("Both", "Next version of the answer", "Try again"):
-        page.get_by_role("button", name=name).click()
+        page.get_by_role("button", name=name).last.click()
     assert page.evaluate("events") == [
-        ["choose", {"turn": "1", "bubble": 6, "choice": "Both"}],
-        ["version", {"turn": "1", "version": 3}],
+        ["choose", {"turn": "1", "value": {"text": "Both"}}],
+        ["version", {"turn": "1", "message": "c"}],
         ["retry", {"turn": "1"}],
     ]
     reply = [
@@ -237,9 +244,13 @@ def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[...,
         bubble("user", ["<p>Both</p>"]),
         bubble("output_text", ["<p>Ok</p>"]),
     ]
-    transcript("apply", [["bubble", 6 + number, one] for number, one in enumerate(reply)], "1")
-    expect(page.get_by_role("article")).to_have_count(4)
+    ended = ["turn", {"id": "1", "is_running": False}]
+    transcript("apply", [*(["bubble", 6 + number, one] for number, one in enumerate(reply)), ended], "1")
+    expect(page.get_by_role("article")).to_have_count(5)
     expect(page.get_by_role("button", name="Both")).to_have_count(0)
     expect(page.locator("pre").filter(has_text="2")).to_be_visible()
     transcript("apply", [["cut", 1]], "1")
-    expect(page.get_by_role("article")).to_have_count(1)
+    expect(page.get_by_role("article")).to_have_count(2)
+    wait = {"why": "2 answers are before this one.", "seconds": 3.0, "number": 1}
+    transcript("apply", [["turn", {"id": "1", "is_running": True, "waiting": wait}]], "1")
+    expect(page.get_by_text(wait["why"])).to_be_visible()

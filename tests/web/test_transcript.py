@@ -88,12 +88,19 @@ BUBBLES = st.builds(
     st.sampled_from(["user", "output_text", "tool_call"]),
     st.sampled_from(["running", "done"]),
     BLOCKS,
-    st.sampled_from([{}, {"title": "t"}, {"seconds": 1.5}, {"inside": True}, {"choices": ["a", "b"]}]),
+    st.sampled_from([{}, {"title": "t"}, {"seconds": 1.5}, {"inside": True}, {"steps": 2}]),
 )
 TURNS = st.builds(
     lambda bubbles, more: cast(Turn, {"id": "1", "bubbles": bubbles, "is_running": True, **more}),
     st.lists(BUBBLES, max_size=3),
-    st.sampled_from([{}, {"caption": "c"}, {"is_running": False}, {"version": [1, 2], "text": "t"}]),
+    st.sampled_from(
+        [
+            {},
+            {"caption": "c"},
+            {"is_running": False},
+            {"answer_versions": {"ids": ["a", "b"], "number": 1}, "text": "t"},
+        ]
+    ),
 )
 SCRIPT = """
 const { changes, applied } = await import(process.argv[1]);

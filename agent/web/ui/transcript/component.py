@@ -14,7 +14,8 @@ class Transcript(gr.HTML):
     """Shows turns, which a handler yields as its value: `ResponseTurns` makes them from the responses of a run.
 
     `actions` are the buttons below an answer: "copy", "edit", "retry", "branch". Each click is an event of that name,
-    and so are "choose" (an answer to a question) and "version"; `gr.EventData` has the id of the turn. `height` is CSS.
+    and so are "choose" (one of the turn's `buttons`, with its value) and "version" (with the `message` to show);
+    `gr.EventData` has the id of the turn. `height` is CSS.
     Don't take the value as an input: it comes from the browser.
     """
 
@@ -35,8 +36,10 @@ class Transcript(gr.HTML):
         "edit": N_("Edit your message"),
         "retry": N_("Try again"),
         "branch": N_("Branch from here into a new chat"),
-        "older": N_("Previous version of the answer"),
-        "newer": N_("Next version of the answer"),
+        "answerOlder": N_("Previous version of the answer"),
+        "answerNewer": N_("Next version of the answer"),
+        "questionOlder": N_("Previous version of your message"),
+        "questionNewer": N_("Next version of your message"),
         "toEnd": N_("Jump to the end"),
     }
     SCRIPT: ClassVar = """

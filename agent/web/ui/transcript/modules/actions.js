@@ -36,7 +36,7 @@ export function listen(root, drawing, { fire, textOf, say }) {
       return drawing.arrange(view);
     }
     if (name === "copy") void copy(button, view.turn.text ?? textOf?.(id) ?? "");
-    const value = name === "version" ? { version: Number(button.value) } : name === "choose" ? { bubble: Number(button.parentElement?.dataset.bubble), choice: button.value } : {};
+    const value = name === "version" ? { message: button.value } : name === "choose" ? { value: view.turn.buttons?.[Number(button.value)]?.value } : {};
     fire(name, { turn: id, ...value });
   });
 }

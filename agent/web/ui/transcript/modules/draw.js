@@ -124,7 +124,7 @@ export class Drawing {
       old?.root.replaceWith(drawn.root);
       view.drawn[number] = drawn;
     }
-    this.fields(drawn, bubble, number);
+    this.fields(drawn, bubble);
     const { parts } = drawn, { children } = parts;
     for (let at = first; at < bubble.blocks.length; at += 1) {
       const template = make("template", { innerHTML: bubble.blocks[at] });
@@ -146,8 +146,8 @@ export class Drawing {
     return { root, parts, bubble: { ...bubble, state: "" }, since: 0 };
   }
 
-  /** Set what is around the blocks. @param {Drawn} drawn @param {Bubble} bubble @param {number} number */
-  fields(drawn, bubble, number) {
+  /** Set what is around the blocks. @param {Drawn} drawn @param {Bubble} bubble */
+  fields(drawn, bubble) {
     const { root } = drawn, isNew = drawn.bubble.state === "";
     const details = root.querySelector(":scope > details");
     if (details && drawn.bubble.state !== bubble.state && !root.dataset.touched) {
@@ -159,10 +159,6 @@ export class Drawing {
     if (title) title.textContent = bubble.title || (bubble.kind === "reasoning" ? this.labels.reasoning : "");
     drawn.bubble = bubble;
     this.time(drawn);
-    root.querySelector(":scope > .choices")?.remove();
-    if (bubble.state !== "waiting" || !bubble.choices?.length) return;
-    const buttons = bubble.choices.map((choice) => make("button", { type: "button", "data-action": "choose", value: choice }, choice));
-    root.append(make("div", { className: "choices", role: "group", "aria-label": this.labels.asks, "data-bubble": number }, ...buttons));
   }
 
   /** @param {Drawn} drawn */
@@ -218,7 +214,8 @@ export class Drawing {
     });
     for (const child of [...root.children]) if (child.localName === "article" && !used.has(child)) child.remove();
     root.append(wait, foot);
-    wait.hidden = !turn.is_running || turn.bubbles.some(({ state }) => state === "running" || state === "waiting");
+    wait.hidden = !turn.waiting && (!turn.is_running || turn.bubbles.some(({ state }) => state === "running" || state === "waiting"));
+    wait.replaceChildren(turn.waiting?.why ? make("span", { role: "status" }, turn.waiting.why) : "");
   }
 
   /** The bubble before this one in the same article. @param {Drawn[]} drawn @param {number} number @param {Element} article */
@@ -227,15 +224,25 @@ export class Drawing {
     return null;
   }
 
-  /** Draw what is below the answer: its caption, its versions and its buttons. @param {View} view */
+  /** Draw what is below the answer: choices, its caption, versions and buttons. @param {View} view */
   foot({ turn, foot }) {
-    const [number, count] = turn.version ?? [1, 1], { labels } = this;
-    const versions = count > 1
-      ? [button("version", labels.older, { value: number - 1, disabled: number === 1 }), make("span", { className: "count" }, `${number}/${count}`), button("version", labels.newer, { value: number + 1, disabled: number === count })]
-      : [];
+    const { labels } = this, children = [];
+    if (turn.buttons?.length) {
+      const buttons = turn.buttons.map(({ label }, number) => make("button", { type: "button", "data-action": "choose", value: number }, label));
+      children.push(make("div", { className: "choices", role: "group", "aria-label": labels.asks }, ...buttons));
+    }
+    if (turn.caption) children.push(make("div", { className: "caption", innerHTML: turn.caption }));
+    for (const [versions, kind] of [[turn.question_versions, "question"], [turn.answer_versions, "answer"]]) {
+      if (versions) children.push(this.versions(versions, labels[`${kind}Older`], labels[`${kind}Newer`]));
+    }
     const offered = turn.is_running ? [] : this.actions.filter((name) => name !== "copy" || turn.text !== "");
-    const parts = [make("div", { className: "caption", innerHTML: turn.caption ?? "" }), ...versions, ...offered.map((name) => button(name, labels[name]))];
-    foot.replaceChildren(...(turn.caption || parts.length > 1 ? parts : []));
+    foot.replaceChildren(...children, ...offered.map((name) => button(name, labels[name])));
+  }
+
+  /** @param {import("./edits.js").Versions} versions @param {string} older @param {string} newer */
+  versions({ ids, number }, older, newer) {
+    const to = (/** @type {number} */ at, /** @type {string} */ label) => button("version", label, { value: ids[at - 1] ?? "", disabled: !ids[at - 1] });
+    return make("span", { className: "versions" }, to(number - 1, older), make("span", { className: "count" }, `${number}/${ids.length}`), to(number + 1, newer));
   }
 
   /** Give code its language and a button. @param {Element} part */

@@ -3,9 +3,11 @@
 
 /**
  * @typedef {{kind: string, state: string, blocks: string[], title?: string, seconds?: number, inside?: boolean,
- *   steps?: number, choices?: string[]}} Bubble
- * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, version?: number[],
- *   text?: string}} Turn
+ *   steps?: number}} Bubble
+ * @typedef {{ids: string[], number: number}} Versions
+ * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, text?: string,
+ *   waiting?: {why: string, seconds: number, number: number}, buttons?: {label: string, value: object}[],
+ *   question_versions?: Versions, answer_versions?: Versions}} Turn
  * @typedef {any[]} Edit
  */
 
