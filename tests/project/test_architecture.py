@@ -236,6 +236,7 @@ DEFAULT_POOL = {
     "agent.web.app": "imports a vendor's SDK",
     "agent.web.free_memory": "collects garbage when nobody is there",
     "agent.web.middleware.static_files": "compresses our own files, once",
+    "agent.web.server": "looks for changes of the program itself",
     "agent.web.share_link": "opens the tunnel, once",
     "agent.web.ui.handlers": "imports a vendor's SDK",
     "agent.web.ui.model_widgets": "imports a vendor's SDK",
