@@ -241,6 +241,7 @@ class _Renderer(RendererHTML):
 
     def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         number, url, passage = escape(tokens[idx].content), str(tokens[idx].meta["url"]), tokens[idx].meta["passage"]
+        url = url if _is_link(url) else ""
         if passage is None:
             return f'<sup class="mark">{link(f"[{number}]", url)}</sup>'
         shown = f'class="mark" data-source="{number}" data-passage="{passage}"'

@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.rendering.bubbles import Bubble, BubbleState, Turn
 from agent.rendering.code_colors import colored
+from agent.rendering.html import as_written, json_code, without_mark_signs
 from agent.rendering.markdown import MOST, PICTURES, Blocks, to_blocks
 from agent.response_types import Response, ToolResultContent
 from agent.responses import fix_surrogates
@@ -59,7 +60,7 @@ class ResponseTurns:
             self._close()
             self._begin(response)
         if response.type == "output_text" or response.type == "reasoning":
-            self._texts.append(response.content)
+            self._texts.append(without_mark_signs(response.content))
         if response.type == "output_text":
             self._answer.append(response.content)
 

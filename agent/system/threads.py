@@ -86,6 +86,8 @@ UPLOADS = Threads("uploads", 8, ends_by_itself=False)
 """Files that are not sent yet, on this machine."""
 TEXTS = Threads("texts", 2)
 """Short work on the bytes of one file or message."""
+TURNS = Threads("turns", 2)
+"""The turns of chats, as blocks of HTML."""
 RANKING = Threads("ranking", 2)
 """The search in documents, which takes a second for a long one."""
 HISTORY_FILES = Threads("stores", 4, ends_by_itself=False)

@@ -9,19 +9,25 @@ The end is `{"stored": true, "complete": ...}` if the store has it: the page the
 and the page asks for the stored turns.
 """
 
+import asyncio
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
 from time import monotonic
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
 from agent.i18n.translator import Translator
 from agent.rendering import bubbles
+from agent.system.threads import TURNS
 from agent.web.chat.chat_view import RunningTurn, is_complete, wait_text
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.turns import TurnRenderer
 from agent.web.run_event_routes import FRAMES, NOTHING, Frame, number_in
 
+KEPT_CHARACTERS = 1_000_000
+"""Characters of the frames of one answer that are kept for readers that are behind."""
 WAIT_SECONDS = 0.5
 """Seconds after which a turn is rendered again without a new event, because a wait is counted."""
 
@@ -29,7 +35,7 @@ WAIT_SECONDS = 0.5
 class Form(Protocol):
     """What is in the frames of one answer in one language. A value is a rendered turn."""
 
-    def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> Any:
+    async def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> Any:
         """Return the turn. `is_first`: for a page that begins to watch. Others watch `watched_since` this time."""
         ...
 
@@ -48,10 +54,10 @@ class BlockForm:
     def __init__(self, translator: Translator) -> None:
         self._translator, self._renderer = translator, TurnRenderer(translator)
 
-    def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> bubbles.Turn:
-        """Implement `Form.render`."""
-        waiting = wait_text(turn.live.waiting, self._translator)
-        return self._renderer.render(turn.turn(monotonic()), waiting, is_first=is_first)
+    async def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> bubbles.Turn:
+        """Implement `Form.render`. A thread renders, because a long list or code takes many milliseconds."""
+        waiting, shown = wait_text(turn.live.waiting, self._translator), turn.turn(monotonic())
+        return await TURNS.run(self._renderer.render, shown, waiting, is_first=is_first)
 
     def edits(self, old: bubbles.Turn | None, new: bubbles.Turn) -> list[bubbles.Edit]:
         """Implement `Form.edits`."""
@@ -67,26 +73,31 @@ class TurnFrames:
 
     def __init__(self, turn: RunningTurn, form: Form) -> None:
         self._turn, self._form = turn, form
-        self._tag, self._frames = uuid4().hex[:8], list[Frame]()
+        self._tag, self._frames, self._size = uuid4().hex[:8], deque[Frame](), 0
+        self._first = 0
+        """The number of the oldest frame that is kept."""
+        self._lock = asyncio.Lock()
         self._value: Any = None
         self._watched_since = monotonic()
         self._rendered: tuple[int, bool] | None = None
         self._rendered_at = 0.0
         self._whole: Frame | None = None
 
-    def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[Frame]:
         """Return the frames after this one, or a single frame with the whole turn, which all new readers share."""
-        self._advance()
-        if not self._frames:
-            return ()
-        tag, _, number = last_id.partition("-")
-        if tag == self._tag and number == str(number_in(number)):
-            first = number_in(number) + 1
-            return self._frames[first : first + FRAMES]
-        if self._whole is None:
-            value = self._form.render(self._turn, monotonic(), is_first=True)
-            self._whole = self._id(len(self._frames) - 1), _dump(self._form.whole(value))
-        return [self._whole]
+        async with self._lock:
+            await self._advance()
+            if not self._frames:
+                return ()
+            tag, _, number = last_id.partition("-")
+            if tag == self._tag and number == str(number_in(number)):
+                first = number_in(number) + 1 - self._first
+                if first >= 0:
+                    return [*islice(self._frames, first, first + FRAMES)]
+            if self._whole is None:
+                value = await self._form.render(self._turn, monotonic(), is_first=True)
+                self._whole = self._frames[-1][0], _dump(self._form.whole(value))
+            return [self._whole]
 
     def end(self) -> str:
         """Implement `Frames.end`."""
@@ -95,24 +106,25 @@ class TurnFrames:
             return NOTHING
         return _dump({"stored": True, "complete": is_complete(turn.turn(self._watched_since))})
 
-    def _advance(self) -> None:
-        """Add a frame if something has changed.
+    async def _advance(self) -> None:
+        """Add a frame if something has changed, or if a wait is counted. One reader of many renders for all of them.
 
-        All readers wake for each event, but only the first of them renders. They also wake while nothing happens,
-        because a wait is shown, too.
+        Old frames are dropped. A reader that is further behind gets the whole turn.
         """
         live = self._turn.live
         state, now = (live.number, live.ending is not None), monotonic()
         if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
             return
         self._rendered, self._rendered_at, self._whole = state, now, None
-        value = self._form.render(self._turn, self._watched_since, is_first=False)
+        value = await self._form.render(self._turn, self._watched_since, is_first=False)
         if edits := self._form.edits(self._value, value):
             self._value = value
-            self._frames.append((self._id(len(self._frames)), _dump({"edits": edits})))
-
-    def _id(self, number: int) -> str:
-        return f"{self._tag}-{number}"
+            data = _dump({"edits": edits})
+            self._frames.append((f"{self._tag}-{self._first + len(self._frames)}", data))
+            self._size += len(data)
+            while self._size > KEPT_CHARACTERS and len(self._frames) > 1:
+                self._size -= len(self._frames.popleft()[1])
+                self._first += 1
 
 
 class AnswerFrames:

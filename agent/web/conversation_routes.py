@@ -19,7 +19,7 @@ from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, St
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
 from agent.rendering.bubbles import Turn
-from agent.system.threads import Threads
+from agent.system.threads import TURNS
 from agent.web.chat.chat_view import newest_first
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
@@ -38,8 +38,6 @@ MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
 log = logging.getLogger(__name__)
-TURN_THREADS = Threads("turns", 2)
-"""The threads that render turns."""
 STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503}
 
 Handler = Callable[[Request, str], Awaitable[Any]]
@@ -139,7 +137,7 @@ class ConversationRoutes:
         view = await self._views.with_turn(owner, str(row["id"]), before)
         newest = newest_first(view, WINDOW, partial(render_turn, translator=translator), _count_bubbles)
         turns = list[Turn]()
-        async with aclosing(TURN_THREADS.steps(newest)) as steps:
+        async with aclosing(TURNS.steps(newest)) as steps:
             async for some in steps:
                 turns += some
         has_earlier = view.has_earlier or len(turns) < len(view.turns)

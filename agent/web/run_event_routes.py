@@ -45,7 +45,7 @@ Frame = tuple[str, str]
 class Frames(Protocol):
     """The events of a running answer in one format. The same texts serve all readers."""
 
-    def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[Frame]:
         """Return up to `FRAMES` frames after the one with this id, or the first ones if there is no such frame."""
         ...
 
@@ -63,7 +63,7 @@ class RunFrames:
     def __init__(self, live: RunningAnswer) -> None:
         self._live = live
 
-    def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[Frame]:
         """Implement `Frames.after`."""
         number, events = number_in(last_id), self._live.events
         if number > len(events) and self._live.is_ended:
@@ -81,7 +81,7 @@ class StoredFrames:
     def __init__(self, events: Sequence[RunEvent]) -> None:
         self._events = events
 
-    def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[Frame]:
         """Implement `Frames.after`."""
         first = bisect_right(self._events, number_in(last_id), key=lambda event: event.number)
         return [_frame(event) for event in self._events[first : first + FRAMES]]
@@ -179,7 +179,7 @@ async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGene
     async with aclosing(live.updates()) as updates, aclosing(_with_pauses(updates)) as steps:
         async for is_update in steps:
             is_silent = True
-            while is_update and (new := frames.after(last_id)):
+            while is_update and (new := await frames.after(last_id)):
                 for text in _chunks(new):
                     yield text
                 last_id, is_silent = new[-1][0], False
@@ -210,7 +210,7 @@ async def _with_pauses(updates: AsyncGenerator[int]) -> AsyncGenerator[bool]:
 
 async def _rest(frames: Frames, last_id: str, *, is_ended: bool) -> AsyncGenerator[str]:
     """Yield the text of all frames so far, and the end."""
-    while new := frames.after(last_id):
+    while new := await frames.after(last_id):
         for text in _chunks(new):
             yield text
         last_id = new[-1][0]

@@ -139,15 +139,15 @@ def test_readers_share_what_is_rendered(
         await live.log.wait_for_event(live.log.number, 5)
         frames = TurnFrames(RunningTurn(live, [], {}), form(ENGLISH))
         counts: list[int] = []
-        last = frames.after("")[-1][0]
+        last = (await frames.after(""))[-1][0]
         for seconds in (0, 0, WAIT_SECONDS, 0):
             now += seconds
             before = rendered
             for _ in range(20):
-                assert list(frames.after(last)) == []
+                assert list(await frames.after(last)) == []
             counts.append(rendered - before)
         await runs.close()
-        assert frames.after(last), "the end is shown"
+        assert await frames.after(last), "the end is shown"
         return counts
 
     assert asyncio.run(read()) == [0, 0, 1, 0]

@@ -48,8 +48,8 @@ class Running:
 
 
 @pytest.mark.parametrize(("is_ended", "numbers"), [(False, []), (True, ["3"])], ids=["running", "ended"])
-def test_frames_after_lost_events_are_the_end(*, is_ended: bool, numbers: list[str]) -> None:
+async def test_frames_after_lost_events_are_the_end(*, is_ended: bool, numbers: list[str]) -> None:
     frames = RunFrames(Running(is_ended=is_ended))  # type: ignore[arg-type]
-    found = frames.after("57")
+    found = await frames.after("57")
     assert [id_ for id_, _ in found] == numbers
-    assert not found or not frames.after(found[-1][0])
+    assert not found or not await frames.after(found[-1][0])

@@ -325,7 +325,8 @@ async def test_slow_reader_gets_small_pieces() -> None:
     sent = [json.loads(line[6:]) for line in "".join(pieces).split("\n") if line.startswith("data: {")]
     assert "".join(value["content"] for value in sent if value.get("type") == "output_text") == text
     read = StoredFrames(live.log.events)
-    assert [frame for last in ("", "1") for frame in read.after(last)[:1]] == RunFrames(live).after("")[:2]
+    first = [(await read.after(last))[0] for last in ("", "1")]
+    assert first == list(await RunFrames(live).after(""))[:2]
 
 
 @pytest.mark.parametrize("script", [Words("output_text", ["Hello"]), Act("hang")], ids=["answered", "cancelled"])

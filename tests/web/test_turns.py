@@ -248,14 +248,14 @@ async def test_frames_lead_to_the_stored_turn() -> None:
     frames, turn, last = TurnFrames(running, BlockForm(ENGLISH)), None, ""
     async with aclosing(live.updates()) as updates:
         async for _ in updates:
-            for id_, data in [*frames.after(last)]:
+            for id_, data in [*await frames.after(last)]:
                 last, frame = id_, json.loads(data)
                 turn = frame["turn"] if "turn" in frame else applied(turn, frame["edits"])
     assert turn is not None
     assert turn == json.loads(json.dumps(render_turn(running.turn(0.0))))
-    [(again, whole)] = frames.after("other-3")
+    [(again, whole)] = await frames.after("other-3")
     assert json.loads(whole) == {"turn": turn}
-    assert (again, list(frames.after(last))) == (last, [])
+    assert (again, list(await frames.after(last))) == (last, [])
     await runs.close()
     await asyncio.sleep(0)
 

@@ -158,15 +158,17 @@ class _GrowingText:
     def take(self, texts: Sequence[str]) -> bool:
         """Take the pieces of the text. Return False if it is another one, or goes on after it was whole."""
         if texts is not self._texts:  # an answer that goes on in a stored text has new lists with the same pieces
-            text = without_mark_signs("".join(texts))
+            count = len(texts)  # the list can grow meanwhile
+            text = without_mark_signs("".join(texts[:count]))
             if not text.startswith(self._text) or (self._is_whole and text != self._text):
                 return False
-            self._texts, self._count, self._text = texts, len(texts), text
+            self._texts, self._count, self._text = texts, count, text
         elif self._is_whole and len(texts) != self._count:
             return False
         else:
-            self._text += without_mark_signs("".join(texts[self._count :]))
-            self._count = len(texts)
+            count = len(texts)
+            self._text += without_mark_signs("".join(texts[self._count : count]))
+            self._count = count
         return True
 
     def blocks(self, sources: Sources, bubble: transcript.Bubble, *, is_whole: bool) -> list[str]:

@@ -22,7 +22,7 @@ class PageForm:
     def __init__(self, translator: Translator) -> None:
         self._translator, self._formulas = translator, Formulas()
 
-    def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> list[WireMessage]:
+    async def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> list[WireMessage]:
         """Implement `Form.render`."""
         waiting = wait_text(turn.live.waiting, self._translator)
         return render_turn(turn.turn(watched_since), waiting, self._translator, self._formulas)
