@@ -36,13 +36,19 @@ async def answer(prompt: str, turns: ResponseTurns, last: Run | None) -> AsyncIt
     yield turns.value, run
 
 
+def cancel(run: Run | None) -> None:
+    """Stop the answer, if there is one."""
+    if run is not None:
+        run.cancel()
+
+
 agent = Agent("auto", tools=[word_count])
 with gr.Blocks(title="Transcript") as page:
     shown, box, stop = Transcript(), gr.Textbox(label="Message", submit_btn=True), gr.Button("Stop")
     turns, run = gr.State(ResponseTurns()), gr.State()
     box.submit(answer, [box, turns, run], [shown, run], show_progress="hidden", concurrency_limit=None)
     box.submit(lambda: "", None, box, queue=False)
-    stop.click(Run.cancel, run, queue=False)
+    stop.click(cancel, run, queue=False)
 
 if __name__ == "__main__":
     page.launch()

@@ -15,7 +15,17 @@ from urllib.parse import urlencode
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from agent.errors import AgentError, Conflict, InputError, Limited, NotFound, StoreUnavailable, files_unusable
+from agent.errors import (
+    AgentError,
+    Conflict,
+    InputError,
+    Limited,
+    LocalModelError,
+    NotFound,
+    ProviderError,
+    StoreUnavailable,
+    files_unusable,
+)
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
 from agent.rendering.bubbles import Turn
@@ -27,7 +37,7 @@ from agent.web.chat.sent_message import typed_text
 from agent.web.chat.turns import render_turn
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
-from agent.web.heavy_work import RequestLimit
+from agent.web.heavy_work import RequestLimit, TooManyRequests
 from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
 
 MAX_BODY = 4096
@@ -38,13 +48,20 @@ MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
 log = logging.getLogger(__name__)
-STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503}
+STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503, LocalModelError: 503}
+PROVIDER_STATUS = {
+    **{"key": 403, "access": 403, "unknown_model": 404, "quota": 429, "rate_limit": 429, "overloaded": 503},
+    **{"context": 400, "refusal": 400, "unsupported": 400},
+}
+"""The HTTP status of each kind of a model server's failure. All others are 502."""
 
 Handler = Callable[[Request, str], Awaitable[Any]]
 
 
 def status_of(error: AgentError) -> int:
-    """Return the status of an answer with this error."""
+    """Return the HTTP status of an answer with this error."""
+    if isinstance(error, ProviderError):
+        return PROVIDER_STATUS.get(error.kind, 502)
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
 
 
@@ -70,11 +87,19 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
 
 async def answer_error(request: Request, error: Exception) -> Response:
     """Answer a request to any route that raised an `AgentError` or an `OSError`."""
-    if isinstance(error, OSError):
-        log.error("a request failed", exc_info=error)
-        error = files_unusable(error)
-    known = error if isinstance(error, AgentError) else AgentError()
-    return _error(status_of(known), negotiate(request.headers.get("accept-language", ""))(known.text))
+    known = known_error(error)
+    answer = _error(status_of(known), negotiate(request.headers.get("accept-language", ""))(known.text))
+    if isinstance(known, TooManyRequests):
+        answer.headers["retry-after"] = str(known.seconds)
+    return answer
+
+
+def known_error(error: Exception) -> AgentError:
+    """Return the error that a client is told. The log has the others."""
+    if isinstance(error, AgentError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return files_unusable(error) if isinstance(error, OSError) else AgentError(SENTENCES[500])
 
 
 class ConversationRoutes:

@@ -8,13 +8,15 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.errors import AgentError, InputError
+from agent.errors import InputError
 from agent.i18n.translator import Translator, negotiate
+from agent.media.transcribe import ReportProgress
 from agent.web.chat.choices import Choices, requested_choices
 from agent.web.chat.conversations import CONTINUE, Conversations
 from agent.web.chat.live_runs import LiveRun
@@ -22,13 +24,13 @@ from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
-from agent.web.conversation_routes import answering, status_of
+from agent.web.conversation_routes import Handler, answering, known_error, status_of
 from agent.web.heavy_work import HeavyResponse, Place, RequestLimit
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message
 
-NDJSON = "application/x-ndjson"
+NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
 
 
 class _Body(BaseModel):
@@ -67,7 +69,7 @@ B = TypeVar("B", bound=_Body)
 class MessageRoutes:
     """The routes. `owner_of` returns the owner that a request speaks for, and `login_of` the token of its login.
 
-    `limit` counts bodies that are large or refused; it is None on a private page.
+    `limit` counts their requests. It is None on a private page.
     """
 
     def __init__(
@@ -95,56 +97,71 @@ class MessageRoutes:
             (message + "/show", "POST", self._show),
             (message + "/copy", "POST", self._copy),
         ):
-            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
+            app.add_api_route(path, answering(partial(self._counted, handler), self._owner_of), methods=[method])
+
+    async def _counted(self, handler: Handler, request: Request, owner: str) -> Any:
+        if self._limit is not None:
+            self._limit.count(owner, client_address(request.scope))
+        return await handler(request, owner)
 
     async def _begin(self, request: Request, owner: str) -> Any:
-        sent = await self._read(request, _Message)
-        visitor, conversation = await self._visitor(request, owner), None
-        if sent.temporary:
-            conversation = (await self._conversations.temporary.begin(visitor)).id
-        return await self._answer(request, visitor, conversation, sent)
+        return await self._answer(request, owner, None)
 
     async def _send(self, request: Request, owner: str) -> Any:
-        sent = await self._read(request, _Message)
-        return await self._answer(request, await self._visitor(request, owner), await self._id(request, owner), sent)
+        return await self._answer(request, owner, await self._id(request, owner))
 
-    async def _answer(self, request: Request, visitor: Visitor, conversation: str | None, sent: _Message) -> Any:
+    async def _answer(self, request: Request, owner: str, conversation: str | None) -> Any:
         """Send a message. A client that accepts NDJSON gets the progress of reading files, line by line."""
-        choices, translator = self._choices(request, visitor, sent), _translator(request)
-
-        async def work(report: Any) -> dict[str, Any]:
-            if sent.question is not None:
-                pressed = QuestionId(sent.question.run, sent.question.call)
-                live = await self._conversations.answer(visitor, conversation, sent.text, choices, pressed)
-                return _begun(conversation, live)
-            value = {"text": sent.text, "files": sent.files}
-            id_ = MessageId(sent.id, sent.again)
-            return _begun(
-                *await send_message(
-                    self._conversations,
-                    visitor,
-                    conversation,
-                    value,
-                    choices,
-                    request.scope,
-                    report=report,
-                    message=id_,
-                )
+        sent, visitor = await self._read(request, _Message), await self._visitor(request, owner)
+        if (sent.question is not None and (sent.files or conversation is None)) or (sent.temporary and conversation):
+            raise InputError(
+                "An answer to a question has no files, and a temporary chat begins with its first message."
             )
+        choices = self._choices(request, visitor, sent)
+
+        async def work(report: ReportProgress) -> dict[str, Any]:
+            return await self._store(request, visitor, conversation, sent, choices, report)
 
         if NDJSON in request.headers.get("accept", ""):
-            lines = _lines(Submission(work), translator)
-            return HeavyResponse(lines, Place(lambda: None), {"cache-control": "no-store"}, NDJSON)
+            return HeavyResponse(_lines(work, _translator(request)), Place(lambda: None), NO_STORE, NDJSON)
         submission = Submission(work)
         try:
             async for _status in submission.progress():
                 if await request.is_disconnected():
                     submission.stop()
-            if submission.stopped:
-                return Response(status_code=499)
-            return submission.result()
+            return Response(status_code=499) if submission.stopped else submission.result()
         finally:
             await submission.aclose()
+
+    async def _store(
+        self,
+        request: Request,
+        visitor: Visitor,
+        conversation: str | None,
+        sent: _Message,
+        choices: Choices,
+        report: ReportProgress,
+    ) -> dict[str, Any]:
+        """Store the message and begin the answer."""
+        chats, temporary, message = self._conversations, self._conversations.temporary, MessageId(sent.id, sent.again)
+        if sent.question is not None:
+            pressed = QuestionId(sent.question.run, sent.question.call)
+            return _begun(conversation, await chats.answer(visitor, conversation, sent.text, choices, pressed))
+        if sent.temporary:
+            for chat in temporary.ids(visitor.owner):
+                if await chats.find_sent(visitor.owner, chat, message):
+                    return _begun(chat, None)
+            conversation = (await temporary.begin(visitor)).id
+        try:
+            value = {"text": sent.text, "files": sent.files}
+            scope = request.scope
+            return _begun(
+                *await send_message(chats, visitor, conversation, value, choices, scope, report=report, message=message)
+            )
+        except BaseException:
+            if sent.temporary:  # an empty chat, in the place of another one
+                temporary.leave(visitor.owner, conversation)
+            raise
 
     async def _stop(self, request: Request, owner: str) -> Any:
         await self._conversations.running.stop([await self._id(request, owner)], owner)
@@ -157,7 +174,6 @@ class MessageRoutes:
         )
 
     async def _take_back(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
         place = await self._place(request, owner)
         files = list[dict[str, str]]()
         async with aclosing(self._conversations.files_of_last(owner, *place)) as sent:
@@ -180,24 +196,19 @@ class MessageRoutes:
         return _begun(where[0], live) | {"asked": bool(asked)}
 
     async def _show(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
         await self._conversations.branches.choose(owner, *await self._place(request, owner))
 
     async def _copy(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
         visitor = await self._visitor(request, owner)
         return {"conversation": await self._conversations.branches.copy(visitor, *await self._place(request, owner))}
 
     # Helpers
 
-    def _count(self, request: Request, owner: str) -> None:
-        if self._limit is not None:
-            self._limit.count(owner, client_address(request.scope))
-
     async def _visitor(self, request: Request, owner: str) -> Visitor:
         guest = visitor_id_of(request.scope) is None
         address, login = client_address(request.scope), await self._login_of(request)
-        return Visitor(owner=owner, guest=guest, address=address, login=login)
+        gpu_token = request.headers.get("x-ip-token")
+        return Visitor(owner=owner, guest=guest, address=address, login=login, gpu_token=gpu_token)
 
     async def _id(self, request: Request, owner: str) -> str:
         """Return the conversation in the path. Raises `NotFound` if the owner does not have it."""
@@ -224,15 +235,19 @@ class MessageRoutes:
             return _checked(kind, body)
 
 
-async def _lines(submission: Submission[dict[str, Any]], translator: Translator) -> AsyncGenerator[str]:
+async def _lines(
+    work: Callable[[ReportProgress], Awaitable[dict[str, Any]]], translator: Translator
+) -> AsyncGenerator[str]:
     """Yield the progress of sending as JSON lines, and its result or error as the last one."""
+    submission = Submission(work)
     try:
         async for status in submission.progress():
             text = "" if status is None else translator(status.text)
             yield _line({"type": "progress", "text": text, "done": status and status.done})
         yield _line({"type": "done", **submission.result()})
-    except AgentError as error:
-        yield _line({"type": "error", "status": status_of(error), "detail": translator(error.text)})
+    except Exception as error:
+        known = known_error(error)
+        yield _line({"type": "error", "status": status_of(known), "detail": translator(known.text)})
     finally:
         submission.stop()
         await submission.aclose()

@@ -20,9 +20,10 @@ from fastapi.responses import JSONResponse
 from pydantic_ai.messages import BinaryContent, FileUrl, ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.settings import ModelSettings
 
-from agent.errors import AgentError, InputError, Limited, LocalModelError, ProviderError, UnknownModel
+from agent.errors import AgentError, InputError, Limited, ProviderError, UnknownModel
 from agent.events import Observers
 from agent.limits import explain_limit
+from agent.local.zero_gpu import visitor_token
 from agent.messages.adapt import check_prompt, content_items
 from agent.messages.prompt import to_messages
 from agent.models.catalog import ModelSpec
@@ -41,6 +42,7 @@ from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.run_setup import max_answer_tokens, run_limits
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
+from agent.web.conversation_routes import status_of
 from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import MAX_BODY, SENTENCES, EventBodies, RequestRefused
@@ -51,11 +53,6 @@ MAX_NODES = 200_000
 """The most strings, arrays, objects and commas in a body: long conversations with many tools."""
 BODIES, BODIES_OF_PUBLIC_PAGE = 256, 32
 """The most bodies above `MAX_SMALL_BODY` that are read at once, because they are in memory."""
-STATUS = {
-    **{"key": 403, "access": 403, "unknown_model": 404, "quota": 429, "rate_limit": 429, "overloaded": 503},
-    **{"context": 400, "refusal": 400, "unsupported": 400},
-}
-"""The HTTP status of each kind of a model server's failure. All others are 502."""
 CODES = {
     **{"unknown_model": "model_not_found", "context": "context_length_exceeded", "refusal": "content_filter"},
     **{"quota": "insufficient_quota", "rate_limit": "rate_limit_exceeded"},
@@ -150,7 +147,8 @@ class OpenAIRoutes:
 
     def _visitor(self, request: Request) -> Visitor:
         owner, is_guest = self._owner_of(request), visitor_id_of(request.scope) is None
-        return Visitor(owner=owner, guest=is_guest, address=client_address(request.scope))
+        gpu_token = request.headers.get("x-ip-token")
+        return Visitor(owner=owner, guest=is_guest, address=client_address(request.scope), gpu_token=gpu_token)
 
     # The list of models
 
@@ -183,7 +181,7 @@ class OpenAIRoutes:
     async def _ask(self, visitor: Visitor, asked: _Asked, answer: "_Answer") -> ModelResponse:
         """Return the model's answer to one request. Raises an `AgentError`."""
         is_public = self._settings.public is not None
-        with self._rate_limiter.reserve_answer(visitor):
+        with self._rate_limiter.reserve_answer(visitor) as reservation:
             if asked.model.startswith(PREFIX):
                 raise UnknownModel("A recorded run answers only on the page.")
             connection, is_own = await self._models.connect(visitor.owner, asked.model)
@@ -215,6 +213,8 @@ class OpenAIRoutes:
                     answer.id, plan, UsageMeter(), answer.emit, lambda _: None, lambda _: None, Observers()
                 )
                 try:
+                    visitor_token.set(visitor.gpu_token)
+                    reservation.count_for_all()  # the model's work costs, however it ends
                     async with asyncio.timeout(plan.limits.seconds):
                         return await requests.request(asked.messages, asked.tools)
                 except TimeoutError:
@@ -471,15 +471,13 @@ def _error(error: Exception) -> tuple[int, dict[str, Any]]:
         case RequestRefused():
             status = error.status
         case ProviderError():
-            status, code = STATUS.get(error.kind, 502), CODES.get(error.kind)
+            status, code = status_of(error), CODES.get(error.kind)
         case UnknownModel():
             status, code = 404, "model_not_found"
-        case InputError():
-            status = 400
         case Limited():
             status, code = 429, "rate_limit_exceeded"
-        case LocalModelError():
-            status = 503
+        case AgentError():
+            status = status_of(error)
         case _:
             log.error("an answer to a program broke", exc_info=error)
             status = 500

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.rendering.bubbles import Bubble, Turn, edits
+from agent.rendering.html import without_mark_signs
 from agent.rendering.markdown import to_blocks
 from agent.rendering.response_turns import ResponseTurns
 from agent.responses import BubbleMarker, Piece
@@ -21,6 +22,7 @@ from tests.tiers import examples
 MODULE = ROOT / "agent/web/ui/transcript/modules/edits.js"
 TEXTS = st.one_of(
     st.text("ab *`|-#\n$<>&[]", max_size=12),
+    st.just("{\ufdd01.1 javascript:alert(1)\ufdd1"),  # as the renderer writes the number of a source
     st.sampled_from(["[a] ", "\n\n[a]: https://a.example\n\n", "```py\nif x:\n"]),  # a later text changes or ends them
 )
 CALL = {"id": "1", "name": "tool", "arguments": {"a": "<b>"}}
@@ -64,7 +66,8 @@ def test_bubbles_begin_where_the_type_switches_and_have_the_whole_text(pieces: l
     for bubble, (kind, text) in zip(bubbles, expected, strict=True):
         assert bubble["state"] != "running"
         if kind in ("output_text", "reasoning"):
-            assert bubble["blocks"] == to_blocks(text)
+            assert bubble["blocks"] == to_blocks(without_mark_signs(text))
+            assert 'href="javascript' not in "".join(bubble["blocks"])
         else:
             assert not re.search("<(script|img)", "".join(bubble["blocks"]))
 

@@ -77,6 +77,10 @@ class TemporaryChats:
         except NotFound:
             return False
 
+    def ids(self, owner: str) -> list[str]:
+        """Return the ids of this owner's chats."""
+        return [chat.id for chat in self._memory.of(owner)]
+
     def keep(self, owner: str, conversation: str) -> None:
         """Note that a page shows this chat. Raises `NotFound`."""
         chat = self._memory.get(conversation, owner)

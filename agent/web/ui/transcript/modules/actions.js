@@ -10,7 +10,11 @@ export function listen(root, drawing, { fire, textOf, say }) {
   /** @param {HTMLElement} button @param {string | Promise<string>} text a promise, as the browser asks for a click */
   const copy = async (button, text) => {
     try {
-      await navigator.clipboard.writeText(await text);
+      if (typeof text === "string") await navigator.clipboard.writeText(text);
+      else {
+        const blob = text.then((said) => new Blob([said], { type: "text/plain" }));
+        await navigator.clipboard.write([new ClipboardItem({ "text/plain": blob })]);
+      }
     } catch {
       return say(labels.copyFailed);
     }

@@ -61,12 +61,13 @@ export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
    * @param {Record<string, string>} labels
-   * @param {{language?: string, actions?: string[]}} options
+   * @param {{language?: string, actions?: string[], hasTexts?: boolean}} options `hasTexts`: a text can be asked for
    */
-  constructor(root, labels, { language, actions = [] } = {}) {
+  constructor(root, labels, { language, actions = [], hasTexts = false } = {}) {
     this.root = root;
     this.labels = labels;
     this.actions = actions;
+    this.hasTexts = hasTexts;
     this.number = new Intl.NumberFormat(language || undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
     /** @type {Map<string, View>} */
     this.views = new Map();
@@ -96,7 +97,7 @@ export class Drawing {
   view(id) {
     let view = this.views.get(id);
     if (!view) {
-      const foot = make("footer"), wait = make("div", { className: "waiting", role: "img", "aria-label": this.labels.wait, hidden: true });
+      const foot = make("footer"), wait = make("div", { className: "waiting", hidden: true });
       view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, wait, root: make("div", { className: "turn", "data-turn": id }, wait, foot) };
       this.views.set(id, view);
     }
@@ -215,7 +216,7 @@ export class Drawing {
     for (const child of [...root.children]) if (child.localName === "article" && !used.has(child)) child.remove();
     root.append(wait, foot);
     wait.hidden = !turn.waiting && (!turn.is_running || turn.bubbles.some(({ state }) => state === "running" || state === "waiting"));
-    wait.replaceChildren(turn.waiting?.why ? make("span", { role: "status" }, turn.waiting.why) : "");
+    wait.replaceChildren(make("i", { role: "img", "aria-label": this.labels.wait }), make("span", { role: "status" }, turn.waiting?.why ?? ""));
   }
 
   /** The bubble before this one in the same article. @param {Drawn[]} drawn @param {number} number @param {Element} article */
@@ -235,7 +236,8 @@ export class Drawing {
     for (const [versions, kind] of [[turn.question_versions, "question"], [turn.answer_versions, "answer"]]) {
       if (versions) children.push(this.versions(versions, labels[`${kind}Older`], labels[`${kind}Newer`]));
     }
-    const offered = turn.is_running ? [] : this.actions.filter((name) => name !== "copy" || turn.text !== "");
+    const isPossible = { copy: turn.text || (this.hasTexts && turn.text === undefined), branch: turn.can_branch, edit: turn.bubbles[0]?.kind === "user" };
+    const offered = turn.is_running ? [] : this.actions.filter((name) => isPossible[name] ?? true);
     foot.replaceChildren(...children, ...offered.map((name) => button(name, labels[name])));
   }
 

@@ -7,7 +7,7 @@
  * @typedef {{ids: string[], number: number}} Versions
  * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, text?: string,
  *   waiting?: {why: string, seconds: number, number: number}, buttons?: {label: string, value: object}[],
- *   question_versions?: Versions, answer_versions?: Versions}} Turn
+ *   can_branch?: boolean, question_versions?: Versions, answer_versions?: Versions}} Turn
  * @typedef {any[]} Edit
  */
 

@@ -17,7 +17,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
   const said = make("p", { className: "said", role: "status" });
   if (height) scroller.style.maxHeight = height;
   element.append(make("div", { className: "transcript-frame" }, scroller, toEnd, said));
-  const drawing = new Drawing(turns, labels, { language, actions });
+  const drawing = new Drawing(turns, labels, { language, actions, hasTexts: Boolean(textOf) });
   const place = followEnd(scroller, turns, toEnd);
   /** @param {string} text */
   const say = (text) => (said.textContent = text);
