@@ -16,9 +16,8 @@ from typing import Any, cast
 
 from agent.citations import checked
 from agent.errors import NotFound
-from agent.history import Entry, HistoryStore, Record, new_id, now
+from agent.history import NO_CONVERSATION, Entry, HistoryStore, Record, new_id, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.history.records import NO_CONVERSATION
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
