@@ -6,7 +6,7 @@ People know the names of other libraries, such as `instructions` for the system 
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
 from os import PathLike
@@ -152,11 +152,11 @@ def explains_arguments(function: Callable[P, R]) -> Callable[P, R]:
             made = function(*args, **kwargs)
         except AgentError:
             raise
-        except Exception as error:
+        except (TypeError, ValueError, AttributeError) as error:
             signature = inspect.signature(function)
             if not (misfit := _misfit(signature, args, kwargs)):  # the function itself has raised it
                 if wrong := _wrong_value(function, args, kwargs):
-                    raise InputError(wrong) from None
+                    raise InputError(wrong) from error
                 raise
             if not isinstance(error, TypeError):
                 raise
@@ -283,7 +283,7 @@ def _kinds(hint: Any, name: str) -> list[_Kind] | None:
         return [("a function", callable)]
     if not inspect.isclass(kind) or kind is object:
         return None
-    if issubclass(kind, Iterable):
+    if issubclass(kind, Collection):
         alike = inner if inner[1:] in ((), (...,)) else ()  # not a tuple of different things
         checked = alike and (alike[0] in (*_PLAIN, int, float) or get_origin(alike[0]) is tuple)
         items = _kinds(inner[0], name) if checked else None
@@ -302,9 +302,10 @@ def _is_number(value: object, kind: Any = int | float) -> bool:
 
 
 def _is_list(value: object, items: list[_Kind] | None) -> bool:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    """Return True for a collection with such items. An iterator is none: whoever looks at its items takes them away."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
         return False
-    return not items or all(any(fits(one) for _, fits in items) for one in cast(Iterable[object], value))
+    return not items or all(any(fits(one) for _, fits in items) for one in cast(Collection[object], value))
 
 
 _PLAIN: Mapping[Any, _Kind] = {

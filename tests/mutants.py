@@ -1,8 +1,8 @@
 """Breaks the package on purpose, and says which breaks the quick tests miss: `make mutants`, or with words of a break.
 
 Each row of `BREAKS` replaces one piece of code in a copy of the project and runs the tests named beside it, without
-those that `make test-fast` leaves out. `--gate` runs those of `make test`. A row whose code has changed is reported:
-write it anew, with another break of the same kind.
+those that `make test-fast` leaves out. `--gate` runs those of `make test`. A row whose code has changed, or whose
+tests fail without the break, is reported: write it anew, with another break of the same kind.
 """
 
 import os
@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from agent.settings import ROOT
@@ -249,8 +251,8 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
 """What is broken, the code and what replaces it, and tests that should fail, below tests/, by file."""
 
 
-def run_tests(folder: Path, tests: str, marks: str) -> bool | None:
-    """Return True if these tests pass, or None if there are none."""
+def run_tests(folder: Path, tests: str, marks: str) -> int:
+    """Return the exit status of pytest for these tests: 0 if they pass, 1 if one fails."""
     options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marks]
     command = [sys.executable, "-m", "pytest", *options, *(f"tests/{one}" for one in tests.split())]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -258,36 +260,47 @@ def run_tests(folder: Path, tests: str, marks: str) -> bool | None:
         command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        status = pytest.wait(SECONDS)
+        return pytest.wait(SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(pytest.pid, signal.SIGKILL)
-        status = pytest.wait()
-    return None if status == 5 else status == 0
+        return pytest.wait()
+
+
+def judge(file: Path, before: str, after: str, run: Callable[[], int], unbroken: int) -> str:
+    """Return what the tests say of a break. `unbroken` is the exit status of the tests without it.
+
+    Only a test that fails has found the break. Tests that cannot be collected would find every break.
+    """
+    if unbroken != 0:
+        return f"STALE: its tests have the exit status {unbroken} without the break"
+    code = file.read_text(encoding="utf-8")
+    if code.count(before) != 1:
+        return "STALE: its code has changed"
+    file.write_text(code.replace(before, after), encoding="utf-8")
+    try:
+        status = run()
+    finally:
+        file.write_text(code, encoding="utf-8")
+    return {0: "MISSED", 1: "found"}.get(status, f"STALE: its tests have the exit status {status}")
 
 
 def main() -> int:
     """Try the breaks and return the number of those that no test finds."""
     marks = GATE if "--gate" in sys.argv else FAST
     words = " ".join(word for word in sys.argv[1:] if word != "--gate")
-    missed = list[str]()
+    missed = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name, "copy")
         kept = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "shots", "data")
         shutil.copytree(ROOT, folder, symlinks=True, ignore=kept)
+        run = partial(run_tests, folder, marks=marks)
+        unbroken = cache(run)
         rows = [(path, *row) for path, rows in BREAKS.items() for row in rows if words in row[0]]
         for path, what, before, after, tests in rows:
-            code = (folder / path).read_text(encoding="utf-8")
-            if code.count(before) != 1:
-                result = "STALE: its code has changed"
-            else:
-                (folder / path).write_text(code.replace(before, after), encoding="utf-8")
-                result = {True: "MISSED", False: "found", None: "MISSED: no such tests"}[
-                    run_tests(folder, tests, marks)
-                ]
-                (folder / path).write_text(code, encoding="utf-8")
+            result = judge(folder / path, before, after, partial(run, tests), unbroken(tests))
             print(f"{what}: {result}", flush=True)
-            missed += [what] * (result != "found")
-    return len(missed)
+            missed += result != "found"
+    return missed
 
 
 if __name__ == "__main__":

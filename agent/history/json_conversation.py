@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -81,6 +82,15 @@ class StoredEntry:
     parent_id: str | None
     searched: str
     json: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPlace:
+    """The bytes of an entry in the file of the entries."""
+
+    parent_id: str | None
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,43 @@ def read_entries(folder: Path, state: State) -> list[StoredEntry]:
         return [StoredEntry(head["id"], head["parent_id"], head["text"], text.decode()) for head, text in stored]
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(folder / ENTRIES) from error
+
+
+def read_places(folder: Path, state: State) -> Mapping[str, EntryPlace]:
+    """Return the places of the entries by their ids, in the order of their storage. Raises `HistoryError`.
+
+    Those of a few conversations are remembered, because a long one is read page by page.
+    """
+    return _places(folder, state.length, signature_of((folder / ENTRIES).stat())) if state.length else {}
+
+
+@lru_cache(maxsize=8)
+def _places(folder: Path, length: int, _: Signature) -> Mapping[str, EntryPlace]:
+    places, start = dict[str, EntryPlace](), 0
+    lines = _read_lines(folder / ENTRIES, length)
+    try:
+        heads: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(lines[::2]))
+        for head, first, text in zip(heads, lines[::2], lines[1::2], strict=True):
+            start += len(first) + 1
+            places[head["id"]] = EntryPlace(head["parent_id"], start, start + len(text))
+            start += len(text) + 1
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(folder / ENTRIES) from error
+    return places
+
+
+def read_at(folder: Path, places: Sequence[EntryPlace]) -> list[str]:
+    """Return the entries at these places, as JSON objects. Raises `HistoryError`."""
+    with (folder / ENTRIES).open("rb") as file:
+        try:
+            return [_read_at(file, place).decode() for place in places]
+        except ValueError as error:
+            raise damaged(folder / ENTRIES) from error
+
+
+def _read_at(file: BinaryIO, place: EntryPlace) -> bytes:
+    file.seek(place.start)
+    return file.read(place.end - place.start)
 
 
 def entry_lines(entries: Sequence[StoredEntry]) -> bytes:

@@ -4,13 +4,14 @@ People and their tools can read these files. A save waits for the disk, and all 
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import (
@@ -23,7 +24,18 @@ from agent.history.codec import (
     reload_record,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
-from agent.history.json_conversation import ENTRIES, Addition, State, StoredEntry, damaged, entry_lines, read_entries
+from agent.history.json_conversation import (
+    ENTRIES,
+    Addition,
+    EntryPlace,
+    State,
+    StoredEntry,
+    damaged,
+    entry_lines,
+    read_at,
+    read_entries,
+    read_places,
+)
 from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
 from agent.history.json_links import JsonLinks
 from agent.history.json_retention import JsonRetention
@@ -31,6 +43,8 @@ from agent.history.json_runs import JsonRuns, add_events
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, following_of, now
 from agent.history.run_events import RunEvents
 from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+
+EntryT = TypeVar("EntryT", StoredEntry, EntryPlace)
 
 
 class JsonStore:
@@ -73,7 +87,7 @@ class JsonStore:
         return (await self._folder.read(partial(find_live, self._folder, owner, conversation_id)))[1]
 
     async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
-        """Implement `HistoryStore.history`. Reads all entries of the conversation."""
+        """Implement `HistoryStore.history`."""
         state, texts = await self._folder.read(partial(_history, self._folder, record, limit))
         return await _load_in_steps(self._folder, state, texts)
 
@@ -182,7 +196,7 @@ def _check_links(folder: JsonFolder, state: State | None, added: Sequence[Stored
     """Raise `HistoryError` if an id or a link is wrong. Reads the stored entries only if it must."""
     if not added and record.head_id in (None, state.head_id if state else None):
         return
-    linked = {one.id for one in read_entries(folder.folder_of(state.owner, state.id), state)} if state else set[str]()
+    linked = {*_stored_places(folder, state)} if state else set[str]()
     for one in added:
         if one.id in linked:
             raise HistoryError(f"Entry {one.id!r} is stored already, and entries are never overwritten.")
@@ -197,11 +211,11 @@ def _history(folder: JsonFolder, record: Record, limit: int | None) -> tuple[Sta
     state, _ = find_live(folder, record.owner, record.id)
     if record.head_id is None or (limit is not None and limit <= 0):
         return state, []
-    entries = {one.id: one for one in _stored_entries(folder, state)}
-    if record.head_id not in entries:
+    places = _stored_places(folder, state)
+    if record.head_id not in places:
         raise NotFound(NO_ENTRY)
-    newest_first = islice(_walk(entries, record.head_id), limit)
-    return state, [one.json for one in newest_first][::-1]
+    newest_first = islice(_walk(places, record.head_id), limit)
+    return state, _texts_at(folder, state, [*newest_first][::-1])
 
 
 def _find(
@@ -211,14 +225,15 @@ def _find(
     found = folder.find(record.owner, record.id)
     if not found:
         return None, []
-    stored = _stored_entries(folder, found[0])
-    return found[0], [one.json for one in stored if ids is None or one.id in ids or one.parent_id in after]
+    stored = _stored_places(folder, found[0]).items()
+    sought = [place for id_, place in stored if ids is None or id_ in ids or place.parent_id in after]
+    return found[0], _texts_at(folder, found[0], sought)
 
 
 def _following(folder: JsonFolder, record: Record, entry_id: str) -> list[str]:
     found = folder.find(record.owner, record.id)
-    stored = _stored_entries(folder, found[0]) if found else []
-    return following_of(entry_id, ((one.id, one.parent_id) for one in stored))
+    stored = _stored_places(folder, found[0]) if found else dict[str, EntryPlace]()
+    return following_of(entry_id, ((id_, place.parent_id) for id_, place in stored.items()))
 
 
 def _list(folder: JsonFolder, owner: str, page: slice, pinned: bool | None) -> list[Record]:
@@ -262,10 +277,27 @@ def _delete(folder: JsonFolder, id_: str, owner: str) -> None:
 
 
 def _stored_entries(folder: JsonFolder, state: State) -> list[StoredEntry]:
-    try:
+    with _not_deleted():
         return read_entries(folder.folder_of(state.owner, state.id), state)
+
+
+def _stored_places(folder: JsonFolder, state: State) -> Mapping[str, EntryPlace]:
+    with _not_deleted():
+        return read_places(folder.folder_of(state.owner, state.id), state)
+
+
+def _texts_at(folder: JsonFolder, state: State, places: Sequence[EntryPlace]) -> list[str]:
+    with _not_deleted():
+        return read_at(folder.folder_of(state.owner, state.id), places) if places else []
+
+
+@contextmanager
+def _not_deleted() -> Generator[None]:
+    """Raise `NotFound` instead of an error of a file that is gone."""
+    try:
+        yield
     except FileNotFoundError:
-        raise NotFound(NO_CONVERSATION) from None  # deleted meanwhile
+        raise NotFound(NO_CONVERSATION) from None
 
 
 def _load(folder: JsonFolder, state: State, texts: Sequence[str]) -> list[Entry]:
@@ -279,7 +311,7 @@ async def _load_in_steps(folder: JsonFolder, state: State | None, texts: Sequenc
     return await in_steps(partial(_load, folder, state), texts) if state else []
 
 
-def _walk(entries: Mapping[str, StoredEntry], head_id: str | None) -> Iterator[StoredEntry]:
+def _walk(entries: Mapping[str, EntryT], head_id: str | None) -> Iterator[EntryT]:
     """Yield the entries of a chain, newest first."""
     while head_id is not None:
         yield entries[head_id]

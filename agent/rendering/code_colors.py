@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cache
 from html import escape
 from itertools import groupby
-from threading import Lock
+from threading import Lock, Timer
+from time import monotonic
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType] - its options are any
@@ -31,6 +31,8 @@ LANGUAGES = frozenset(_LANGUAGES.split())
 MAX_CHARACTERS = 20_000
 LONGEST_READING_SECONDS = 0.5
 """Longer code has one colour, and so has code whose reading takes more processor time, as unfinished code can."""
+LONGEST_WAIT_SECONDS = 5.0
+"""The longest wait for the other process, which has one code at a time, and for its answer."""
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """The environment variables of the other process."""
 CLASSES = {
@@ -56,8 +58,11 @@ CLASSES = {
 """The class by the kind of a token. A kind that is not here has the class of the kind that it is a part of."""
 
 
-def colored(code: str, language: str, _attributes: str = "") -> str:
-    """Return the code as HTML with colours, or "" for code that has none. It waits for another process."""
+def colored(code: str, language: str) -> str | None:
+    """Return the code as HTML with colours, "" for code that has none, and None if that took too long.
+
+    It waits for another process.
+    """
     name = language.lower()
     if name not in LANGUAGES or len(code) > MAX_CHARACTERS or not hasattr(signal, "setitimer"):  # Windows has no timer
         return ""
@@ -71,19 +76,34 @@ class _Reader:
         self._process: subprocess.Popen[str] | None = None
         self._lock = Lock()
 
-    def read(self, language: str, code: str) -> str:
-        """Return the coloured code, "" if its reading took too long."""
-        with self._lock, suppress(OSError, ValueError):
-            process = self._process = self._process or _start()
-            assert process.stdin
+    def read(self, language: str, code: str) -> str | None:
+        """Return the coloured code, None if that took too long."""
+        ends = monotonic() + LONGEST_WAIT_SECONDS
+        if not self._lock.acquire(timeout=LONGEST_WAIT_SECONDS):
+            return None
+        try:
+            return self._ask(json.dumps([language, code]), ends)
+        except (OSError, ValueError):  # it was ended
+            return None
+        finally:
+            self._lock.release()
+
+    def _ask(self, question: str, ends: float) -> str:
+        """Return the answer. Only a process that has given its whole answer is kept: no answer is for another code."""
+        process, self._process = self._process or _start(), None
+        timer = Timer(max(ends - monotonic(), 0.0), process.kill)
+        try:
+            timer.start()
+            print(question, file=process.stdin, flush=True)
             assert process.stdout
-            with suppress(BrokenPipeError):
-                print(json.dumps([language, code]), file=process.stdin, flush=True)
-            if answer := process.stdout.readline():
-                return str(json.loads(answer))
-            self._process = None
-            process.communicate()
-        return ""
+            answer = str(json.loads(process.stdout.readline()))
+            self._process = process
+            return answer
+        finally:
+            timer.cancel()
+            if self._process is None:
+                process.kill()
+                process.communicate()
 
 
 @cache

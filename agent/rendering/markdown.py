@@ -91,6 +91,8 @@ class Blocks:
         self._at: int = 0
         self._prefix = ""
         """Where the text after them begins, and the Markdown before it that a cut has left behind."""
+        self._has_colors = True
+        """False once the colours of a code took too long: the rest of the code has none, so that it costs no time."""
         self._references: MutableMapping[str, Any] = {}
 
     @property
@@ -105,8 +107,9 @@ class Blocks:
         """
         if is_whole and _DEFINITION.search(text):
             first = Blocks(is_typed=self._is_typed)
+            first._has_colors = False  # its blocks are not shown
             first._read(text, is_whole=True)
-            self.html, self._closed, self._at, self._prefix = [], 0, 0, ""
+            self.html, self._closed, self._at, self._prefix, self._has_colors = [], 0, 0, "", True
             self._references = first._references
         return self._read(text, is_whole=is_whole)
 
@@ -120,6 +123,7 @@ class Blocks:
                 "references": ChainMap({}, self._references),
                 "is_whole": is_whole and is_last,
                 "is_typed": self._is_typed,
+                "color": self._color,
             }
             groups = [*_groups(self._reader.parse(part, env))]
             complete = len(lines) - (not part.endswith(("\n", "\r")))  # the last line can grow
@@ -144,6 +148,11 @@ class Blocks:
 
     def _write(self, groups: Sequence[Sequence[Token]], env: MutableMapping[str, Any]) -> None:
         self.html += (self._reader.renderer.render(group, self._reader.options, env) for group in groups)
+
+    def _color(self, code: str, language: str) -> str:
+        found = colored(code, language) if self._has_colors else ""
+        self._has_colors = found is not None and self._has_colors
+        return found or ""
 
     def _begin_at(self, group: Sequence[Token], lines: Sequence[int], env: MutableMapping[str, Any]) -> None:
         """Let the next part begin at this block, and keep the definitions before it."""
@@ -235,7 +244,7 @@ class _Renderer(RendererHTML):
         first, after = token.map or (0, 0)
         lines = token.content.count("\n") + (not token.content.endswith("\n"))
         is_closed = after - first == lines + 2 or env.get("is_whole")
-        code = (colored(token.content, language) if is_closed else "") or escape(token.content)
+        code = (env["color"](token.content, language) if is_closed else "") or escape(token.content)
         named = f' class="language-{escape(language)}"' if language else ""
         return f"<pre><code{named}>{code}</code></pre>\n"
 

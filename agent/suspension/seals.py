@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -116,10 +115,12 @@ class Seals:
 
         if isinstance(cast(object, self.ledger), str):
             raise ConfigError("ledger takes a Ledger, not a text: write Seals(ledger=open_ledger(...))")
-        with suppress(OverflowError):
-            _ = self._expiry()
-            return
-        raise ConfigError(f"seconds={self.seconds!r} is longer than a date can say; None means that nothing expires")
+        try:
+            self._expiry()
+        except OverflowError as error:
+            raise ConfigError(
+                f"seconds={self.seconds!r} is longer than a date can say; None means that nothing expires"
+            ) from error
 
     def _expiry(self) -> datetime | None:
         return None if self.seconds is None else now() + timedelta(seconds=self.seconds)

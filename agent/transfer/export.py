@@ -112,36 +112,52 @@ class Exporter:
                 yield "".join(pieces).encode(errors="replace")
 
     async def _archive(self, records: Sequence[Record], form: Format) -> AsyncGenerator[bytes]:
-        """Yield a ZIP file. Only some messages of one conversation, or one attachment, are in memory at a time."""
+        """Yield a ZIP file. Only some messages of one conversation, or one attachment, are in memory at a time.
+
+        Of several conversations, one that is deleted meanwhile is not in the list of the ZIP file.
+        """
         sink, names = _Sink(), list[str]()
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+            members = archive.infolist()
             for number, known in enumerate(records, 1):
+                before = len(members)
                 try:
-                    record = await self._store.get(known.id, owner=self._owner)
-                except NotFound:  # deleted meanwhile
-                    continue
-                branch = await Branch.open(self._store, record)
-                title = safe_name(await self._title(record, branch))
-                stem = title if len(records) == 1 else f"{number:03d} {title}"
-                names.append(f"{stem}.{SUFFIXES[form]}")
-                files = dict[str, str]()
-                if form != "html":
-                    for id_ in sorted(branch.files):
-                        if (data := await self._read(id_)) is not None:
-                            files[id_] = f"files/{id_}"
-                            await DOCUMENT_THREADS.run(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
-                            yield sink.take()
-                document = self._page(record, branch) if form == "html" else self._text(record, branch, files)
-                with archive.open(names[-1], "w") as member:
-                    async with aclosing(document) as pieces:
-                        async for piece in pieces:
-                            await DOCUMENT_THREADS.run(member.write, piece)
+                    async with aclosing(
+                        self._members(archive, known, form, "" if len(records) == 1 else f"{number:03d} ")
+                    ) as steps:
+                        async for _ in steps:
                             if written := sink.take():
                                 yield written
-                yield sink.take()
+                except NotFound:
+                    if len(records) == 1:
+                        raise
+                    del members[before:]
+                    continue
+                names.append(members[-1].filename)
             if form == "html" and len(records) > 1:
                 archive.writestr("index.html", to_index(names, self._translator))
         yield sink.take()
+
+    async def _members(
+        self, archive: zipfile.ZipFile, known: Record, form: Format, number: str
+    ) -> AsyncGenerator[None]:
+        """Write a conversation to a ZIP file, its document last. Yields after each piece. Raises `NotFound`."""
+        record = await self._store.get(known.id, owner=self._owner)
+        branch = await Branch.open(self._store, record)
+        name = f"{number}{safe_name(await self._title(record, branch))}.{SUFFIXES[form]}"
+        files = dict[str, str]()
+        for id_ in sorted(branch.files) if form != "html" else ():
+            if (data := await self._read(id_)) is not None:
+                files[id_] = f"files/{id_}"
+                await DOCUMENT_THREADS.run(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
+                yield
+        document = self._page(record, branch) if form == "html" else self._text(record, branch, files)
+        with archive.open(name, "w") as member:
+            async with aclosing(document) as pieces:
+                async for piece in pieces:
+                    await DOCUMENT_THREADS.run(member.write, piece)
+                    yield
+        yield
 
     async def _read(self, id_: str) -> bytes | None:
         try:

@@ -10,12 +10,13 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from math import inf
 from typing import Any, cast
 
 from agent.citations import checked
 from agent.errors import NotFound
-from agent.history import Entry, HistoryStore, Record, new_id, now
+from agent.history import NO_CONVERSATION, Entry, HistoryStore, Record, new_id, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
@@ -36,18 +37,27 @@ _CHUNK = 3 * (1 << 14)
 
 
 async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> AsyncGenerator[bytes]:
-    """Yield the file with these conversations, piece by piece. Only some messages of one are in memory at a time."""
+    """Yield the file with these conversations, piece by piece. Only some messages of one are in memory at a time.
+
+    Of several conversations, one that is deleted meanwhile is left out. Raises `NotFound` if a part of it is written
+    already, so that the file does not look complete.
+    """
     yield f'[{{"{FORMAT}":{VERSION},"exported_at":{json.dumps(now().isoformat())}}}'.encode()
     for known in records:
         try:
             record = await store.get(known.id, owner=known.owner)
-        except NotFound:  # deleted meanwhile
+            ids, files = await all_ids(store, record), set[str]()
+        except NotFound:
+            if len(records) == 1:
+                raise
             continue
-        ids, files = await all_ids(store, record), set[str]()
         yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
         separator = b"\n"
         for at in range(0, len(ids), PAGE):
-            entries = await store.find(record, ids=ids[at : at + PAGE])
+            page = ids[at : at + PAGE]
+            entries = await store.find(record, ids=page)
+            if len(entries) < len(page):
+                raise NotFound(NO_CONVERSATION)
             files |= await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in entries])
             async with aclosing(DOCUMENT_THREADS.steps(_entry_pieces(entries))) as steps:
                 async for texts in steps:
@@ -55,16 +65,22 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
                     separator = b",\n"
         yield b"]}"
         for id_ in sorted(files):
-            async with aclosing(_file_pieces(media, record.owner, id_)) as pieces:
+            async with aclosing(_file_pieces(store, media, record, id_)) as pieces:
                 async for piece in pieces:
                     yield piece
     yield b"]\n"
 
 
 async def all_ids(store: HistoryStore, record: Record) -> list[str]:
-    """Return the ids of all entries of a conversation, those of each version of the first message together."""
+    """Return the ids of all entries of a conversation, those of each version of the first message together.
+
+    Raises `NotFound` if it is deleted meanwhile.
+    """
     begins = [entry.id for entry in await store.find(record, after=[None])]
-    return [id_ for begin in begins for id_ in await store.following(record, begin)]
+    ids = [await store.following(record, begin) for begin in begins]
+    if not all(ids) or (record.head_id is not None and not ids):
+        raise NotFound(NO_CONVERSATION)
+    return [*chain.from_iterable(ids)]
 
 
 def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:
@@ -72,10 +88,11 @@ def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:
         yield dump_entries([entry])[0].encode()
 
 
-async def _file_pieces(media: MediaStore, owner: str, id_: str) -> AsyncGenerator[bytes]:
+async def _file_pieces(store: HistoryStore, media: MediaStore, record: Record, id_: str) -> AsyncGenerator[bytes]:
     try:
-        data = (await media.read(owner, id_)).data
-    except NotFound:  # deleted meanwhile; the entries still name it
+        data = (await media.read(record.owner, id_)).data
+    except NotFound:  # deleted; the entries still name it
+        await store.get(record.id, owner=record.owner)  # raises if its conversation was deleted, too
         return
     yield b',\n{"file":' + json.dumps(id_).encode() + b',"data":"'
     for at in range(0, len(data), _CHUNK):

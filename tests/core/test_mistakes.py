@@ -38,6 +38,7 @@ from agent import (
     tool,
 )
 from agent.fetch import Guard
+from agent.keyword_arguments import explains_arguments
 from agent.tools.mcp import HttpAddress, McpServer
 from tests.support import media_files
 from tests.support.fakes import Call, FakeConnection, Step
@@ -301,6 +302,7 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "Limits(steps='3')": (lambda _: Limits(steps=cast(Any, "3")), r"^Limits\(steps='3'\): steps must be a whole"),
     "Limits(seconds=0)": (lambda _: Limits(seconds=0), r"seconds must be a number above 0$"),
     "Limits(dollars=-1)": (lambda _: Limits(dollars=-1), r"dollars must be a number from 0 on, or None$"),
+    "seconds beyond all dates": (lambda _: Seals(seconds=1e30), r"^seconds=1e\+30 is longer than a date can say;"),
     "path that is not there": (
         lambda hands: ask(hands.folder / "no.png")(hands),
         r"the file '.*no\.png' cannot be read",
@@ -313,6 +315,14 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         ask(["See:", Image.from_url("http://127.0.0.1:8000/a.png")]),
         r"^127\.0\.0\.1:8000 is not on the public internet.* Image\.from_bytes .*"
         r'Agent\(\.\.\., guard=Guard\(allow=\("127\.0\.0\.1:8000",\)\)\)$',
+    ),
+    "iterator of messages": (
+        lambda _: Context(messages=cast(Any, iter([ModelRequest([UserPromptPart("Hello")])]))),
+        r"^Context\(messages=<list_iterator .*: messages must be a list$",
+    ),
+    "iterator of hosts": (
+        lambda _: Guard(allow=cast(Any, iter(["a.example"]))),
+        r"^Guard\(allow=<list_iterator .*: allow must be a list, each item a text$",
     ),
     "image on localhost": (ask([Image.from_url("http://localhost/a.png")]), r"^localhost:80 is not on the public"),
 }
@@ -353,7 +363,10 @@ def test_method_of_another_library_names_ours(tmp_path: Path, wrong: Callable[[A
         wrong(Hands(tmp_path).agent())
 
 
-WRONG_VALUES = (True, 1, 0, -1, 0.5, -0.5, math.nan, "3", "", b"x", None, [3], {"a": 3}, {3}, object(), Limits, len)
+WRONG_VALUES = (
+    *(True, 1, 0, -1, 0.5, -0.5, math.nan, "3", "", b"x", None, [3], {"a": 3}, {3}, object(), Limits, len),
+    iter([]),
+)
 MAKERS: dict[Callable[..., object], dict[str, Any]] = {
     Agent: {"model": FakeConnection([])},
     Chat: {"agent": Agent(FakeConnection([]))},
@@ -413,6 +426,23 @@ def test_wrong_value_is_refused_where_it_is_given(make: Callable[..., object], a
         named = [argument.name, repr(value)[:20].lower(), type(value).__name__.lower()]
         assert any(word in said.lower() for word in named) or is_allowed(value, argument.annotation), (value, said)
         assert len(said) < 400
+
+
+@pytest.mark.parametrize("error", [ValueError(), TypeError(), AttributeError(), OSError(), KeyError(), MemoryError()])
+def test_wrong_value_hides_no_other_failure(error: Exception) -> None:
+    @explains_arguments
+    def make(count: int) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        make(1)
+    assert raised.value is error
+    with pytest.raises((InputError, type(error))) as raised:
+        make(cast(Any, "3"))
+    if isinstance(error, ValueError | TypeError | AttributeError):
+        assert (type(raised.value), raised.value.__cause__) == (InputError, error)
+    else:
+        assert raised.value is error
 
 
 def test_error_inside_a_property_comes_through(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.settings import ROOT
+from tests import mutants
 
 pytestmark = pytest.mark.slow
 
@@ -189,3 +190,22 @@ def test_readme_lists_each_promise_with_its_test() -> None:
     assert {" ".join(promise.split()) for promise, _ in listed} == marked - {"A promise."}
     sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert [test for _, test in listed if f"def {test}(" not in sources] == []
+
+
+@pytest.mark.parametrize(
+    ("unbroken", "broken", "result"),
+    [(0, 1, "found"), (0, 0, "MISSED"), *((0, status, "STALE") for status in (2, 3, 4, 5, -9)), (1, 1, "STALE")],
+)
+def test_only_a_test_that_fails_has_found_a_break(tmp_path: Path, unbroken: int, broken: int, result: str) -> None:
+    """Pytest ends with 2 if a test cannot be collected, with 5 if there is none, and with -9 if it is killed."""
+    (code := tmp_path / "code.py").write_text("number = 1\n")
+    tried = list[str]()
+
+    def run() -> int:
+        tried.append(code.read_text())
+        return broken
+
+    assert mutants.judge(code, "1", "2", run, unbroken).startswith(result)
+    assert tried == ([] if unbroken else ["number = 2\n"])
+    assert mutants.judge(code, "3", "2", run, 0).startswith("STALE")
+    assert code.read_text() == "number = 1\n"

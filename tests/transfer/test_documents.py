@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import zipfile
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -25,6 +26,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent.errors import NotFound
 from agent.history import Entry, HistoryStore, Note, Record, Timings
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, negotiate
@@ -34,6 +36,7 @@ from agent.messages.parts import extracted_text
 from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.tools import ask_user
+from agent.transfer import document, portable
 from agent.transfer.document import LONGEST_TURN, blocks_of
 from agent.transfer.export import FORMATS, Download, Exporter, Format, safe_name
 from agent.transfer.html import data_urls, to_html
@@ -258,6 +261,78 @@ async def test_nothing_in_a_message_becomes_markup(tmp_path: Path) -> None:
     for mark in ("<script", "<img", "<iframe", "<style", "<svg", "<!--", "<b>", 'href="javascript', 'href="data'):
         assert mark not in body, mark
     assert body.count("</main>") == 1
+
+
+class DeletingStore(MemoryStore):
+    """A store in which the chat `doomed` is deleted after so many reads of its messages."""
+
+    doomed, reads = "", 0
+
+    async def _count(self, record: Record) -> None:
+        if record.id == self.doomed:
+            self.reads -= 1
+            if self.reads < 0:
+                self.doomed = ""
+                await self.delete(record.id, owner=record.owner)
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        await self._count(record)
+        return await super().history(record, limit=limit)
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        await self._count(record)
+        return await super().find(record, ids=ids, after=after)
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        await self._count(record)
+        return await super().following(record, entry_id)
+
+
+def chats_in(data: bytes, form: Format) -> set[str]:
+    """Return the titles of the chats in an export of all. Each of them is whole."""
+    if form == "json":
+        chats = [one for one in json.loads(data) if "conversation" in one]
+        assert {len(one["entries"]) for one in chats} == {5}
+        return {one["conversation"]["title"] for one in chats}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        names = {name for name in archive.namelist() if name != "index.html"}
+        assert all("message 4" in archive.read(name).decode() for name in names)
+        assert form != "html" or all(name in archive.read("index.html").decode().replace("%20", " ") for name in names)
+    return {name[4:].partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("is_one", [True, False], ids=["one", "all"])
+@pytest.mark.parametrize("form", FORMATS)
+async def test_chat_that_is_deleted_during_its_export_never_looks_complete(
+    tmp_path: Path, form: Format, monkeypatch: pytest.MonkeyPatch, *, is_one: bool
+) -> None:
+    """The download breaks off, or has the other chats and not this one. Here it is deleted before each of the reads."""
+    monkeypatch.setattr(document, "PAGE", 2)
+    monkeypatch.setattr(portable, "PAGE", 2)
+    reads = 0
+    for reads in range(100):
+        store = DeletingStore()
+        exporter = Exporter(store, MediaStore(tmp_path), OWNER, ENGLISH)
+        for title in ("first", "doomed", "last"):
+            entries = chain(*(prompt(f"message {number}") for number in range(5)))
+            record = await store.save(Record(owner=OWNER, title=title, head_id=entries[-1].id), entries)
+            store.doomed = record.id if title == "doomed" else store.doomed
+        store.reads = reads
+        try:
+            data = await bytes_of(await (exporter.one(store.doomed, form) if is_one else exporter.all(form)))
+        except NotFound:
+            assert is_one or form == "json"
+        else:
+            if is_one:
+                assert store.doomed
+            else:
+                assert chats_in(data, form) == {"first", "last", *(["doomed"] if store.doomed else [])}
+        if store.doomed:
+            break
+    assert 4 < reads < 99
 
 
 async def test_deleted_attachment_is_said(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Formulas and code in documents: drawn without a script, and no way in for what models and visitors write."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from html import unescape
 from html.parser import HTMLParser
-from threading import Thread, stack_size
+from threading import Thread, Timer, stack_size
 from time import thread_time
 
 import pytest
@@ -13,9 +17,11 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from agent.i18n.translator import ENGLISH
+from agent.rendering import code_colors
 from agent.rendering.code_colors import LANGUAGES, MAX_CHARACTERS, colored
 from agent.rendering.formulas import Formula
 from agent.rendering.html import html_mark
+from agent.rendering.markdown import Blocks, to_blocks
 from agent.rendering.mathml import ATTRIBUTES, ELEMENTS, to_mathml
 from agent.transfer.document import blocks_of
 from agent.transfer.html import to_html
@@ -265,9 +271,9 @@ async def test_code_has_colours(language: str, code: str, marked: list[str]) -> 
 
 @given(st.sampled_from(sorted(LANGUAGES)), st.text(alphabet="<>&\"'`/*#{}()=;:-+$\\ \n\r\tax1é", max_size=80))
 def test_colours_change_no_character(language: str, code: str) -> None:
-    written = _Elements(colored(code, language))
+    written = _Elements(colored(code, language) or "")
     assert {(tag, *attributes) for tag, attributes in written.found} <= {("span", "class")}
-    assert written.text in (code.replace("\r\n", "\n").replace("\r", "\n"), "")
+    assert written.text == ("" if "\r" in code else code)  # Pygments would make a line break of it
 
 
 @pytest.mark.parametrize("language", ["", "text", "nolang", "../python", "PythonLexer", "<b>", "py\x00"])
@@ -277,12 +283,13 @@ def test_unknown_language_has_no_colours(language: str) -> None:
 
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 def test_each_language_is_known(language: str) -> None:
-    assert colored("x", language) == "x" or '<span class="' in colored("x", language)
+    found = colored("x", language)
+    assert found == "x" or (found and '<span class="' in found)
 
 
 def test_long_code_has_no_colours() -> None:
     assert colored("x = 1\n" * (MAX_CHARACTERS // 6 + 1), "python") == ""
-    assert "<span" in colored("x = 1\n" * (MAX_CHARACTERS // 6), "python")
+    assert "<span" in _colors("x = 1\n" * (MAX_CHARACTERS // 6), "python")
 
 
 @pytest.mark.parametrize("text", ["(" * 40, "[" * 40, "{" + "(" * 40 + "}" + ")" * 40, "( {)} " * 40, "\\langle " * 40])
@@ -304,9 +311,86 @@ SLOW_CODE = {
 def test_code_that_is_slow_to_read_has_no_colours(name: str) -> None:
     language, code = SLOW_CODE[name]
     before = thread_time()
-    assert colored(code, language) == ""
+    assert colored(code, language) is None
     assert thread_time() - before < 0.1
-    assert "<span" in colored("x = 1", "python")
+    assert "<span" in _colors("x = 1", "python")
+
+
+def _colors(code: str, language: str) -> str:
+    return colored(code, language) or ""
+
+
+def test_text_has_no_colours_after_code_that_is_slow_to_read() -> None:
+    language, code = SLOW_CODE["spaces"]
+    fences = {"slow": f"```{language}\n{code}\n```\n", "quick": "```python\nx = 1\n```\n"}
+    growing = Blocks()
+    for text in (fences["quick"] + fences["slow"], fences["quick"] + fences["slow"] + fences["quick"]):
+        growing.update(text)
+    growing.update(text, is_whole=True)
+    for blocks in (growing.html, to_blocks(text), to_blocks(f"{text}\n[a]: https://example.org\n")):
+        assert ["<span" in block for block in blocks] == [True, False, False]
+
+
+class _Interrupt(BaseException):
+    """Stops a call from outside."""
+
+
+@pytest.fixture
+def stopped_reader(monkeypatch: pytest.MonkeyPatch) -> "code_colors._Reader":  # pyright: ignore[reportPrivateUsage]
+    """The reader, with a process that does not answer."""
+    assert colored("x = 1", "python")
+    reader = code_colors._reader(os.getpid())  # pyright: ignore[reportPrivateUsage]
+    assert reader._process  # pyright: ignore[reportPrivateUsage]
+    os.kill(reader._process.pid, signal.SIGSTOP)  # pyright: ignore[reportPrivateUsage]
+    return reader
+
+
+@pytest.mark.usefixtures("stopped_reader")
+def test_code_has_no_colours_if_the_process_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(code_colors, "LONGEST_WAIT_SECONDS", 0.2)
+        assert colored("x = 1\n" * 3_000, "python") is None
+    assert "<span" in _colors("x = 1", "python")
+
+
+def test_code_has_no_colours_if_others_wait_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_colors, "LONGEST_WAIT_SECONDS", 0.2)
+    with code_colors._reader(os.getpid())._lock:  # pyright: ignore[reportPrivateUsage]
+        assert colored("x = 1", "python") is None
+
+
+def test_interrupted_reading_gives_nobody_the_code_of_another(
+    stopped_reader: "code_colors._Reader",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise _Interrupt
+
+    process = stopped_reader._process  # pyright: ignore[reportPrivateUsage]
+    assert process
+    before = signal.signal(signal.SIGUSR2, interrupt)
+    Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+    try:
+        with pytest.raises(_Interrupt):
+            colored("first", "python")
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+    assert "second" in _colors("second", "python")
+
+
+def test_process_that_colours_ends_with_its_parent() -> None:
+    """It has none of the parent's open files."""
+    ends, inherited = os.pipe()
+    code = (
+        "import os; from agent.rendering.code_colors import colored\n"
+        f"assert colored('x = 1', 'python'); os.set_inheritable({inherited}, True); os._exit(7)"
+    )
+    parent = subprocess.run([sys.executable, "-c", code], pass_fds=[inherited], check=False)
+    os.close(inherited)
+    assert parent.returncode == 7
+    assert os.read(ends, 1) == b""
+    os.close(ends)
 
 
 async def test_hostile_code_becomes_no_markup() -> None:

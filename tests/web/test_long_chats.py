@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent.history import Entry, Record, codec, now
+from agent.history import Entry, Record, codec, json_conversation, now
 from agent.history.conformance.samples import chain, prompt
+from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
+from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.message_id import MessageId
@@ -96,3 +98,24 @@ async def test_look_at_one_message_decodes_no_more_in_a_long_chat(page: Page, de
             await look(page, *chat)
             counts.setdefault(name, []).append(sum(decoded))
     assert {name: both for name, both in counts.items() if not both[1] <= both[0] < MOST} == {}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+async def test_export_reads_each_message_a_few_times(
+    page: Page, decoded: list[int], form: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of messages is read without the others, in a JSON history, too."""
+    read_lines = json_conversation._read_lines  # pyright: ignore[reportPrivateUsage]
+
+    def counting(path: Path, length: int) -> list[bytes]:
+        found = read_lines(path, length)
+        decoded.append(len(found) // 2)
+        return found
+
+    chat, _, _ = await long_chat(page, MANY)
+    decoded.clear()
+    monkeypatch.setattr(json_conversation, "_read_lines", counting)
+    download = await Exporter(page.store, page.media, page.owner, ENGLISH).one(chat, form)
+    async for _ in download.pieces:
+        pass
+    assert MANY <= sum(decoded) < 4 * MANY
