@@ -193,7 +193,7 @@ def test_cancelled_job_closes_connection(connect: Connect, server: Running, scri
 
 @pytest.mark.parametrize("is_guest", [False, True])
 def test_chat_is_called_without_the_client(own: App, server: Running, is_guest: bool) -> None:
-    with httpx.Client(base_url=f"{own.url}/", trust_env=False, timeout=30) as first:
+    with httpx.Client(base_url=f"{own.url}/", trust_env=False, timeout=120) as first:
         if not is_guest:
             first.get("/")
         path = "gradio_api/call/chat"
@@ -201,7 +201,7 @@ def test_chat_is_called_without_the_client(own: App, server: Running, is_guest: 
         def call(text: str, **more: str) -> tuple[str, str]:
             asked = {"data": [{"text": text}, "", {}], **more}
             id_ = first.post(path, json=asked).json()["event_id"]
-            with httpx.Client(base_url=first.base_url, trust_env=False) as other:
+            with httpx.Client(base_url=first.base_url, trust_env=False, timeout=60) as other:
                 assert is_guest or other.get(f"{path}/{id_}").status_code == 404  # a guest has only the id
                 other.get("/")
                 assert other.get(f"{path}/{id_}").status_code == 404

@@ -58,7 +58,8 @@ class EventStreamMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, note when a stream closes, and delay the answers to joins that would overtake it."""
         session = session_hash_of(scope)
-        if session is not None and scope["method"] == "GET":
+        is_join = scope.get("path") == f"{API}queue/join"  # the start of the app has no path
+        if session is not None and not is_join and scope.get("method") != "POST":  # the stream of an event
             if not self._events.has_session(session):
                 await refuse(send, 404)
                 return
@@ -69,7 +70,7 @@ class EventStreamMiddleware:
             finally:
                 watch.cancel()
             return
-        if session is not None and scope["path"] == f"{API}queue/join":
+        if session is not None and is_join:
             send = self._delay_after_closing(session, send)
         await self._app(scope, receive, send)
 
