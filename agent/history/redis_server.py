@@ -49,11 +49,11 @@ class RedisServer:
 
     def __init__(self, url: str, clock: Callable[[], datetime], *, is_secret: bool = False) -> None:
         self.clock, self._is_secret = clock, is_secret
-        parts = urlsplit(url)
-        query = dict(parse_qsl(parts.query))
-        self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
         pool_class: Any = BlockingConnectionPool  # its types are incomplete
         try:
+            parts = urlsplit(url)
+            query = dict(parse_qsl(parts.query))
+            self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
             self.address = address_of(url)
             pool = pool_class.from_url(
                 urlunsplit(parts._replace(query=urlencode(query))),

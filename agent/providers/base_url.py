@@ -1,5 +1,6 @@
 """Finds mistakes in the base URL of a server: before any request, or in the server's answer to one."""
 
+import re
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -17,7 +18,11 @@ _MISSING_ROUTE = (
 
 def check_base_url(url: str) -> None:
     """Raise `InputError` with the cure if no request to the URL can succeed."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _port = parts.port
+    except ValueError:  # brackets around what is no address, or no port
+        raise InputError(_("The base URL {url} has no host.", url=repr(url))) from None
     if parts.scheme not in ("http", "https"):
         bare = url.rpartition("://")[2] or "127.0.0.1:8000/v1"
         raise InputError(
@@ -63,6 +68,6 @@ def missing_route(status: int | None, body: object, base_url: str) -> Literal["n
 
 
 def without_login(url: str) -> str:
-    """Return the address of a server, without user, password and path."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    """Return the address of a server, without user, password and path. It need not be a valid one."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{re.split(r'[/?#]', rest, maxsplit=1)[0].rpartition('@')[2]}"
