@@ -311,6 +311,10 @@ class _Variables(_LocalVariables):
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 
+_from_file = set[str]()
+"""The names of the variables that come from a file .env."""
+
+
 def read_env_file(path: Path = Path(".env")) -> None:
     """Set the variables of this file that the environment lacks. Raises `ConfigError` if it cannot be read.
 
@@ -320,12 +324,19 @@ def read_env_file(path: Path = Path(".env")) -> None:
         return
     from dotenv import load_dotenv  # late, because the package alone does not need it
 
+    before = {*os.environ}
     try:
         load_dotenv(path)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path.absolute()} cannot be read: {getattr(error, 'strerror', '') or 'it is no UTF-8'}"
         ) from error
+    _from_file.update({*os.environ} - before)
+
+
+def given_environment() -> dict[str, str]:
+    """Return the environment without what `read_env_file` has added to it: a new start reads the file anew."""
+    return {name: value for name, value in os.environ.items() if name not in _from_file}
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:
