@@ -1,5 +1,6 @@
 """The settings of the app, read once from `configs/app.toml` and the environment, which takes precedence."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, without_logins
 from agent.models.families import LONGEST_NAME
 from agent.space import Space, find_space
 from agent.system.project import FILES, HOME
@@ -309,6 +310,20 @@ class _Variables(_LocalVariables):
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
     canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
+
+
+class _WithoutLogins(logging.Formatter):
+    """Writes no user and password of a URL. HTTP clients log whole URLs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_logins(super().format(record))
+
+
+def start_logging(level: str, layout: str = logging.BASIC_FORMAT) -> None:
+    """Log from LOG_LEVEL on, by default from `level` on, to the standard error output."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_WithoutLogins(layout))
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", level), handlers=[handler])
 
 
 _from_file = set[str]()

@@ -357,7 +357,10 @@ def load_catalog(path: Path = TABLE) -> Catalog:
     """
     catalog = _read(TomlFile(path, strict=True), Catalog({}, {}, {}))
     more = os.environ.get("SWITCHBOARD_MODELS") or _own_table if path == TABLE else None
-    return _read(TomlFile(Path(more).expanduser(), strict=True), catalog) if more else catalog
+    if not more:
+        return catalog
+    own = Path(more).expanduser()  # with its folder, because it can have the name of the shipped one
+    return _read(TomlFile(own, strict=True, name=f"{own.parent.name}/{own.name}".lstrip("/")), catalog)
 
 
 def use_table_in(folder: Path) -> None:
