@@ -1,7 +1,6 @@
 """Starts the web page: loads the settings and runs the server that is built from them."""
 
 import gc
-import logging
 import os
 import signal
 import sys
@@ -21,7 +20,7 @@ gc.disable()  # imports create no garbage, and looking for it takes half a secon
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 from agent.errors import AgentError
-from agent.settings import load_settings, read_env_file
+from agent.settings import load_settings, read_env_file, start_logging
 from agent.web.gradio_compat.import_hook import import_gradio
 
 try:
@@ -36,7 +35,7 @@ from agent.web.server import serve
 
 def main() -> int:
     """Run the page and return the exit status."""
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING"), format="%(levelname)s %(name)s: %(message)s")
+    start_logging("WARNING", "%(levelname)s %(name)s: %(message)s")
     keep_content_out_of_logs()
     try:
         return serve(load_settings(), say=lambda line: print(line, flush=True))

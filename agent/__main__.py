@@ -4,8 +4,6 @@ If no model is named, it uses the server in VLLM_BASE_URL. If there is none, it 
 """
 
 import argparse
-import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -24,7 +22,7 @@ from agent.models.catalog import use_table_in
 from agent.providers import Connection, Endpoint, connect
 from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
-from agent.settings import Settings, load_settings
+from agent.settings import Settings, load_settings, start_logging
 from agent.tools import Tool, Toolset, presets
 from agent.tracing.replay import PREFIX
 
@@ -32,7 +30,7 @@ from agent.tracing.replay import PREFIX
 def main(argv: Sequence[str] | None = None) -> int:
     """Chat and return the exit status: 2 for invalid arguments, 1 if no model can be reached."""
     given = _arguments(argv)
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "ERROR"), format="%(levelname)s %(name)s: %(message)s")
+    start_logging("ERROR", "%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _terminated)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

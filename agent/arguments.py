@@ -49,7 +49,7 @@ def read_limits(limits: object) -> Limits:
     meant = ""
     if isinstance(limits, Mapping):
         items = cast(Mapping[object, object], limits).items()
-        meant = f": write limits=Limits({', '.join(f'{name}={value!r}' for name, value in items)})"
+        meant = f": write limits=Limits({', '.join(f'{name}={shown(value)}' for name, value in items)})"
     raise InputError(f"limits takes an object of the class Limits, not {shown(cast(object, limits))}{meant}")
 
 

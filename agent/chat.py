@@ -24,7 +24,7 @@ from agent.chat_files import ChatFile, ChatIndex, SearchResult, files_in, search
 from agent.chat_runs import BegunRun, RunFollower
 from agent.context import Context
 from agent.errors import AgentError, Busy, Conflict, InputError, SingleRun
-from agent.keyword_arguments import ExplainsAttributes, explains_arguments
+from agent.keyword_arguments import ExplainsAttributes, explains_arguments, shown
 from agent.messages.openai import to_openai
 from agent.messages.prompt import Prompt
 from agent.responses import Response
@@ -81,7 +81,7 @@ class Chat(ExplainsAttributes):
         embeddings: str | EmbeddingModel | None = None,
     ) -> None:
         if not isinstance(cast(object, agent), Agent | str):
-            raise InputError(f"a chat takes an Agent or the name of a model, not {agent!r}")
+            raise InputError(f"a chat takes an Agent or the name of a model, not {shown(agent)}")
         self.agent = Agent(agent) if isinstance(agent, str) else agent
         self.result: RunResult | None = None
         """The result of the last run."""

@@ -23,9 +23,10 @@ A run never raises the failures of a model or a tool: they become an `error` res
 """
 
 import errno
+import os
 import re
 from collections.abc import Callable
-from pathlib import PurePath
+from contextlib import suppress
 from typing import Literal, TypeVar
 
 from agent.i18n import _, joined
@@ -67,8 +68,27 @@ def combine_errors(kind: Callable[[str], Failure], *errors: AgentError) -> Failu
     return kind(joined(error.text for error in errors))
 
 
-_PATH = re.compile(r"""'/[^'\n]*'|"/[^"\n]*"|(?<![\w:/.~])/[^\s'",;:()<>]+""")
-"""An absolute path in a text, in quotation marks or as a word. Not the path of a URL."""
+def _root_names() -> str:
+    """Return the names of folders that absolute paths begin with, here and on usual systems, as a pattern."""
+    names = {"home", "root", "var", "tmp", "etc", "usr", "opt", "mnt", "media", "srv", "data", "app", "run", "private"}
+    names |= {"Users", "Volumes", "Library", "workspace"}
+    with suppress(OSError):
+        names.update(os.listdir("/"))
+    return "|".join(map(re.escape, names))
+
+
+_NAME = r"""[^\s/\\'",;:()<>]{1,255}"""
+_BEGIN = (
+    rf"(?:(?<![\w.~/\]])/(?:{_root_names()})/+|[\w+.-]{{1,20}}:/{{3,9}}|file:/{{1,2}}"
+    r"|(?<!\w)[A-Za-z]:[\\/]{1,9}|(?<![\w\\])\\{2,4}(?=\w))"
+)
+"""A root folder, a URL without a host, a drive of Windows, or a machine in its network."""
+_PATH = re.compile(
+    rf"""'{_BEGIN}[^'\n]*'|"{_BEGIN}[^"\n]*"|{_BEGIN}(?:{_NAME}(?: {_NAME}){{0,3}}[/\\]{{1,9}})*(?:{_NAME})?"""
+)
+"""An absolute path in a text, in quotation marks or not. Not the path of a URL with a host, or of a request."""
+_LOGIN = re.compile(r"""(//|\b[\w.+-]{1,100}:(?!//))[^\s'"]{1,300}@""")
+"""The user and the password in a URL, up to the last @: people forget to write it in a password as %40."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -87,7 +107,18 @@ def reason_of(error: BaseException) -> str:
 
 def without_paths(text: str) -> str:
     """Return the text with only the last name of each absolute path."""
-    return _PATH.sub(lambda found: PurePath(found[0].strip("'\"")).name, text)
+    folders = [os.environ.get("TMPDIR", ""), os.path.expanduser("~")]
+    with suppress(OSError):
+        folders.append(os.getcwd())
+    for folder in folders:  # whose names can have spaces
+        if os.path.dirname(folder) not in ("", os.sep):
+            text = text.replace(os.path.join(folder, ""), "/tmp/")
+    return _PATH.sub(lambda found: re.split(r"[/\\]", found[0].strip("'\"").rstrip("/\\"))[-1], text)
+
+
+def without_logins(text: str) -> str:
+    """Return the text without the user and the password of each URL."""
+    return _LOGIN.sub(r"\1", text)
 
 
 class InputError(AgentError):
@@ -195,10 +226,14 @@ ConnectionCause = Literal[
 ]
 _CAUSES: tuple[tuple[str, ConnectionCause], ...] = (
     (r"gaierror|getaddrinfo|name resolution|translate host name|name or service not known", "unknown_host"),
+    (r"password|authentication (?:failed|required)|pg_hba|role +does not exist", "credentials"),
     (r"refused|no such file", "nobody_listens"),
     (r"certificate", "untrusted"),
-    (r"password|authentication (?:failed|required)|pg_hba|role +does not exist", "credentials"),
-    (r"\bssl|\btls", "no_tls"),
+    (
+        r"(?:ssl|tls)[^.]{0,40}(?:negotiation|handshake)|support[^.]{0,20} (?:ssl|tls)|(?:ssl|tls) is not enabled"
+        r"|(?:wrong|protocol)[ _]version|record[ _]layer|packet[ _]length|unsupported[ _]protocol|http[ _]request\b",
+        "no_tls",
+    ),
     (r"unreachable|no route", "no_way"),
     (r"timeout|timed out|not answer", "unanswered"),
 )
@@ -214,6 +249,7 @@ def cause_of(error: BaseException) -> ConnectionCause | None:
         chain += getattr(group, "exceptions", ())
     text = " ".join(f"{type(one).__name__} {one}"[:2000] for one in chain)
     text = re.sub(r'"[^"]{0,300}"|connecting to \S{1,300}', "", text)  # names of hosts and users
+    text = re.sub(r"due to [\w -]{1,40}timeout|\w{1,40}(?:Session|Transaction)Timeout", "", text)  # of the server's own
     return next((cause for pattern, cause in _CAUSES if re.search(pattern, text, re.IGNORECASE)), None)
 
 

@@ -26,7 +26,7 @@ from typing import (
     is_typeddict,
 )
 
-from agent.errors import AgentError, InputError
+from agent.errors import AgentError, InputError, without_logins
 from agent.i18n import _
 
 P = ParamSpec("P")
@@ -224,8 +224,8 @@ MAX_SHOWN = 80
 
 
 def shown(value: object) -> str:
-    """Return a wrong value for a message."""
-    text = repr(value)
+    """Return a wrong value for a message, without the user and the password of a URL."""
+    text = without_logins(repr(value))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({type(value).__name__})"
 
 

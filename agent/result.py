@@ -24,7 +24,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import AgentError, InputError
 from agent.history import Note
 from agent.i18n import _, joined
-from agent.keyword_arguments import explains_fields, meant_by
+from agent.keyword_arguments import explains_fields, meant_by, shown
 from agent.limits import Limits
 from agent.messages.openai import to_openai
 from agent.models.catalog import ModelSpec
@@ -76,7 +76,7 @@ def _check_options(options: "Options", most: int = 2) -> None:
     }
     for name, (fits, accepted) in values.items():
         if not fits:
-            value = repr(getattr(options, name))[:80]
+            value = shown(getattr(options, name))
             raise InputError(
                 _("{name} cannot be {value}. Known values: {known}.", name=name, value=value, known=accepted)
             )

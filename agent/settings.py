@@ -1,5 +1,6 @@
 """The settings of the app, read once from `configs/app.toml` and the environment, which takes precedence."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, without_logins
 from agent.models.families import LONGEST_NAME
 from agent.space import Space, find_space
 from agent.system.project import FILES, HOME
@@ -311,6 +312,24 @@ class _Variables(_LocalVariables):
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 
+class _WithoutLogins(logging.Formatter):
+    """Writes no user and password of a URL. HTTP clients log whole URLs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_logins(super().format(record))
+
+
+def start_logging(level: str, layout: str = logging.BASIC_FORMAT) -> None:
+    """Log from LOG_LEVEL on, by default from `level` on, to the standard error output."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_WithoutLogins(layout))
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", level), handlers=[handler])
+
+
+_from_file = set[str]()
+"""The names of the variables that come from a file .env."""
+
+
 def read_env_file(path: Path = Path(".env")) -> None:
     """Set the variables of this file that the environment lacks. Raises `ConfigError` if it cannot be read.
 
@@ -320,12 +339,19 @@ def read_env_file(path: Path = Path(".env")) -> None:
         return
     from dotenv import load_dotenv  # late, because the package alone does not need it
 
+    before = {*os.environ}
     try:
         load_dotenv(path)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path.absolute()} cannot be read: {getattr(error, 'strerror', '') or 'it is no UTF-8'}"
         ) from error
+    _from_file.update({*os.environ} - before)
+
+
+def given_environment() -> dict[str, str]:
+    """Return the environment without what `read_env_file` has added to it: a new start reads the file anew."""
+    return {name: value for name, value in os.environ.items() if name not in _from_file}
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:

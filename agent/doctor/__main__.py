@@ -3,15 +3,13 @@
 import argparse
 import asyncio
 import json
-import logging
-import os
 import sys
 from dataclasses import asdict
 
 from agent.doctor import examine
 from agent.doctor.check import Check
 from agent.errors import AgentError
-from agent.settings import read_env_file
+from agent.settings import read_env_file, start_logging
 
 
 def main() -> int:
@@ -26,7 +24,7 @@ def main() -> int:
         read_env_file()
     except AgentError as error:
         parser.exit(1, f"{error}\n")
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "CRITICAL"))
+    start_logging("CRITICAL")
     found = asyncio.run(_run_checks(given.online, lines=not given.json))
     if given.json:
         print(json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from agent.errors import ConfigError, HistoryError, StoreUnavailable, without_paths
+from agent.errors import ConfigError, HistoryError, StoreUnavailable
 from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
 from agent.i18n import _
 
@@ -46,7 +46,7 @@ class PostgresAddress:
 
     def unreachable(self, error: Exception) -> StoreUnavailable:
         """Return the error that no connection can be made."""
-        reason = connection_reason(error, words_of(error), is_secret=self.is_secret)
+        reason = connection_reason(error, is_secret=self.is_secret)
         sentence = _(
             "Nothing can be kept at the moment: the history database {name} cannot be reached ({error}). "
             "Start it, or correct SWITCHBOARD_STORE.",
@@ -57,13 +57,6 @@ class PostgresAddress:
 
     def unusable(self, error: Exception) -> HistoryError:
         """Return the error that the server refused an operation."""
-        reason = refusal_reason(error, words_of(error), is_secret=self.is_secret)
+        reason = refusal_reason(error, is_secret=self.is_secret)
         sentence = _("The history database {name} cannot be used: {error}.", name=self.name, error=reason)
         return unusable(sentence, reason, is_secret=self.is_secret)
-
-
-def words_of(error: Exception) -> str:
-    """Return what the server or the driver says, without values of the statement."""
-    said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    first = (said or str(error) or type(error).__name__).splitlines()[0]
-    return without_paths(" ".join(first.rpartition(" failed: ")[2].split()).removesuffix("."))

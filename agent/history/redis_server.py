@@ -20,7 +20,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as NoAnswer
 
-from agent.errors import ConfigError, HistoryError, without_paths
+from agent.errors import ConfigError, HistoryError
 from agent.history.records import shift_of
 from agent.history.redis_scripts import Script
 from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
@@ -49,11 +49,11 @@ class RedisServer:
 
     def __init__(self, url: str, clock: Callable[[], datetime], *, is_secret: bool = False) -> None:
         self.clock, self._is_secret = clock, is_secret
-        parts = urlsplit(url)
-        query = dict(parse_qsl(parts.query))
-        self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
         pool_class: Any = BlockingConnectionPool  # its types are incomplete
         try:
+            parts = urlsplit(url)
+            query = dict(parse_qsl(parts.query))
+            self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
             self.address = address_of(url)
             pool = pool_class.from_url(
                 urlunsplit(parts._replace(query=urlencode(query))),
@@ -116,7 +116,7 @@ class RedisServer:
         log.debug("Redis at %s: %s", self.address, error)
         refusal = refusal_of(error)
         if refusal is None:
-            reason = connection_reason(error, str(error).rstrip("."), is_secret=self._is_secret)
+            reason = connection_reason(error, is_secret=self._is_secret)
             sentence = _(
                 "Nothing can be kept at the moment: the Redis server {address} cannot be reached ({error}). "
                 "Start it, or correct SWITCHBOARD_STORE.",
@@ -124,8 +124,7 @@ class RedisServer:
                 error=reason,
             )
             return unreachable(sentence, reason, is_secret=self._is_secret)
-        words = str(refusal).partition("\n")[0].rpartition(": -")[2].rstrip(".")  # without the place in the script
-        reason = refusal_reason(refusal, without_paths(words), is_secret=self._is_secret)
+        reason = refusal_reason(refusal, is_secret=self._is_secret)
         sentence = _("The Redis server {address} refuses: {error}.", address=self.address, error=reason)
         return unusable(sentence, reason, is_secret=self._is_secret)
 

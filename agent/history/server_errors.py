@@ -5,7 +5,7 @@ A page that is open to everybody keeps the server's address and its words secret
 
 from collections.abc import Mapping
 
-from agent.errors import ConnectionCause, HistoryError, StoreUnavailable, cause_of
+from agent.errors import ConnectionCause, HistoryError, StoreUnavailable, cause_of, without_paths
 from agent.i18n import N_, LocalizedText, _
 
 _CAUSES: Mapping[ConnectionCause, str] = {
@@ -19,19 +19,26 @@ _CAUSES: Mapping[ConnectionCause, str] = {
 }
 
 
-def connection_reason(error: BaseException, words: str, *, is_secret: bool = False) -> str:
-    """Return why a server is away: the cause if it is a known one, else the server's `words` unless it is secret."""
+def connection_reason(error: BaseException, *, is_secret: bool = False) -> str:
+    """Return why a server is away: the cause if it is a known one, else the server's words unless it is secret."""
     cause = cause_of(error)
     if cause is None:
-        return _("its server refuses") if is_secret else words
+        return _("its server refuses") if is_secret else words_of(error)
     return LocalizedText(_CAUSES[cause])
 
 
-def refusal_reason(error: BaseException, words: str, *, is_secret: bool = False) -> str:
-    """Return why a server refuses: what our own errors say, or its `words`, or only the cause if it is secret."""
+def refusal_reason(error: BaseException, *, is_secret: bool = False) -> str:
+    """Return why a server refuses: what our own errors say, or its words, or only the cause if it is secret."""
     if isinstance(error, HistoryError):
         return error.text
-    return connection_reason(error, words, is_secret=True) if is_secret else words
+    return connection_reason(error, is_secret=True) if is_secret else words_of(error)
+
+
+def words_of(error: BaseException) -> str:
+    """Return what a server or a driver says, without values of the statement, paths, and the place in a script."""
+    said = getattr(getattr(error, "diag", None), "message_primary", None)  # of PostgreSQL
+    first = said or (str(error).strip() or type(error).__name__).splitlines()[0].rpartition(": -")[2]
+    return without_paths(" ".join(first.rpartition(" failed: ")[2].split()).removesuffix("."))
 
 
 def unreachable(sentence: str, reason: str, *, is_secret: bool = False) -> StoreUnavailable:

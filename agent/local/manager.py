@@ -166,10 +166,11 @@ class LocalModels:
                 specs = await discover(endpoint, provider=id_)
             except ProviderError as error:
                 problem = str(error)
+            finally:  # `ready` waits for it
+                self._found[id_] = tuple(ServedModel(spec, endpoint) for spec in specs)
             if problem != said and id_ not in _USUAL:
                 self._say(problem or f"{id_} answers: {', '.join(spec.name for spec in specs)}.")
             said = problem
-            self._found[id_] = tuple(ServedModel(spec, endpoint) for spec in specs)
             await asyncio.sleep(_RECHECK_SECONDS)
 
     async def _start_best_or_fallback(self) -> None:

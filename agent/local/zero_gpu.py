@@ -40,10 +40,9 @@ DEFAULT_MODEL = "Qwen/Qwen3-4B"
 URL = "http://127.0.0.1/zero-gpu/v1"
 """The address that stands for this process. Nothing listens there."""
 CONTEXT_TOKENS = 32_768
-MOST_TOKENS = 4_096
-"""The most tokens of an answer. A longer one would need more seconds than the hub lends at once."""
-MOST_SECONDS = 120
+MOST_SECONDS = 60
 """The most seconds to ask the hub for. They count against the visitor's quota, and fewer are lent sooner."""
+TOKENS_PER_SECOND = 25
 CALL, END_OF_CALL = "<tool_call>", "</tool_call>"
 MAX_QUOTED_CHARACTERS = 300
 
@@ -89,27 +88,40 @@ def load(name: str | None, say: Callable[[str], None], *, on_zero_gpu: bool = Tr
     global _loaded
     name = name or DEFAULT_MODEL
     try:
-        generate, request = _generate, None
-        if on_zero_gpu:  # Gradio is imported before `spaces`, and PyTorch after it
-            generate = import_module("spaces").GPU(duration=seconds_for)(_generate)
-            request = import_module("spaces.utils").gradio_request_var()
-        if find_spec("torch") and find_spec("transformers"):
-            say(f"Loading {name} for the GPU of this Space.")
-            _loaded = replace(_load(name, "cuda" if on_zero_gpu else "cpu"), generate=generate, request=request)
-            serve_in_process(URL, _Transport())
-        else:
-            say("No model for the GPU of this Space: the Spacefile's requirements have no torch and transformers.")
+        try:
+            generate, request = _generate, None
+            if on_zero_gpu:  # Gradio is imported before `spaces`, and PyTorch after it
+                generate = import_module("spaces").GPU(duration=seconds_for)(_generate)
+                request = import_module("spaces.utils").gradio_request_var()
+            if find_spec("torch") and find_spec("transformers"):
+                say(f"Loading {name} for the GPU of this Space.")
+                _loaded = replace(_load(name, "cuda" if on_zero_gpu else "cpu"), generate=generate, request=request)
+                serve_in_process(URL, _Transport())
+            else:
+                say("No model for the GPU of this Space: the Spacefile's requirements have no torch and transformers.")
+        finally:
+            if on_zero_gpu and "spaces.zero" in sys.modules:
+                # What `Blocks.launch` does, which this app does not call: hand the weights over, name the function.
+                sys.modules["spaces.zero"].startup()
     except Exception as error:
+        _loaded = None
         log.warning("%s could not be loaded", name, exc_info=True)
         say(f"{name} could not be loaded ({type(error).__name__}), so other models answer.")
-    if on_zero_gpu and "spaces.zero" in sys.modules:
-        # What `Blocks.launch` does, which this app does not call: hand the weights over, and name the function.
-        sys.modules["spaces.zero"].startup()
 
 
 def seconds_for(prompt: list[int], options: Mapping[str, Any]) -> int:
     """Return the seconds of GPU to ask the hub for."""
-    return min(15 + len(prompt) // 2000 + options["max_new_tokens"] // 25, MOST_SECONDS)
+    return min(_seconds_before(prompt) + options["max_new_tokens"] // TOKENS_PER_SECOND, MOST_SECONDS)
+
+
+def most_tokens(prompt: list[int]) -> int:
+    """Return the most tokens of an answer: as many as the model writes in `MOST_SECONDS`."""
+    return (MOST_SECONDS - _seconds_before(prompt)) * TOKENS_PER_SECOND
+
+
+def _seconds_before(prompt: list[int]) -> int:
+    """Return the seconds until the first token."""
+    return 15 + len(prompt) // 2000
 
 
 def _load(name: str, device: str) -> _Loaded:
@@ -123,7 +135,7 @@ def _load(name: str, device: str) -> _Loaded:
         audio=False,
         prefill=True,
         context_tokens=context,
-        max_output_tokens=min(MOST_TOKENS, context // 2),
+        max_output_tokens=min(most_tokens([]), context // 2),
         source=_("the GPU of this Space"),
     )
     return _Loaded(spec, tokenizer, model.to(device).eval(), _generate)
@@ -154,7 +166,6 @@ def _generate(prompt: list[int], options: Mapping[str, Any]) -> Generator[int]:
     thread = Thread(target=write)
     thread.start()
     try:
-        tokens.get()  # the streamer begins with the prompt
         while (some := tokens.get()) is not None:
             if isinstance(some, Exception):
                 raise some
@@ -165,13 +176,15 @@ def _generate(prompt: list[int], options: Mapping[str, Any]) -> Generator[int]:
 
 
 class _Streamer:
-    """What Transformers gives new tokens to."""
+    """What Transformers gives new tokens to. It gives the prompt first, which is left out."""
 
     def __init__(self, tokens: SimpleQueue[Any]) -> None:
-        self._tokens = tokens
+        self._tokens, self._has_prompt = tokens, False
 
     def put(self, value: Any) -> None:
-        self._tokens.put(value.flatten().tolist())
+        if self._has_prompt:
+            self._tokens.put(value.flatten().tolist())
+        self._has_prompt = True
 
     def end(self) -> None:
         """Do nothing: the end of `generate` is the end."""
@@ -193,7 +206,8 @@ class _Transport(httpx2.AsyncBaseTransport):
                 f"maximum context length is {_loaded.spec.context_tokens} tokens, "
                 f"and the request has {len(prompt)} input tokens",
             )
-        events = _events(_loaded, prompt, _options(body, min(room, _loaded.spec.max_output_tokens)), body)
+        most = min(room, _loaded.spec.max_output_tokens, most_tokens(prompt))
+        events = _events(_loaded, prompt, _options(body, most), body)
         first = await anext(events)  # so that a failure is one of the request
         headers = {"content-type": "text/event-stream"}
         return httpx2.Response(200, headers=headers, stream=_Stream(first, events), request=request)

@@ -345,6 +345,10 @@ def carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
 # --- reading the table ----------------------------------------------------------------------------------------------
 
 
+_own_table: Path | None = None
+"""The table in the data folder, see `use_table_in`."""
+
+
 @cache
 def load_catalog(path: Path = TABLE) -> Catalog:
     """Load the table once, and the owner's own one in SWITCHBOARD_MODELS, which adds providers and models.
@@ -352,15 +356,20 @@ def load_catalog(path: Path = TABLE) -> Catalog:
     Raises `ConfigError` with the line and the name of the wrong entry.
     """
     catalog = _read(TomlFile(path, strict=True), Catalog({}, {}, {}))
-    more = os.environ.get("SWITCHBOARD_MODELS") if path == TABLE else None
-    return _read(TomlFile(Path(more).expanduser(), strict=True), catalog) if more else catalog
+    more = os.environ.get("SWITCHBOARD_MODELS") or _own_table if path == TABLE else None
+    if not more:
+        return catalog
+    own = Path(more).expanduser()  # with its folder, because it can have the name of the shipped one
+    return _read(TomlFile(own, strict=True, name=f"{own.parent.name}/{own.name}".lstrip("/")), catalog)
 
 
 def use_table_in(folder: Path) -> None:
     """Let `models.toml` in this folder be the owner's own table, unless SWITCHBOARD_MODELS names another file."""
+    global _own_table
     own = folder / "models.toml"
-    if own.is_file() and not os.environ.get("SWITCHBOARD_MODELS"):
-        os.environ["SWITCHBOARD_MODELS"] = str(own)
+    own = own if own.is_file() else None
+    if own != _own_table:
+        _own_table = own
         load_catalog.cache_clear()
 
 

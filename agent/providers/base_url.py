@@ -1,9 +1,10 @@
 """Finds mistakes in the base URL of a server: before any request, or in the server's answer to one."""
 
+import re
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from agent.errors import InputError
+from agent.errors import InputError, without_logins
 from agent.i18n import _
 
 _ROUTES = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
@@ -16,27 +17,32 @@ _MISSING_ROUTE = (
 
 
 def check_base_url(url: str) -> None:
-    """Raise `InputError` with the cure if no request to the URL can succeed."""
-    parts = urlsplit(url)
+    """Raise `InputError` with the cure if no request to the URL can succeed. It does not repeat a login."""
+    given = without_logins(repr(url))
+    try:
+        parts = urlsplit(url)
+        _port = parts.port
+    except ValueError:  # brackets around what is no address, or no port
+        raise InputError(_("The base URL {url} has no host.", url=given)) from None
     if parts.scheme not in ("http", "https"):
         bare = url.rpartition("://")[2] or "127.0.0.1:8000/v1"
         raise InputError(
             _(
                 "The base URL {url} must begin with http:// or https://, as in {example}.",
-                url=repr(url),
-                example=repr(f"http://{bare}"),
+                url=given,
+                example=without_logins(repr(f"http://{bare}")),
             )
         )
     if not parts.hostname:
-        raise InputError(_("The base URL {url} has no host.", url=repr(url)))
+        raise InputError(_("The base URL {url} has no host.", url=given))
     path = parts.path.rstrip("/")
     if route := next((one for one in _ROUTES if path.endswith(one)), None):
         raise InputError(
             _(
                 "The base URL {url} must end before {route}: {example}.",
-                url=repr(url),
+                url=given,
                 route=repr(route),
-                example=repr(f"{parts.scheme}://{parts.netloc}{path.removesuffix(route)}"),
+                example=without_logins(repr(f"{parts.scheme}://{parts.netloc}{path.removesuffix(route)}")),
             )
         )
 
@@ -63,6 +69,6 @@ def missing_route(status: int | None, body: object, base_url: str) -> Literal["n
 
 
 def without_login(url: str) -> str:
-    """Return the address of a server, without user, password and path."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    """Return the address of a server, without user, password and path. It need not be a valid one."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{re.split(r'[/?#]', rest, maxsplit=1)[0].rpartition('@')[2]}"

@@ -15,6 +15,7 @@ from agent.models.families import LONGEST_NAME, can_chat
 from agent.models.names import short_name
 from agent.providers import Endpoint
 from agent.providers.base_url import without_login
+from agent.providers.errors import broken_key, is_broken_key
 
 _MOST_ASKED = 100
 """Models of an Ollama that are asked for one by one. The others go by their names."""
@@ -34,15 +35,22 @@ async def discover(endpoint: Endpoint, *, provider: str = "vllm", seconds: float
     llama.cpp, Ollama and LM Studio tell what their models can do at other addresses, which are asked, too. The models
     are in the server's order, but those that do not chat come last: the first model is the default.
 
-    Raises `ProviderError`: `key` (401, 403), `connection`, `malformed` (not such a server, or no model), `server`.
+    Raises `ProviderError`: `key` (401, 403, or no key at all), `connection`, `malformed` (not such a server, or no
+    model), `server`.
     """
-    host = urlsplit(endpoint.base_url).hostname or ""
+    if is_broken_key(endpoint.api_key):
+        raise ProviderError(broken_key(load_catalog().providers[provider]).text, kind="key")
+    where = without_login(endpoint.base_url)
+    try:
+        parts = urlsplit(endpoint.base_url)
+        host, _port = parts.hostname or "", parts.port
+    except ValueError as error:  # brackets around what is no address, or no port
+        raise _unreachable(where) from error
     headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
     # A proxy from the environment must not get between us and a server on this machine.
     async with httpx2.AsyncClient(
         headers=headers, timeout=seconds, trust_env=host not in ("localhost", "127.0.0.1", "::1")
     ) as client:
-        where = without_login(endpoint.base_url)
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]
         if not entries:
@@ -140,9 +148,7 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
         answer = await client.get(url)
         body = answer.json() if answer.status_code == 200 else None
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
-        raise ProviderError(
-            _("The model server at {where} cannot be reached.", where=where), kind="connection"
-        ) from error
+        raise _unreachable(where) from error
     except ValueError as error:
         raise ProviderError(
             _("What answers at {where} is not a model server.", where=where), kind="malformed"
@@ -173,6 +179,10 @@ async def _ask(client: httpx2.AsyncClient, url: str, where: str) -> dict[str, An
             status=status,
         )
     return cast(dict[str, Any], body)
+
+
+def _unreachable(where: str) -> ProviderError:
+    return ProviderError(_("The model server at {where} cannot be reached.", where=where), kind="connection")
 
 
 # --- what the entries tell ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from agent.errors import UnknownModel
+from agent.errors import UnknownModel, without_logins
 from agent.models.catalog import ProviderSpec, load_catalog
 from agent.models.families import can_chat
 from agent.providers import Endpoint, default_endpoint
@@ -100,7 +100,7 @@ def embedder_named(name: str, env: Mapping[str, str] = os.environ) -> ServerEmbe
     if provider is None or not model:
         raise UnknownModel(
             'embeddings come from "provider:model" such as "openai:text-embedding-3-small", or from the URL of a '
-            f'server such as "http://127.0.0.1:8080/v1", not from {name[:80]!r}'
+            f'server such as "http://127.0.0.1:8080/v1", not from {without_logins(name)[:80]!r}'
         )
     if provider.dialect not in ("chat", "responses"):
         raise UnknownModel(

@@ -159,6 +159,11 @@ def missing_key(provider: ProviderSpec) -> MissingKey:
     )
 
 
+def is_broken_key(key: str | None) -> bool:
+    """Return True for a key that the header of a request cannot hold."""
+    return key is not None and not (key.isascii() and key.isprintable())
+
+
 def broken_key(provider: ProviderSpec) -> InputError:
     """Return the error for a key that no request can carry. It does not repeat the key."""
     return InputError(

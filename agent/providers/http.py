@@ -19,7 +19,7 @@ from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
 from agent.providers.delta_merging import DeltaMerger, current_count
-from agent.providers.errors import broken_key, explain, explained, missing_key
+from agent.providers.errors import broken_key, explain, explained, is_broken_key, missing_key
 from agent.providers.request_queue import RequestQueue
 
 READ_INTERVAL_SECONDS = 0.04
@@ -67,8 +67,7 @@ class ClientConnection(ABC):
 
         Self-hosted servers need none.
         """
-        key = self.endpoint.api_key or ""
-        if not (key.isascii() and key.isprintable()):  # a header cannot hold it
+        if is_broken_key(self.endpoint.api_key):
             raise broken_key(self.provider)
         hosted = bool(self.provider.base_url) and self.endpoint.base_url == self.provider.base_url
         if hosted and self.provider.key_names and not self.endpoint.api_key:

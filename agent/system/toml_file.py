@@ -72,17 +72,17 @@ class TomlFile:
     """A TOML file with configuration. `table` is its content.
 
     An `optional` file can be missing. `strict` forbids conversions, such as of "1" to 1. Values below a key in `hidden`
-    are never quoted. Raises `ConfigError`.
+    are never quoted. `name` is its name in errors. Raises `ConfigError`.
     """
 
     def __init__(
-        self, path: Path, *, optional: bool = False, strict: bool = False, hidden: Collection[str] = ()
+        self, path: Path, *, optional: bool = False, strict: bool = False, hidden: Collection[str] = (), name: str = ""
     ) -> None:
-        self._name, self._strict, self._hidden = path.name, strict, hidden
+        self._name, self._strict, self._hidden = name or path.name, strict, hidden
         try:
             text = "" if optional and not path.exists() else path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path.name} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+            raise ConfigError(f"{self._name} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
         self._lines = text.split("\n")
         try:
             self.table: dict[str, Any] = tomllib.loads(text)

@@ -224,7 +224,7 @@ class MessageRoutes:
         model = options.pop("model", remembered.model)
         if not isinstance(model, str):
             raise InputError(f"Send {_KNOWN[_Body]}.")
-        choices = requested_choices(model, options, remembered)
+        choices = requested_choices(model, options, remembered, elsewhere="model")
         return replace(choices, language=_translator(request).language)
 
     async def _read(self, request: Request, kind: type[B]) -> B:

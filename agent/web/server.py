@@ -17,7 +17,7 @@ from typing import Any, cast
 import uvicorn
 
 from agent.local import zero_gpu
-from agent.settings import Settings
+from agent.settings import Settings, given_environment
 from agent.space import FLEETING
 from agent.system.malloc import return_free_memory
 from agent.system.project import FILES
@@ -53,7 +53,7 @@ def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         status = runner.run(_serve(settings, say))
     if status == RESTART:
-        os.execv(sys.executable, sys.orig_argv)
+        os.execve(sys.executable, sys.orig_argv, given_environment())
     return status
 
 

@@ -19,7 +19,6 @@ from time import process_time
 from typing import Any
 
 import pytest
-from agent.transfer.sources import Sources
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     Citation,
@@ -55,8 +54,10 @@ from agent.providers.event_reading import EventReader
 from agent.providers.redact import cut, redact
 from agent.providers.tool_choice_json import ToolChoiceDecoder
 from agent.rendering.formulas import Formula
+from agent.rendering.html import html_mark
 from agent.rendering.markdown import to_blocks
 from agent.rendering.mathml import to_mathml
+from agent.rendering.sources import Sources
 from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
 from agent.tools import arithmetic
@@ -64,7 +65,6 @@ from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
 from agent.transfer import LeftOut
 from agent.transfer.as_typed import as_typed
 from agent.transfer.formulas import mark_formulas
-from agent.transfer.html import html_mark
 from agent.transfer.imports.chatgpt import read_chatgpt
 from agent.transfer.imports.claude import read_claude
 from agent.transfer.imports.open_webui import read_open_webui
@@ -440,6 +440,7 @@ def constants(*names: str) -> Callable[[], list[Any]]:
 COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.media.store", "*"): constants("agent.media.store:_ID", "agent.media.store:_OLD_ID"),
     ("agent.providers.tool_choice_json", "*"): lambda: [ToolChoiceDecoder()._opening],
+    ("agent.errors", "*"): constants("agent.errors:_PATH"),
     ("agent.errors", "pattern"): lambda: [
         re.compile(one[0], re.IGNORECASE) for one in import_module("agent.errors")._CAUSES
     ],

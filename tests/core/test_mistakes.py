@@ -274,6 +274,22 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         r'^store takes a URL such as "sqlite:///chats\.db", .* not \'chats\.db\'$',
     ),
     "store= of an unknown kind": (lambda hands: Chat(hands.agent(), store="mysql://host"), r"not 'mysql://host'$"),
+    "store= with a password": (
+        lambda hands: Chat(hands.agent(), store="postgresql+asyncpg://root:s3cret/p@ss@db/x"),
+        r"not 'postgresql\+asyncpg://db/x'$",
+    ),
+    "store= with a password, without slashes": (
+        lambda hands: Chat(hands.agent(), store="root:s3cret@db/x"),
+        r"not 'root:db/x'$",
+    ),
+    "limits= with a password": (
+        lambda hands: hands.agent(limits=cast(Any, {"tokens": "https://root:s3cret@db/x"})),
+        r"Limits\(tokens='https://db/x'\)$",
+    ),
+    "base_url= with a password": (
+        lambda _: Agent("vllm:a", base_url="ftp://root:s3cret@db/v1"),
+        r"'ftp://db/v1' must begin .*'http://db/v1'",
+    ),
     "id= without a store": (lambda hands: Chat(hands.agent(), id="a"), r'write Chat\(agent, store="sqlite:///'),
     "id= as a number": (
         lambda hands: Chat(hands.agent(), store="memory:", id=cast(Any, 42)),

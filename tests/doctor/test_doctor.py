@@ -173,11 +173,12 @@ async def test_no_secret_is_printed(env: Env, online: bool) -> None:
         given = env | hidden | {"VLLM_BASE_URL": url, "HUGGINGFACE_BASE_URL": server.base_url, "LOG_LEVEL": "DEBUG"}
         ended = run(given, *["--online"] * online)
         told = (await found(given | {"VLLM_BASE_URL": "somebody:pass-wOrd@host"}))["settings"]
-    said = f"{ended.stdout}{told}"
+    said = f"{ended.stdout}{ended.stderr}{told}"
     assert (ended.returncode, told.state) == (1, "fault")
     for secret in (*hidden.values(), "pass-wOrd", "vllm-right"):
         assert secret not in said
-    assert "Traceback" not in said
+    assert "Traceback" not in ended.stdout
+    assert "HTTP Request: GET http://127.0.0.1" in ended.stderr
     assert "HF_TOKEN" in said or "Hugging Face" in said
     assert "VLLM_BASE_URL must start with" in told.message
 

@@ -9,6 +9,8 @@ import pytest
 from agent.errors import ConfigError, StoreUnavailable, cause_of
 from agent.history import open_store
 from agent.history.open_store import other_histories, sqlite_path
+from agent.history.server_errors import connection_reason, refusal_reason
+from agent.suspension.ledgers import ledger_error
 from tests.support.history_stores import ALICE, started
 
 
@@ -61,7 +63,8 @@ async def test_cause_is_told_and_the_address_only_to_the_owner(cause: str, url: 
             said = str(away.value)
             assert said.startswith("Nothing can be kept at the moment: ")
             assert (f"({cause})" in said) or (cause == "its server refuses" and not is_secret)
-            assert ("127.0.0.1" in said or "none.invalid" in said) is not is_secret
+            assert any(name in said for name in ("127.0.0.1", "none.invalid", "redis.sock")) is not is_secret
+            assert "/none" not in said
             assert "hush" not in said
 
 
@@ -79,10 +82,39 @@ async def test_cause_is_told_and_the_address_only_to_the_owner(cause: str, url: 
         ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "untrusted"),
         ("connection timeout expired", "unanswered"),
         ("Connection closed by server.", None),
+        ("consuming input failed: SSL connection has been closed unexpectedly", None),
+        ("SSL SYSCALL error: EOF detected", None),
+        ("SSL error: unexpected eof while reading", None),
+        ("terminating connection due to idle-session timeout", None),
+        ("canceling statement due to statement timeout", None),
+        ("server does not support SSL, but SSL was required", "no_tls"),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)", "no_tls"),
+        ("[SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] sslv3 alert handshake failure", "no_tls"),
+        ("_ssl.c:989: The handshake operation timed out", "unanswered"),
+        ("Connection refused: the password is wrong", "credentials"),
     ],
 )
 def test_words_of_the_drivers_are_understood(said: str, cause: str | None) -> None:
     assert cause_of(OSError(said)) == cause
+
+
+WORDS = {
+    "Error while reading from /srv/chats/redis.sock : (104,).": "Error while reading from redis.sock : (104,)",
+    'connection to server on socket "/run/pg/.s.PGSQL.5432" failed: FATAL:  too many clients\nHINT: x': (
+        "FATAL: too many clients"
+    ),
+    "ERR user_script:7: -cannot write to /srv/chats/dump.rdb.": "cannot write to dump.rdb",
+    "\n": "OSError",
+}
+
+
+@pytest.mark.parametrize("said", WORDS)
+def test_words_of_a_server_have_no_path(said: str) -> None:
+    for reason in (connection_reason, refusal_reason):
+        assert reason(OSError(said)) == WORDS[said]
+        assert reason(OSError(said), is_secret=True) == "its server refuses"
+    assert f"({WORDS[said]})" in str(ledger_error("used", OSError(said)))
+    assert str(ledger_error("used", OSError(said), OSError(said))).endswith(f": {WORDS[said]}.")
 
 
 async def test_other_history_in_the_folder_is_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import sys
@@ -434,6 +435,38 @@ async def test_unreachable_named_server_hides_key(tmp_path: Path) -> None:
                 await local.ready()
     assert "s3cret" not in str(failed.value)
     assert "pa55" not in str(failed.value)
+
+
+BROKEN = {
+    "host": (Endpoint("http://user:pa55@[bad/v1", "s3cret"), "connection"),
+    "port": (Endpoint("http://user:pa55@127.0.0.1:99999/v1", "s3cret"), "connection"),
+    "key": (Endpoint("http://127.0.0.1:9/v1", "s3cret-é"), "key"),
+    "line": (Endpoint("http://127.0.0.1:9/v1", "s3cret\nx"), "key"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_broken_endpoint_is_explained(name: str) -> None:
+    endpoint, kind = BROKEN[name]
+    with pytest.raises(ProviderError) as refused:
+        await discover(endpoint)
+    assert refused.value.kind == kind
+    assert not {"s3cret", "pa55"} & {*re.split(r"[^\w]", str(refused.value))}
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError], ids=["explained", "unknown"])
+async def test_broken_usual_server_keeps_nobody_waiting(
+    error: type[Exception] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_package: None
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise error or AssertionError
+
+    if error:
+        monkeypatch.setattr(manager, "discover", fail)
+    monkeypatch.setenv("OLLAMA_BASE_URL", "http://[bad/v1")
+    async with models(tmp_path) as local, asyncio.timeout(10):
+        with pytest.raises(LocalModelError):
+            await local.ready()
 
 
 @pytest.mark.parametrize(

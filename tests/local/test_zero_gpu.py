@@ -3,6 +3,7 @@
 The tiny model has the environment of vLLM's tests behind this one, for PyTorch and Transformers.
 """
 
+import asyncio
 import json
 import os
 import pickle
@@ -16,7 +17,8 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs
 
 import gradio as gr
@@ -25,8 +27,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import Agent
+from agent.errors import ProviderError
 from agent.local import zero_gpu
-from agent.local.zero_gpu import _explained, _ToolCalls, seconds_for, visitor_token
+from agent.local.zero_gpu import MOST_SECONDS, _explained, _Loaded, _ToolCalls, most_tokens, seconds_for, visitor_token
+from agent.models.catalog import load_catalog
 from agent.providers import connect
 from agent.settings import ROOT
 from tests.tiers import examples
@@ -102,6 +106,76 @@ def test_refusal_of_the_hub_is_a_sentence(title: str, message: str, kind: str, w
 
 def test_failure_of_the_model_shows_no_details() -> None:
     assert str(_explained(RuntimeError("/root/secret"))) == "The model server failed in the middle of the answer."
+
+
+class Tensor(list[int]):
+    """What Transformers gives to a streamer, as far as it is read."""
+
+    def flatten(self) -> "Tensor":
+        return self
+
+    def tolist(self) -> list[int]:
+        return [*self]
+
+
+class Writer:
+    """A model that fails in its first answer, before the first token, and then writes two tokens."""
+
+    device = "cpu"
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def generate(self, *, input_ids: list[list[int]], streamer: Any, **_: Any) -> None:
+        self.answers += 1
+        if self.answers == 1:
+            raise RuntimeError("CUDA out of memory")
+        for tokens in (*input_ids, [7], [8]):
+            streamer.put(Tensor(tokens))
+        streamer.end()
+
+
+async def test_failure_before_the_first_token_ends_the_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = SimpleNamespace(tensor=lambda ids, device: ids, ones_like=lambda ids: ids)
+    monkeypatch.setitem(sys.modules, "torch", cast(Any, torch))
+    loaded = _Loaded(load_catalog().find("Qwen/Qwen3-4B", "vllm"), None, Writer(), zero_gpu._generate)
+    monkeypatch.setattr(zero_gpu, "_loaded", loaded)
+
+    async def answer() -> list[int]:
+        options = {"max_new_tokens": 9}
+        async with asyncio.timeout(5):
+            return [one async for one in zero_gpu._in_thread(lambda: loaded.generate([1, 2], options), None)]
+
+    with pytest.raises(ProviderError, match="failed in the middle of the answer"):
+        await answer()
+    assert await answer() == [7, 8]
+
+
+@settings(max_examples=examples(40))
+@given(length=st.integers(0, zero_gpu.CONTEXT_TOKENS))
+def test_answer_without_a_limit_fits_into_the_borrowed_seconds(length: int) -> None:
+    prompt = [1] * length
+    most = most_tokens(prompt)
+    assert most > 0
+    assert seconds_for(prompt, {"max_new_tokens": most}) == MOST_SECONDS <= 60
+    assert zero_gpu._options({}, most) == zero_gpu._options({"max_tokens": 10**6}, most) == {"max_new_tokens": most}
+
+
+def test_failed_report_to_the_hub_leaves_the_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    def startup() -> None:
+        raise ConnectionError("the hub does not answer")
+
+    modules = {
+        "spaces": SimpleNamespace(GPU=lambda duration: lambda function: function),
+        "spaces.utils": SimpleNamespace(gradio_request_var=lambda: None),
+        "spaces.zero": SimpleNamespace(startup=startup),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, cast(Any, module))
+    said = list[str]()
+    zero_gpu.load("./no-such-model", said.append)
+    assert said[-1] == "./no-such-model could not be loaded (ConnectionError), so other models answer."
+    assert zero_gpu.served() == ()
 
 
 # The hub's package, where it is installed
@@ -346,7 +420,7 @@ async def test_visitor_is_named_where_the_hub_looks(agent: Callable[..., Agent],
 
     def elsewhere(*arguments: Any) -> Iterator[int]:
         seen.append((request := place.get()) and request.headers.get("x-ip-token"))
-        assert seconds_for(*arguments) <= 120
+        assert seconds_for(*arguments) <= MOST_SECONDS
         for token in loaded.generate(*pickle.loads(pickle.dumps(arguments))):
             yield pickle.loads(pickle.dumps(token))
 

@@ -35,7 +35,7 @@ from agent.errors import ConfigError, Limited, LocalModelError, NotFound, Suspen
 from agent.history import Entry, Record, now
 from agent.history.sqlite import SqliteStore
 from agent.local.manager import LocalModels
-from agent.models.catalog import load_catalog
+from agent.models.catalog import load_catalog, use_table_in
 from agent.providers import base_url_variable, default_endpoint
 from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
@@ -844,7 +844,10 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
             menu = ModelMenu(FakeLocalModels(), catalog, key_seconds=60, keys_taken=True)
             assert menu.missing("ann", catalog.find("acme-1")) == ""
             for wrong, words in (
-                (OWN_TABLE.replace("[providers.box]", "[providers.openai]"), "line 2: there is a provider 'openai'"),
+                (
+                    OWN_TABLE.replace("[providers.box]", "[providers.openai]"),
+                    f"^{tmp_path.name}/models.toml, line 2: there is a provider 'openai'",
+                ),
                 (OWN_TABLE.replace('"acme-2"', '"gpt-6-luna"'), "two entries of this name"),
                 (OWN_TABLE.replace("menu =", "menue ="), "unknown key 'menue'; perhaps 'menu'"),
             ):
@@ -854,6 +857,18 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
                     load_catalog()
     finally:
         load_catalog.cache_clear()
+
+
+def test_table_in_a_folder_leaves_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SWITCHBOARD_MODELS", raising=False)
+    (tmp_path / "models.toml").write_text(OWN_TABLE)
+    try:
+        use_table_in(tmp_path)
+        assert load_catalog().find("acme-2").provider == "openai"
+        assert "SWITCHBOARD_MODELS" not in os.environ
+    finally:
+        use_table_in(tmp_path / "none")
+    assert "box" not in load_catalog().providers
 
 
 async def test_servers_of_the_table_in_the_data_folder_are_asked(
@@ -875,7 +890,7 @@ async def test_servers_of_the_table_in_the_data_folder_are_asked(
                 assert (await page.ask(model="two:other/model-7b")).text == "Hi."
                 await until(lambda: any("127.0.0.1:9" in line for line in page.said))
         finally:
-            load_catalog.cache_clear()
+            use_table_in(tmp_path / "none")
 
 
 @pytest.mark.slow

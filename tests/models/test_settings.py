@@ -1,12 +1,21 @@
 """The settings: values of the file, overrides by the environment, and errors that name the setting."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.errors import ConfigError
-from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, load_settings
+from agent.settings import (
+    ROOT,
+    LocalSettings,
+    PublicSettings,
+    Settings,
+    given_environment,
+    load_settings,
+    read_env_file,
+)
 
 
 @pytest.fixture
@@ -150,3 +159,30 @@ def test_all_mistakes_are_told_without_secrets(file: Path) -> None:
         "VLLM_BASE_URL must start with http:// or https://.",
         "GRADIO_SERVER_PORT must be a whole number, not 'one'.",
     ]
+
+
+@pytest.fixture
+def env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path of a file .env in the working folder. Its variable is unset after the test."""
+    monkeypatch.setenv("SWITCHBOARD_A", "")
+    monkeypatch.delenv("SWITCHBOARD_A")
+    monkeypatch.setenv("SWITCHBOARD_B", "of the environment")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / ".env"
+
+
+def test_env_file_adds_to_the_environment_until_a_new_start(env_file: Path) -> None:
+    read_env_file()  # there is none
+    env_file.write_text("SWITCHBOARD_A=of the file\nSWITCHBOARD_B=of the file\n")
+    read_env_file()
+    assert (os.environ["SWITCHBOARD_A"], os.environ["SWITCHBOARD_B"]) == ("of the file", "of the environment")
+    again = given_environment()
+    assert "SWITCHBOARD_A" not in again
+    assert again["SWITCHBOARD_B"] == "of the environment"
+
+
+def test_unreadable_env_file_is_named(env_file: Path) -> None:
+    env_file.write_bytes(b"SWITCHBOARD_A=\xff\xfe")
+    with pytest.raises(ConfigError) as refused:
+        read_env_file()
+    assert str(refused.value) == f"{env_file} cannot be read: it is no UTF-8"

@@ -157,8 +157,10 @@ async def test_wrong_key_unknown_model_and_no_server() -> None:
         (lambda url: f"{url}/chat/completions", "must end before '/chat/completions': '{url}'."),
         (lambda url: f"{url}/chat/completions/", "must end before '/chat/completions': '{url}'."),
         (lambda _: "http:///v1", "has no host."),
+        (lambda _: "http://[bad/v1", "has no host."),
+        (lambda _: "http://127.0.0.1:99999/v1", "has no host."),
     ],
-    ids=["no-scheme", "other-scheme", "route", "route-slash", "no-host"],
+    ids=["no-scheme", "other-scheme", "route", "route-slash", "no-host", "brackets", "port"],
 )
 def test_impossible_base_url_is_refused(server: Running, change: Callable[[str], str], words: str) -> None:
     seen, wrong = len(server.journal()), change(server.base_url)

@@ -137,6 +137,7 @@ def test_client_keeps_one_conversation(connect: Connect, server: Running) -> Non
     [
         ("hi", "nobody/nothing", {}, "No model named 'nobody/nothing' is known here."),
         ("hi", "", {"tempreature": 1}, "unknown options: tempreature; known are system_message"),
+        ("hi", "", {"tempreature": 1}, " and new"),
         ("hi", "", {"temperature": "warm"}, "temperature cannot be 'warm'. Known values: 0 - 2"),
         ("hi", "", {"reasoning": "false"}, "reasoning cannot be 'false'. Known values: True, False, None, none"),
         ("hi", "", {"reasoning": 0}, "reasoning cannot be 0. Known values"),

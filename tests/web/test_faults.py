@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
-from agent.errors import HistoryError, reason_of
+from agent.errors import HistoryError, reason_of, without_paths
 from agent.local.start_errors import not_started
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
@@ -154,6 +154,35 @@ def test_reason_has_no_path(error: Exception) -> None:
     assert "/srv" not in reason_of(error)
     assert "secret/" not in reason_of(error)
     assert "/srv" not in not_started(error).text
+
+
+CUT = {
+    "cannot open /home/My Name/data/x.db": "cannot open x.db",
+    "cannot open '/home/my name/a, b/x.db': locked": "cannot open x.db: locked",
+    "bad file:///home/me/x and file:/srv/y": "bad x and y",
+    "bad sqlite:////srv/chats/a.db": "bad a.db",
+    "error:/srv/chats/a.db, /tmp/one and /var/two": "error:a.db, one and two",
+    r"C:\Users\me\x.db is locked": "x.db is locked",
+    r"'D:\\My files\\x.db' is locked": "x.db is locked",
+    r"\\server\share\x.db is locked": "x.db is locked",
+    "POST /v1/models failed": "POST /v1/models failed",
+    "'/v1/models' or /conversations/12/messages is missing": "'/v1/models' or /conversations/12/messages is missing",
+    "redis://host:6379/home/0 and http://[::1]/home/x": "redis://host:6379/home/0 and http://[::1]/home/x",
+    "and/or, 3 / 4, ./home/me, a:b, C: \\n": "and/or, 3 / 4, ./home/me, a:b, C: \\n",
+}
+
+
+@pytest.mark.parametrize("said", CUT)
+def test_only_absolute_paths_are_cut(said: str) -> None:
+    assert without_paths(said) == CUT[said]
+
+
+def test_own_folders_are_cut_whatever_their_names_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, home = tmp_path / "a (new), folder", tmp_path / "A. B: home"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    assert without_paths(f"{here}/data/x.db or {home}/y") == "x.db or y"
 
 
 def test_reason_keeps_the_rest() -> None:

@@ -184,6 +184,7 @@ def test_bad_request_gets_a_reason_and_stores_nothing(app: App, owner: tuple[Htt
     for name, (path, body, status) in BAD.items():
         answer = visitor.ask("POST", path.replace("$chat", chat), json=body)
         assert (answer.status, bool(answer.json["detail"])) == (status, True), (name, answer.text)
+        assert name != "unknown setting" or answer.json["detail"].endswith(" and model")
     assert (visitor.ask("GET", "/conversations").json, shown(visitor, chat.rpartition("/")[2])) == before
     assert "Traceback" not in app.log
 

@@ -4,9 +4,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from agent.errors import ConfigError, HistoryError, StoreUnavailable, without_paths
+from agent.errors import ConfigError, HistoryError, StoreUnavailable
 from agent.history import needing_driver, now
-from agent.history.server_errors import connection_reason
+from agent.history.server_errors import connection_reason, words_of
 from agent.i18n import _
 
 
@@ -40,14 +40,13 @@ class MemoryLedger:
 
 def ledger_error(name: str, error: BaseException, refusal: BaseException | None = None) -> HistoryError:
     """Return the error that a ledger's server is away, or that it refuses. Nothing is resumed then."""
-    words = without_paths(str(refusal or error).partition("\n")[0]).rstrip(".")
     if refusal is not None:
-        return HistoryError(_("The ledger {name} cannot be used: {error}.", name=name, error=words))
+        return HistoryError(_("The ledger {name} cannot be used: {error}.", name=name, error=words_of(refusal)))
     return StoreUnavailable(
         _(
             "The ledger {name} cannot be reached ({error}). Start its server, or correct SUSPENSION_LEDGER.",
             name=name,
-            error=connection_reason(error, words),
+            error=connection_reason(error),
         )
     )
 

@@ -28,11 +28,11 @@ class RedisLedger:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        query = dict(parse_qsl(parts.query))
-        self._prefix = b"{%s}:used:" % query.pop("prefix", PREFIX).encode()
-        self._url = urlunsplit(parts._replace(query=urlencode(query)))
         try:
+            parts = urlsplit(url)
+            query = dict(parse_qsl(parts.query))
+            self._prefix = b"{%s}:used:" % query.pop("prefix", PREFIX).encode()
+            self._url = urlunsplit(parts._replace(query=urlencode(query)))
             self._address = address_of(url)
             self._client()
         except (ValueError, TypeError):  # whose text can have the password

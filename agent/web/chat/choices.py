@@ -68,8 +68,12 @@ class Choices:
             )
 
 
-def requested_choices(model: str, options: Mapping[str, Any], base: Choices | None = None) -> Choices:
+def requested_choices(
+    model: str, options: Mapping[str, Any], base: Choices | None = None, *, elsewhere: str
+) -> Choices:
     """Return `base` (default: no choices) with the model and the options of a program. Raises `InputError`.
+
+    `elsewhere` is the option that the caller has read itself.
 
     Nothing is converted, so the text "false" is not accepted as a bool.
     """
@@ -80,7 +84,7 @@ def requested_choices(model: str, options: Mapping[str, Any], base: Choices | No
     runs = {name: value for name, value in options.items() if name not in PAGE_OPTIONS}
     if unknown := sorted(runs.keys() - RUN_OPTIONS):
         known = ", ".join([*PAGE_OPTIONS, *RUN_OPTIONS])
-        raise InputError(f"unknown options: {', '.join(unknown)}; known are {known} and new")
+        raise InputError(f"unknown options: {', '.join(unknown)}; known are {known} and {elsewhere}")
     for name, value in options.items():
         if name in PAGE_OPTIONS and not isinstance(value, PAGE_OPTIONS[name]):
             known = "true, false" if PAGE_OPTIONS[name] is bool else "a text"

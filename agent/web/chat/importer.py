@@ -285,8 +285,7 @@ class Importer:
                     await store(outcome)
                     self._check_not_stopped(visitor.owner)
                     tell(ImportProgress(phase="storing", done=done, total=len(work)))
-                await _ended(living)
-                await run_to_completion(self._show_stored(outcome.new))
+                await run_to_completion(self._show_stored(outcome.new, living))
                 self._check_not_stopped(visitor.owner)
         except BaseException as error:
             await run_to_completion(_ended(living))
@@ -305,27 +304,32 @@ class Importer:
     async def _renew_lease(self, stored: list[Record], began: datetime) -> None:
         """Say regularly that this import is alive, so that no other process removes what it has hidden.
 
-        `stored` are its conversations. The newest one has the time.
+        `stored` are its conversations. The first one, which is shown last, has the time.
         """
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             if stored:
-                await run_to_completion(self._renew(stored, len(stored) - 1, began))
+                await run_to_completion(self._renew(stored, began))
 
-    async def _renew(self, stored: list[Record], number: int, began: datetime) -> None:
-        renewed = hidden(stored[number], began)
+    async def _renew(self, stored: list[Record], began: datetime) -> None:
+        renewed = hidden(stored[0], began)
         try:
-            if await self._store.retention.set_expiry(stored[number], renewed.expires_at):
-                stored[number] = renewed
+            if await self._store.retention.set_expiry(stored[0], renewed.expires_at):
+                stored[0] = renewed
         except HistoryError as error:
             log.warning("an import could not say that it is alive: %s", error)
 
-    async def _show_stored(self, records: list[Record]) -> None:
+    async def _show_stored(self, records: list[Record], living: asyncio.Task[None]) -> None:
         """Show the conversations of an import. If a failure comes, those that are shown are the first to be removed.
+
+        `living` renews the lease of the first one until that one is shown.
 
         If the process is killed meanwhile, `ExpiredConversations` shows the rest.
         """
-        for number, record in reversed([*enumerate(records)]):
+        for number in reversed(range(len(records))):
+            if number == 0:
+                await _ended(living)
+            record = records[number]
             expires_at = self._periods.until(record.owner, running=False)
             if not await self._store.retention.set_expiry(record, expires_at):
                 raise HistoryError("a conversation of an import was deleted before it was shown")
@@ -443,9 +447,11 @@ class Importer:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
+    """Cancel a task and wait for its end. Log why it failed, if it did."""
     task.cancel()
     await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()):
+        log.warning("an import stopped saying that it is alive", exc_info=error)
 
 
 def _added(

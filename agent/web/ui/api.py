@@ -83,4 +83,4 @@ def _portable(value: Any) -> Any:
 
 
 async def _requested(model: str, options: dict[str, Any]) -> Choices:
-    return requested_choices(model, options)
+    return requested_choices(model, options, elsewhere="new")
