@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ConfigError
+from agent.errors import HistoryError
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 
 
 async def test_unusable_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="file"):
+    with pytest.raises(HistoryError, match="file"):
         await FileLedger(tmp_path / "file").use("a", None)
-    with pytest.raises(ConfigError, match="no-such"):
+    with pytest.raises(HistoryError, match="used.db"):
         await SqliteLedger(tmp_path / "no-such" / "used.db").use("a", None)

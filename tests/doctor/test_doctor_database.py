@@ -38,7 +38,7 @@ async def test_faults_name_their_cure(tmp_path: Path, server: PostgresServer) ->
     reader = server.url().replace(f"switchboard:{QUOTED}", "reader:reading")
     for url, part, fix in (
         (server.url("nothing"), 'database "nothing" does not exist', "Start the database"),
-        (server.url().replace(str(server.port), "1"), "Connection refused", "Start the database"),
+        (server.url().replace(str(server.port), "1"), "no server listens there", "Start the database"),
         (reader, "permission denied for schema public", "Make a database of its own"),
         ("postgresql://ann:my@secret@host/chat", "%40", "Install the driver, or correct SWITCHBOARD_STORE"),
     ):

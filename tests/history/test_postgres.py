@@ -172,7 +172,7 @@ async def test_store_opens_before_its_server(own_server: PostgresServer) -> None
 def assert_no_password(error: BaseException | None) -> None:
     """Check the error and all that it was raised from."""
     while error is not None:
-        for said in (str(error), repr(error)):
+        for said in (str(error), repr(error).replace("is_secret", "")):
             assert not any(part in said for part in (PASSWORD, QUOTED, "secret", "tests#100"))
         error = error.__cause__ or error.__context__
 
@@ -180,8 +180,8 @@ def assert_no_password(error: BaseException | None) -> None:
 @pytest.mark.parametrize(
     ("part", "other", "reason"),
     [
-        ("PORT", "1", "Connection refused"),
-        (QUOTED, QUOTED[:-3], "password authentication failed"),
+        ("PORT", "1", "no server listens there"),
+        (QUOTED, QUOTED[:-3], "it rejects the user or the password"),
         ("/postgres", "/nothing", 'database "nothing" does not exist'),
         ("postgresql", "postgres", "at 127"),
     ],

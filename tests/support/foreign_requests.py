@@ -218,7 +218,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("event", "cancel both", "POST", "cancel",
      '{"session_hash": "$session", "fn_index": $chat, "event_id": "$event"}', None),
     ("event", "reset", "POST", "reset", '{"event_id": "$event"}', 200),
-    ("event", "read", "GET", "call/chat/$event", None, 404),
+    ("event", "read", "GET", "call/chat/$event", None, None),
     ("event", "read 2", "GET", "call/v2/chat/$event", None, 404),
     ("event", "feed", "POST", "stream/$event", '{"data": []}', 404),
     ("event", "close", "POST", "stream/$event/close", None, 404),

@@ -246,7 +246,7 @@ TROUBLE = {
     "never answers": (script(MUTE, start_seconds=5), r"things did not answer within 5 s. Its last words: thinking"),
     "ends at once": (
         script("sys.exit('no such file: /etc/things.toml')"),
-        r"things has ended. Its last words: no such file: /etc/things.toml",
+        r"things has ended. Its last words: no such file: things.toml",
     ),
     "is not there": (
         McpServer.stdio("no-such-program", name="things"),

@@ -294,7 +294,7 @@ def test_page_session_does_not_keep_old_login() -> None:
     def request(token: str | None) -> Any:
         info = {"access_token": token, "expires_at": None}
         scope = {"type": "http", "state": {"visitor": "ann"}, "session": {"oauth_info": info} if token else {}}
-        inner = type("Request", (), {"scope": scope, "session": scope["session"]})()
+        inner = type("Request", (), {"scope": scope, "session": scope["session"], "headers": {}})()
         return type("Asked", (), {"request": inner, "session_hash": "s", "headers": {}})()
 
     sessions = PageSessions()

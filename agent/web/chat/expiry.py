@@ -9,7 +9,7 @@ from functools import partial
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 from typing import Self
 
-from agent.errors import HistoryError
+from agent.errors import HistoryError, NotFound
 from agent.history import DEAD_SECONDS, PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
@@ -317,6 +317,8 @@ async def _references(store: HistoryStore, media: MediaStore, records: Sequence[
 async def _has_files(media: MediaStore, owner: str) -> bool:
     try:
         return bool(await media.files(owner))
+    except NotFound:  # files are not stored under such a name
+        return False
     except OSError:  # `_remove_files` says so
         return True
 
