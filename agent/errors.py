@@ -237,7 +237,7 @@ _CAUSES: tuple[tuple[str, ConnectionCause], ...] = (
     (r"unreachable|no route", "no_way"),
     (r"timeout|timed out|not answer", "unanswered"),
 )
-"""What the errors of a failed connection say, in the words of the system and of the drivers."""
+"""Patterns in the words of the system and of the drivers, and the cause of a failed connection that each shows."""
 
 
 def cause_of(error: BaseException) -> ConnectionCause | None:

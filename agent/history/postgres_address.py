@@ -21,7 +21,7 @@ class PostgresAddress:
 
     name: str
     conninfo: str = field(repr=False)
-    is_secret: bool = False
+    is_secret: bool = field(default=False, repr=False)
 
     @classmethod
     def of(cls, url: str, *, is_secret: bool = False) -> "PostgresAddress":

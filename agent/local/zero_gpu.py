@@ -176,7 +176,7 @@ def _generate(prompt: list[int], options: Mapping[str, Any]) -> Generator[int]:
 
 
 class _Streamer:
-    """What Transformers gives new tokens to. It gives the prompt first, which is left out."""
+    """A receiver for the tokens that Transformers generates. It leaves out the prompt, which comes first."""
 
     def __init__(self, tokens: SimpleQueue[Any]) -> None:
         self._tokens, self._has_prompt = tokens, False

@@ -1,4 +1,4 @@
-"""What a transcript shows: turns of bubbles, and bubbles of blocks of HTML.
+"""Types for a transcript: turns of bubbles, and bubbles of blocks of HTML.
 
 `agent.rendering` alone makes the HTML, from an allow list of elements and attributes. A browser inserts it as it is.
 The texts of messages are not in it: a page that copies or edits them asks for them.
@@ -104,7 +104,7 @@ class Turn(TypedDict):
     can_branch: NotRequired[bool]
     """A new chat can begin with the messages up to this answer."""
     kept: NotRequired[str]
-    """What to say while the message is edited: "2 files stay with this message"."""
+    """The sentence that the page shows while the message is edited: "2 files stay with this message"."""
     is_untyped: NotRequired[bool]
     """Nothing of the message was typed, but files were attached."""
     sources: NotRequired[list[CitedSource]]

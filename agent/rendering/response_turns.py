@@ -19,7 +19,7 @@ from agent.responses import fix_surrogates
 class ResponseTurns:
     """Collects a conversation: `ask` for a person's message, `add` for each response to it, `end` after the last one.
 
-    A bubble begins where `is_type_switched` is true and nowhere else. An update costs the same at any length.
+    A bubble begins where `is_type_switched` is true and nowhere else. Only the open bubble is rendered anew.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ WAIT_SECONDS = 0.5
 
 
 class Form(Protocol):
-    """What is in the frames of one answer in one language. A value is a rendered turn."""
+    """Renders the frames of one answer in one language. A value is a rendered turn."""
 
     async def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> Any:
         """Return the turn. `is_first`: for a page that begins to watch. Others watch `watched_since` this time."""

@@ -28,7 +28,7 @@ from agent.web.conversation_routes import Handler, answering, known_error, statu
 from agent.web.heavy_work import HeavyResponse, Place, RequestLimit
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
-from agent.web.sending import Submission, add_upload, send_message
+from agent.web.sending import Submission, add_upload, send_message, visitor_of
 
 NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
 
@@ -205,10 +205,7 @@ class MessageRoutes:
     # Helpers
 
     async def _visitor(self, request: Request, owner: str) -> Visitor:
-        guest = visitor_id_of(request.scope) is None
-        address, login = client_address(request.scope), await self._login_of(request)
-        gpu_token = request.headers.get("x-ip-token")
-        return Visitor(owner=owner, guest=guest, address=address, login=login, gpu_token=gpu_token)
+        return visitor_of(request, owner, await self._login_of(request))
 
     async def _id(self, request: Request, owner: str) -> str:
         """Return the conversation in the path. Raises `NotFound` if the owner does not have it."""

@@ -41,11 +41,10 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.run_setup import max_answer_tokens, run_limits
 from agent.web.chat.visitor import Visitor
-from agent.web.client_address import client_address
 from agent.web.conversation_routes import status_of
 from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, TooManyRequests
-from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import MAX_BODY, SENTENCES, EventBodies, RequestRefused
+from agent.web.sending import visitor_of
 
 log = logging.getLogger(__name__)
 
@@ -145,11 +144,6 @@ class OpenAIRoutes:
         if settings.api_key and not compare_digest(given.encode(), settings.api_key.encode()):
             raise _Refused(401, "Send the API key of this page: Authorization: Bearer ...", "invalid_api_key")
 
-    def _visitor(self, request: Request) -> Visitor:
-        owner, is_guest = self._owner_of(request), visitor_id_of(request.scope) is None
-        gpu_token = request.headers.get("x-ip-token")
-        return Visitor(owner=owner, guest=is_guest, address=client_address(request.scope), gpu_token=gpu_token)
-
     # The list of models
 
     async def _list(self, request: Request) -> Response:
@@ -163,7 +157,7 @@ class OpenAIRoutes:
     # An answer
 
     async def _complete(self, request: Request) -> Response:
-        visitor = self._visitor(request)
+        visitor = visitor_of(request, self._owner_of(request))
         async with self._bodies.read(request.scope, request.receive, visitor.owner or None) as body:
             pass
         asked = await TEXTS.run(_read, body)

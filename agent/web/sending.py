@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from starlette.requests import Request
 from starlette.types import Scope
 
 from agent.errors import InputError
@@ -16,6 +17,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.visitor import Visitor
+from agent.web.client_address import client_address
 from agent.web.middleware.isolation import visitor_id_of
 
 PROGRESS_SECONDS = 0.5
@@ -97,6 +99,17 @@ async def send_message(
             live = await conversations.send(visitor, conversation, value, choices, report, message)
         uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
     return (live.conversation if live else conversation), live
+
+
+def visitor_of(request: Request, owner: str, login: str | None = None) -> Visitor:
+    """Return the visitor of a request to a route of ours, whose owner is known, with the token of a login."""
+    return Visitor(
+        owner=owner,
+        guest=visitor_id_of(request.scope) is None,
+        address=client_address(request.scope),
+        login=login,
+        gpu_token=request.headers.get("x-ip-token"),
+    )
 
 
 async def add_upload(name: str, data: bytes, scope: Scope) -> str:

@@ -210,7 +210,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("session", "link", "GET", "deep_link?session_hash=$session", None, 404),
     ("session", "serve", "POST", "component_server",
      '{"session_hash": "$session", "component_id": 1, "fn_name": "x", "data": 1}', 404),
-    ("session", "call", "POST", "call/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}]}', None),
+    ("session", "call", "POST", "call/chat", '{"session_hash": "$session", "data": [{"text": "x"}]}', 400),
     ("session", "run", "POST", "run/chat", '{"session_hash": "$session", "data": [{"text": "x"}, "", {}, null]}', 404),
     ("session", "api", "POST", "api/predict", '{"session_hash": "$session", "fn_index": 1, "data": [null]}', 404),
     ("session", "play", "GET", "stream/$session/0/1/playlist.m3u8", None, 404),

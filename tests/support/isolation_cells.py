@@ -242,7 +242,6 @@ BY_THE_SCENE: Mapping[str, str] = {
     "session listen": "The first visitor reads the events of its session as long as the scene lasts.",
     "session keep": "It never ends, and changes nothing for anybody.",
     "session act": "The event does not exist for the owner either: its data do not fit.",
-    "session call": "`test_chat_is_called_without_the_client` calls the chat by its name for the owner.",
     "event read": "It streams the answer of a call, and ends it with its connection. `test_api` reads one.",
     "upload attach over http": "A message takes its files from the uploads, so only one can have this one.",
     "conversation page session": "The page has no such input. It is sent in case that one takes it.",

@@ -214,6 +214,11 @@ def test_chat_is_called_without_the_client(own: App, server: Running, is_guest: 
         assert text == "One."
         call("!text Two.", session_hash="mine")
         assert [one["role"] for one in asked(server)["messages"]][-3:] == ["user", "assistant", "user"]
+        with httpx.Client(base_url=first.base_url, trust_env=False, timeout=60) as other:
+            other.get("/")
+            asked_by_other = {"data": [{"text": "!text Other."}, "", {}], "session_hash": "mine"}
+            assert "Other." in other.get(f"{path}/{other.post(path, json=asked_by_other).json()['event_id']}").text
+        assert [one["role"] for one in asked(server)["messages"]] == ["system", "user"]
         call("!text Three.")
         assert [one["role"] for one in asked(server)["messages"]][-2:] == ["system", "user"]
         assert first.get(f"{path}/{id_}").status_code == 404

@@ -126,17 +126,15 @@ class TurnRenderer:
         if note is not None and turn.question is None:
             if caption := caption_of(note, translator, turn.model_name):
                 shown["caption"] = caption
-            has_answer = bool(turn.files) or any(one.first.type != "error" for one in turn.bubbles)
-            if user is not None and (caption or turn.versions.answer or has_answer):
+            if user is not None and (caption or turn.versions.answer or has_answer(turn)):
                 shown["can_branch"] = True
         elif note is None and (waiting or turn.is_waiting):
-            in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
-            so_far = max(SILENCE_SECONDS if in_text else 0.0, turn.watched_since - turn.quiet_since)
-            shown["waiting"] = {"why": waiting, "seconds": round(so_far, 1), "number": len(turn.bubbles)}
+            so_far = round(seconds_waited(turn), 1)
+            shown["waiting"] = {"why": waiting, "seconds": so_far, "number": len(turn.bubbles)}
         if turn.question is not None:
             choices = options(turn.question, turn.run, translator)
             shown["buttons"] = [{"label": one["label"], "value": one["value"]} for one in choices]
-        elif user is not None and (button := _button(turn)) is not None:
+        elif user is not None and (button := button_of(turn)) is not None:
             label, do = button
             shown["buttons"] = [{"label": translator(label), "value": {"do": do, "entry": user.id}}]
         if sources:
@@ -191,13 +189,7 @@ class _Answer:
         self._turn, self._renderer, self._sources, self._translator = turn, renderer, sources, translator
         self._seconds = list(turn.reasoning)
         self._unanswered = {call["id"] for call in transcript.unanswered_tool_calls(turn.bubbles)}
-        results = [one.content for one in turn.bubbles if one.first.type == "tool_call_result"]
-        lost = self._unanswered if turn.note is not None and turn.replies is None else ()
-        failed = {one["id"]: failure_reason(str(one["content"])) for one in results if has_failed(one)}
-        self._failures: Mapping[str, str] = dict.fromkeys(lost, "") | failed
-        """Why calls failed, by id. The value is "" for a call that will never get a result."""
-        self._refusals = {one["id"]: refusal_reason(str(one["content"])) for one in results if one.get("is_refused")}
-        """Why the visitor refused calls, by id. The value is "" without a reason."""
+        self._failures, self._refusals = failures(turn), refusals(turn)
 
     def bubbles(self) -> list[Bubble]:
         """Return the bubbles in their order. A row stands before steps that follow one another."""
@@ -410,7 +402,34 @@ def _extracted(read: Mapping[str, str], translator: Translator) -> str:
     return "".join(fold(title, as_written(text), "details" if is_document else "details open"))
 
 
-def _button(turn: transcript.Turn) -> tuple[str, str] | None:
+def failures(turn: transcript.Turn) -> dict[str, str]:
+    """Return why calls of the turn failed, by id. The value is "" for a call that will never get a result."""
+    reasons = {one["id"]: failure_reason(str(one["content"])) for one in _results(turn) if has_failed(one)}
+    lost = transcript.unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
+    return {call["id"]: "" for call in lost} | reasons
+
+
+def refusals(turn: transcript.Turn) -> dict[str, str]:
+    """Return why the visitor refused calls of the turn, by id. The value is "" without a reason."""
+    return {one["id"]: refusal_reason(str(one["content"])) for one in _results(turn) if one.get("is_refused")}
+
+
+def _results(turn: transcript.Turn) -> list[Call]:
+    return [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
+
+
+def has_answer(turn: transcript.Turn) -> bool:
+    """Return True if the turn shows anything of an answer but an error."""
+    return bool(turn.files) or any(bubble.first.type != "error" for bubble in turn.bubbles)
+
+
+def seconds_waited(turn: transcript.Turn) -> float:
+    """Return how long the wait for the model had been when the page began to watch."""
+    in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
+    return max(SILENCE_SECONDS if in_text else 0.0, turn.watched_since - turn.quiet_since)
+
+
+def button_of(turn: transcript.Turn) -> tuple[str, str] | None:
     """Return the label of the button under an answer and its action."""
     ended = turn.note.ended if turn.note is not None else None
     types = [bubble.first.type for bubble in turn.bubbles if bubble.first.type != "error"]

@@ -17,22 +17,20 @@ from agent.media.store import ROUTE
 from agent.messages.parts import extracted_text_of, fence
 from agent.rendering.caption import caption_of
 from agent.rendering.sources import Sources
-from agent.rendering.steps import failure_reason, thought_name
-from agent.rendering.tool_errors import has_failed, refusal_reason
+from agent.rendering.steps import thought_name
+from agent.rendering.tool_errors import has_failed
 from agent.transfer.as_typed import as_typed
 from agent.transfer.document import shown_text
 from agent.transfer.formulas import FormulaMarker
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question, render_question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
 from agent.web.chat.transcript import (
-    CUT,
-    SILENCE_SECONDS,
     Bubble,
     Turn,
     content_parts,
-    is_failed_as_empty,
     unanswered_tool_calls,
 )
+from agent.web.chat.turns import button_of, failures, has_answer, refusals, seconds_waited
 from agent.web.ui.citation_chips import chip, source_list, without_our_names
 from agent.web.ui.file_markdown import shown_extracted_text, shown_file
 from agent.web.ui.timeline import duration_so_far, with_timelines
@@ -85,7 +83,7 @@ def render_turn(
     out += [_assistant(shown_file(ROUTE + id_, translator), None) for id_ in turn.files]
     out += [_assistant(source_list(answer.sources, translator), None)] if answer.sources else []
     out += _ending(turn, waiting, translator)
-    if (button := _button(turn)) is not None and turn.user is not None:
+    if (button := button_of(turn)) is not None and turn.user is not None:
         label, do = button
         out[-1]["options"] = [{"label": translator(label), "value": {"do": do, "entry": turn.user.id}}]
     return out
@@ -102,7 +100,7 @@ class _Answer:
         self._turn, self._translator, self._formulas = turn, translator, formulas
         self._seconds = list(turn.reasoning)
         self._unanswered = {call["id"] for call in unanswered_tool_calls(turn.bubbles)}
-        self._failures, self._refusals = _failures(turn), _refusals(turn)
+        self._failures, self._refusals = failures(turn), refusals(turn)
         self._open_calls: set[str] = set()
         self.sources = Sources()
 
@@ -204,7 +202,7 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
     elif turn.note is not None:
         caption = caption_of(turn.note, translator, turn.model_name, turn.model)
         # An answer that was imported or copied has no figures, and can be branched like any other one.
-        if caption or turn.versions.answer or (turn.user is not None and _has_answer(turn)):
+        if caption or turn.versions.answer or (turn.user is not None and has_answer(turn)):
             branches = _branches(turn, translator, alone=not caption)
             before, space, word = caption.rpartition(" ")
             last = (
@@ -216,21 +214,6 @@ def _ending(turn: Turn, waiting: str, translator: Translator) -> list[WireMessag
     elif turn.note is None and (waiting or turn.is_waiting):
         out.append(_assistant(_waiting(turn, waiting, translator), None))
     return out
-
-
-def _has_answer(turn: Turn) -> bool:
-    return bool(turn.files) or any(bubble.first.type != "error" for bubble in turn.bubbles)
-
-
-def _button(turn: Turn) -> tuple[str, str] | None:
-    """Return the label of the button under an answer and its action. Gradio shows only the last turn's button."""
-    ended = turn.note.ended if turn.note is not None else None
-    types = [bubble.first.type for bubble in turn.bubbles if bubble.first.type != "error"]
-    if turn.is_empty or is_failed_as_empty(turn.note) or (ended == "interrupted" and "output_text" not in types):
-        return _("Try again"), "retry"
-    if ended in ("error", "cancelled") and types[-1:] != ["output_text"]:
-        return None
-    return (_("Continue"), "continue") if ended in CUT else None
 
 
 def _branches(turn: Turn, translator: Translator, *, alone: bool) -> str:
@@ -262,28 +245,10 @@ def _waiting(turn: Turn, why: str, translator: Translator) -> str:
 
     page.js reads a span with the seconds of the wait so far and a number that differs for each wait.
     """
-    in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
-    before = max(SILENCE_SECONDS if in_text else 0.0, turn.watched_since - turn.quiet_since)
-    waited = "" if why else f"<span>{before:.1f} {len(turn.bubbles)}</span>"
+    waited = "" if why else f"<span>{seconds_waited(turn):.1f} {len(turn.bubbles)}</span>"
     name = html.escape(translator(_("waiting for the model")))
     dots = f'<div class="waiting" role="img" aria-label="{name}"><i></i><i></i><i></i>{waited}</div>'
     return dots + (f'<div class="caption" role="status">{html.escape(why)}</div>' if why else "")
-
-
-def _failures(turn: Turn) -> dict[str, str]:
-    """Return why calls of the turn failed, by id. The value is "" for a call that will never get a result."""
-    reasons = {one["id"]: failure_reason(str(one["content"])) for one in _results(turn) if has_failed(one)}
-    lost = unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
-    return {call["id"]: "" for call in lost} | reasons
-
-
-def _refusals(turn: Turn) -> dict[str, str]:
-    """Return why the visitor refused calls of the turn, by id. The value is "" without a reason."""
-    return {one["id"]: refusal_reason(str(one["content"])) for one in _results(turn) if one.get("is_refused")}
-
-
-def _results(turn: Turn) -> list[Call]:
-    return [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
 
 
 def _user_parts(entry: Entry, translator: Translator, formulas: Formulas) -> list[WireMessage]:
