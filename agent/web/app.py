@@ -46,6 +46,7 @@ from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
 from agent.web.chat.transcript import to_turns
+from agent.web.chat.turns import render_turn
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, answer_error
 from agent.web.free_memory import free_memory_when_idle
@@ -81,9 +82,7 @@ from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
 from agent.web.ui.page_changes import PageChanges
 from agent.web.ui.page_files import START, PageFiles, page_files
-from agent.web.ui.page_frames import PageForm
 from agent.web.ui.page_head import ICONS
-from agent.web.ui.render import render_turn
 from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
 from agent.web.watchdog import Watchdog
@@ -174,7 +173,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
-    frames = AnswerFrames(services.conversations.views.running_turn, {"page": PageForm, "blocks": BlockForm})
+    frames = AnswerFrames(services.conversations.views.running_turn, {"blocks": BlockForm})
 
     def frames_of(live: RunningAnswer, request: Request) -> Awaitable[Frames]:
         translator = negotiate(request.headers.get("accept-language", ""))

@@ -34,7 +34,7 @@ from agent.web.chat.chat_view import newest_first
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.chat.sent_message import typed_text
-from agent.web.chat.turns import render_turn
+from agent.web.chat.turns import count_bubbles, render_turn
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
 from agent.web.heavy_work import RequestLimit, TooManyRequests
@@ -160,7 +160,7 @@ class ConversationRoutes:
         before = request.query_params.get("before", "")
         translator = negotiate(request.headers.get("accept-language", ""))
         view = await self._views.with_turn(owner, str(row["id"]), before)
-        newest = newest_first(view, WINDOW, partial(render_turn, translator=translator), _count_bubbles)
+        newest = newest_first(view, WINDOW, partial(render_turn, translator=translator), count_bubbles)
         turns = list[Turn]()
         async with aclosing(TURNS.steps(newest)) as steps:
             async for some in steps:
@@ -216,10 +216,6 @@ class ConversationRoutes:
     async def _restore(self, request: Request, owner: str) -> Any:
         self._count(request, owner)
         return _row(await self._list.restore(owner, _id(request)))
-
-
-def _count_bubbles(turn: Turn) -> int:
-    return len(turn["bubbles"])
 
 
 def _id(request: Request) -> str:

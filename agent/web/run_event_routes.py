@@ -34,7 +34,7 @@ CHUNK = 16 * 1024
 FRAMES = 1000
 """Frames that are looked up at once for a reader."""
 
-PAGE_FORMATS = ("page", "blocks")
+PAGE_FORMATS = ("blocks",)
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 NOTHING = "{}"
 

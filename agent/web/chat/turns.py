@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from itertools import groupby
 from urllib.parse import urlencode
@@ -25,6 +26,7 @@ from agent.rendering.tool_titles import tool_title
 from agent.transfer.document import EXTRACTED, shown_text
 from agent.web.chat import transcript
 from agent.web.chat.attached_documents import pages_read
+from agent.web.chat.chat_view import ChatView, newest_first
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
 from agent.web.chat.transcript import CUT, SILENCE_SECONDS, call_id, content_parts, is_failed_as_empty
@@ -37,6 +39,18 @@ STEPS = ("reasoning", "tool_call", "tool_call_result")
 _Numbered = tuple[int, transcript.Bubble, bool]
 Written = tuple[int, transcript.Bubble, Bubble]
 """The number of a bubble of the answer, that bubble, and how it is shown."""
+
+
+def newest_turns(view: ChatView, window: int, translator: Translator = ENGLISH) -> tuple[list[Turn], bool]:
+    """Return the newest turns with at most `window` bubbles, but at least one, and whether there are older ones."""
+    newest = newest_first(view, window, partial(render_turn, translator=translator), count_bubbles)
+    turns = [*newest][::-1]
+    return turns, view.has_earlier or len(turns) < len(view.turns)
+
+
+def count_bubbles(turn: Turn) -> int:
+    """Return how many bubbles a turn shows."""
+    return len(turn["bubbles"])
 
 
 def render_turn(turn: transcript.Turn, translator: Translator = ENGLISH) -> Turn:

@@ -1,8 +1,8 @@
 """Serves the page's scripts and styles, about eighty per visit. They are read once and cached for good.
 
 Gradio looks up and compresses each of them again for every visit, in the event loop that also streams answers. Each
-file has a hash of its content in its name, so it never changes. Only those of ours under a name of Gradio's can
-change: browsers keep them for an hour. Knows HTTP, and the place of these files in Gradio.
+file or its folder has a hash in its name, so it never changes. Only those of ours under a name of Gradio's can change:
+browsers keep them for an hour. Knows HTTP, and the place of these files in Gradio.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}\.(js|css))", re.ASCII)
+HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}(?:/\w{1,40})?\.(js|css))", re.ASCII)
 TYPES = {"js": "text/javascript", "css": "text/css"}
 CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
 CACHE_BRIEFLY = CACHE_FOREVER | {"cache-control": "public, max-age=3600"}
@@ -32,7 +32,8 @@ class StaticFilesMiddleware:
 
     def __init__(self, app: ASGIApp, folder: Path, ours: Mapping[str, bytes]) -> None:
         self._app, self._folder, self._ours = app, folder, ours
-        self._changing = {name for name, one in ours.items() if sha256(one).hexdigest()[:16] not in name}
+        single = {name: one for name, one in ours.items() if "/" not in name}
+        self._changing = {name for name, one in single.items() if sha256(one).hexdigest()[:16] not in name}
         self._cache: dict[tuple[str, bool, bool], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,7 +12,7 @@ from agent.web.chat.stored_entries import TEMPORARY_GONE
 from agent.web.chat.temporary_memory import PREFIX, is_temporary
 from agent.web.chat.views import WINDOW
 from agent.web.ui.chat_widgets import ChatWidgets
-from agent.web.ui.components import Updates, composer, no_updates
+from agent.web.ui.components import Updates, no_updates
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
 
@@ -70,7 +70,7 @@ class ChatHandlers:
         if stored.is_missing and is_temporary(session.conversation):
             over = self._sessions.save(request, replace(session, conversation=None, missing=OVER))
             return {self._widgets.chat.view: self._chat.view(over, None, None)}
-        return self._chat.shown(session, stored)
+        return await self._chat.shown(session, stored)
 
     async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
         """Show another conversation of the visitor, a new temporary one, or an empty page for a new one."""
@@ -91,7 +91,7 @@ class ChatHandlers:
         if stored.is_missing:
             gone = replace(session, conversation=None, missing=_missing(wanted))
             return self._chat.empty(self._sessions.save(request, gone))
-        return self._chat.shown(session, stored) | {self._widgets.composer.box: composer(busy=stored.live is not None)}
+        return await self._chat.shown(session, stored)
 
     def new(self, request: gr.Request) -> Updates:
         """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""

@@ -471,16 +471,16 @@
   const miss = (sentence) => (missing.textContent = sentence);
 
   // Whether a view is of a chat that the visitor has left meanwhile. `asked` is in the answer to `#open`. A chat that this
-  // page has never shown is a new one: of a first message, or a copy. A view without messages is of a message just sent.
+  // page has never shown is a new one: of a first message, or a copy. A view without turns is of a message just sent.
   const isAwaited = (id) => id === opening || (opening === TEMPORARY && isTemporary(id));
-  const isLate = ({ asked, conversation, messages }) => {
+  const isLate = ({ asked, conversation, turns }) => {
     if (asked !== undefined) return asked !== (opening ?? shown);
-    if (!messages || conversation === shown) return false;
+    if (!turns || conversation === shown) return false;
     return opening === undefined ? others.has(conversation) : !isAwaited(conversation);
   };
   document.addEventListener("chat-view", ({ detail }) => {
-    const { conversation, messages, missing: sentence } = detail;
-    if (opening === undefined || sentence || isAwaited(conversation) || !messages) {
+    const { conversation, turns, missing: sentence } = detail;
+    if (opening === undefined || sentence || isAwaited(conversation) || !turns) {
       wait();
       if (sentence || conversation) miss(sentence);
       if (sentence && isTemporary(inAddress())) {
@@ -490,7 +490,7 @@
       else if (conversation && conversation !== inAddress()) {
         // A new chat got its id, or the last one is shown. Or this chat was copied, and the way back is to the original. Or
         // it was deleted, and the message began another one.
-        const isCopy = shown && window.addressed.copied === shown;
+        const isCopy = shown && window.live.copied === shown;
         history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
         if (isCopy && (document.activeElement === document.body || $("#chat").contains(document.activeElement))) box()?.focus();
         if (isCopy) hint(said.branched);
@@ -674,7 +674,7 @@
   const sentPaths = tab.get("sent")?.sent.paths ?? []; // the server removes them when their message is stored
   addEventListener("pagehide", () => {
     const value = { text: box()?.value ?? "", files: window.composer?.files() ?? [] };
-    drafts.set(shown, joined(value, { text: window.addressed?.unsent() }));
+    drafts.set(shown, joined(value, { text: window.live?.transcript?.unsent() }));
     const isKept = ([id]) => id === shown || !isTemporary(id);
     const texts = [...drafts].map(([id, { text }]) => [id, text]).filter(([, text]) => text);
     stored[0]?.setItem("drafts", JSON.stringify(Object.fromEntries(texts.filter(isKept))));

@@ -149,12 +149,7 @@ def widgets_for_model(
     These are the settings, the composer, the examples of the empty chat and the description of the model. They show
     what was `chosen`, or else values that suit the model. `transcriber` extracts what the model cannot take.
     """
-    greeting = html.escape(translator(_("What can I help with?")))
-    empty: Updates = {
-        widgets.chat.chatbot: gr.Chatbot(
-            placeholder=f'<div class="empty">{greeting}</div>', examples=cast(Any, examples(spec, translator))
-        )
-    }
+    empty: Updates = {widgets.composer.examples: examples(spec, translator)}
     if spec is None:
         return empty | {widgets.composer.box: composer(busy=busy), widgets.composer.about: ""}
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}

@@ -29,8 +29,8 @@
     last.forEach((button) => button?.click());
   };
   // The answer to a message can be lost, for example if the server restarts. Then the stored chat shows it.
-  document.addEventListener("chat-view", ({ detail: { messages } }) => {
-    if (!tried || !messages?.some(({ metadata }) => metadata?.id === tried.id)) return;
+  document.addEventListener("chat-view", ({ detail: { turns } }) => {
+    if (!tried || !turns?.some(({ id }) => id === tried.id)) return;
     tried = undefined;
     isSending = false;
     if (sent) takeTextAway(); // at once, so that it cannot be sent with another id

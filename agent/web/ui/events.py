@@ -19,10 +19,9 @@ QUIET: dict[str, Any] = {
 """The arguments that most events share. An empty `show_progress_on` keeps the page from copying all values of all
 outputs that any event has had, such as every message that is shown, several times for each event."""
 ASKED = 'document.dispatchEvent(new Event("answer-asked"))'
-LAST_MESSAGE = f"(_, ...settings) => ({ASKED}, [window.addressed.again(), ...settings])"
-CHOSEN_OPTION = f"(...settings) => ({ASKED}, settings)"
-UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.addressed.last)]"
-EDITED_MESSAGE = f"(_, __, ...settings) => ({ASKED}, [...window.addressed.edited(), ...settings])"
+ACTED = f"(_, __, ...settings) => ({ASKED}, [...window.live.act.named, ...settings])"
+"""Gives the message that a button is about, and its text or value: see `act` in live.js."""
+UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.live.act.named[0])]"
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
 WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
@@ -32,7 +31,7 @@ LOADED_CHAT = (
 )
 """The same for a page that was loaded. One that showed a new chat shows it again. Otherwise the browser names the
 conversation that it showed last, unless it gives no storage to a page in a frame."""
-SHOWN_CHAT = f"(_, ...others) => [{CHAT_IN_ADDRESS}, ...others]"
+EXAMPLE = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, window.live.act.named[1], ...others]"
 """Tells the server for which chat the message is."""
 SENT_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
 """Gives the message an id, too."""
@@ -73,8 +72,8 @@ class Events:
             settings.temperature,
             settings.max_tokens,
             composer.box,
-            chat.chatbot,
             composer.about,
+            composer.examples,
             *self._keys,
         ]
 
@@ -104,16 +103,16 @@ class Events:
     def _show(self, begin: Any) -> None:
         """Show the conversation when this event occurs."""
         chat, box = self._widgets.chat, self._widgets.composer.box
-        shown = begin(self._handlers.chats.show, None, [chat.view, chat.earlier, box], trigger_mode="multiple", **QUIET)
+        shown = begin(self._handlers.chats.show, None, [chat.view, box], trigger_mode="multiple", **QUIET)
         shown.success(None, chat.view, None, js=SHOW, **QUIET)
 
     def _connect_messages(self) -> None:
         """Connect the events that begin an answer."""
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
-        chatbot, box, sending = widgets.chat.chatbot, widgets.composer.box, widgets.composer.sending
+        chat, box, sending = widgets.chat, widgets.composer.box, widgets.composer.sending
         loaded = [widgets.timer, *self._menu, *self._for_model]
         follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=LOADED_CHAT, **QUIET))
-        view = widgets.chat.view
+        view = chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}
         composed: set[Any] = {box, widgets.message_id, *addressed}
         shown: dict[str, Any] = {"outputs": [box, sending, view], **QUIET}
@@ -128,37 +127,33 @@ class Events:
         queued.success(None, stored, None, js="(stored) => window.queue.sent(window.composer.saw(stored))", **QUIET)
         queued.failure(None, None, None, js="() => window.queue.sent(false)", **QUIET)
         follow(queued, has_view=True)
-        follow(chatbot.example_select(handlers.example, addressed, js=SHOWN_CHAT, **shown), has_view=True)
-        follow(chatbot.option_select(handlers.option, self._settings, box, js=CHOSEN_OPTION, **QUIET))
-        follow(chatbot.retry(handlers.retry, addressed, box, js=LAST_MESSAGE, **QUIET))
-        edited: set[Any] = {widgets.edited, *addressed}
-        sent = widgets.chat.edit.click(handlers.edit, edited, box, js=EDITED_MESSAGE, **QUIET)
-        sent.success(None, None, None, js="() => window.addressed.done()", **QUIET)
-        follow(sent)
+        named: set[Any] = {widgets.edited, *addressed}
+        follow(chat.example.click(handlers.example, named, js=EXAMPLE, **shown), has_view=True)
+        handles = {chat.choose: handlers.option, chat.retry: handlers.retry, chat.edit: handlers.edit}
+        for button, handle in handles.items():
+            follow(acted := button.click(handle, named, box, js=ACTED, **QUIET))
+            acted.success(None, None, None, js="() => window.live.act.done()", **QUIET)
 
     def _connect_chat(self) -> None:
         """Connect the events that show other turns or another conversation, or end the answer."""
         handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
-        undone = chat.chatbot.undo(handlers.undo, self._widgets.addressed, box, js=UNDONE_MESSAGE, **QUIET)
+        undone = chat.undo.click(handlers.undo, self._widgets.addressed, box, js=UNDONE_MESSAGE, **QUIET)
         undone.success(None, box, box, js="(value) => window.composer.undone(value)", **QUIET)
         self._follow(undone)
-        named: dict[str, Any] = {"js": "() => [window.addressed.branch]", **QUIET}
+        named: dict[str, Any] = {"js": "() => [window.live.act.named[0]]", **QUIET}
         for button, chosen in ((chat.version, handlers.branches.version), (chat.copy_branch, handlers.branches.copy)):
             self._follow(button.click(chosen, self._widgets.addressed, None, **named))
         self._follow(chat.earlier.click(handlers.chats.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         # chats.js handles a click on `new`. The last of several quick clicks counts.
         wanted: dict[str, Any] = {"js": WANTED_CHAT, "trigger_mode": "always_last", **QUIET}
-        opened = chat.open.click(
-            handlers.chats.opened, self._widgets.addressed, [chat.view, chat.earlier, box], **wanted
-        )
+        opened = chat.open.click(handlers.chats.opened, self._widgets.addressed, [chat.view, box], **wanted)
         opened.success(None, chat.view, None, js=SHOW, **QUIET)
         swapped = chat.swap.click(None, box, box, js=SWAP, trigger_mode="multiple", **QUIET)
         filled = "(value) => window.prompts?.swapped(value)"
         swapped.then(None, box, None, js=filled, trigger_mode="multiple", **QUIET)
         compose = self._widgets.composer.compose
         compose.click(None, box, box, js="(value) => window.composer.changed(value)", trigger_mode="multiple", **QUIET)
-        chat.redraw.click(None, None, [chat.chatbot, *chat.running], js="() => window.live.draw()", **QUIET)
         self._show(chat.refresh.click)
         chat.free.click(None, None, self._widgets.composer.box, js=FREE, **QUIET)
 

@@ -1,6 +1,7 @@
 """Examples for an empty chat that suit the chosen model. Includes an image and audio if the model takes them."""
 
 import base64
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -52,16 +53,13 @@ TEXTS = {
 }
 
 
-def examples(spec: ModelSpec | None, translator: Translator) -> list[dict[str, Any]]:
-    """Return the examples for the chatbot, without their files, which Gradio would copy for each visitor."""
-    return [
-        {
-            "text": translator(TEXTS[name]),
-            "display_text": translator(TITLES[name]),
-            "icon": {"path": "", "url": _icon(name)},
-        }
+def examples(spec: ModelSpec | None, translator: Translator) -> str:
+    """Return buttons for the examples, as HTML. The value of a button is its message."""
+    return "".join(
+        f'<button type="button" class="example" value="{escape(translator(TEXTS[name]))}">'
+        f'<img alt="" src="{escape(_icon(name))}" />{escape(translator(TITLES[name]))}</button>'
         for name in _names(spec)
-    ]
+    )
 
 
 def example_message(text: str, translator: Translator) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -173,28 +174,30 @@ class Handlers:
             async for shown in sending:
                 yield shown | ({stored: {"id": uuid4().hex}} if view in shown else {})
 
-    async def example(self, event: gr.SelectData, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
+    async def example(self, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a starter example as if it had been typed."""
-        message = example_message(str(event.value["text"]), self._sessions.get(request).translator)
+        message = example_message(str(values(given)["edited"]), self._sessions.get(request).translator)
         async with aclosing(self._submit(message, given, request)) as sending:
             async for shown in sending:
                 yield shown
 
-    async def option(self, event: gr.SelectData, given: Given, request: gr.Request) -> Updates:
-        """Handle a button under the last answer. Its value names the question or message that it is about."""
+    async def option(self, given: Given, request: gr.Request) -> Updates:
+        """Handle a button under the last answer. Its value, as JSON, names the question or message that it is about."""
         session = self._sessions.get(request)
-        busy = await toast_errors(
-            self._press_button(event.value, session, self._choices(session, given)), session.translator
-        )
+        try:
+            value: object = json.loads(str(values(given)["edited"]))
+        except ValueError:
+            value = None
+        busy = await toast_errors(self._press_button(value, session, self._choices(session, given)), session.translator)
         return {self.widgets.composer.box: composer(busy=busy)}
 
     async def retry(self, given: Given, request: gr.Request) -> Updates:
-        """Answer the last message again. The page names the message by its id, and another model than its own after it.
+        """Answer the last message again. The page names the message by its id, and another model than the composer's.
 
         The next messages go to the model in the composer all the same.
         """
         session = self._sessions.get(request)
-        entry, _space, model = str(values(given)["addressed"]).partition(" ")
+        entry, model = str(values(given)["addressed"]), str(values(given)["edited"] or "")
 
         async def retry() -> None:
             choices = self._choices(session, given)

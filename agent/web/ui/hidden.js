@@ -5,7 +5,7 @@
   const again = button("", said.hidden_show);
   const note = make("p", { id: "hidden", role: "status" });
   again.addEventListener("click", () => {
-    window.addressed.show(id);
+    window.live.act("version", id);
     window.composer.redone();
     box()?.focus(); // the button goes
   });

@@ -6,13 +6,9 @@ from typing import Any
 import gradio as gr
 
 from agent.i18n.translator import LANGUAGES, Translator
-from agent.transfer.formulas import DELIMITERS
 from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
 
-LATEX: list[dict[str, str | bool]] = [
-    {"left": left, "right": right, "display": is_display} for left, right, is_display in DELIMITERS
-]
 TEMPERATURE = 0.7
 """The temperature for a model that states none."""
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
@@ -37,25 +33,26 @@ class Settings:
 class Chat:
     """The widgets above the composer: the bar and the conversation.
 
-    The two `running` chatbots show the answer that is being written: what is done, and what grows. `view` tells live.js
-    what to show. live.js clicks `redraw` to show it, `refresh` to get another, and `free` to let the composer send
-    after an answer. chats.js clicks `open` to show another conversation, and `swap` to give the composer the text and
-    files that were left there. address.js clicks `edit`, `version` and `copy_branch`.
+    live.js draws the conversation: `view` tells it what to show. It clicks `refresh` to get another view, `earlier` for
+    older turns, and `free` to let the composer send after an answer. chats.js clicks `open` to show another
+    conversation, and `swap` to give the composer the text and files that were left there. The other buttons do what a
+    button of the transcript says: see `act` in live.js.
     """
 
     new: gr.Button
     notice: gr.HTML
     switch: gr.Button
     earlier: gr.Button
-    chatbot: gr.Chatbot
-    running: list[gr.Chatbot]
     view: gr.JSON
-    redraw: gr.Button
     refresh: gr.Button
     free: gr.Button
     open: gr.Button
     swap: gr.Button
     edit: gr.Button
+    retry: gr.Button
+    undo: gr.Button
+    choose: gr.Button
+    example: gr.Button
     version: gr.Button
     copy_branch: gr.Button
 
@@ -99,12 +96,13 @@ class Composer:
     effort: gr.Textbox
     set_effort: gr.Button
     about: gr.HTML
+    examples: gr.HTML
     fetched: gr.MultimodalTextbox
 
 
 @dataclass(frozen=True, slots=True)
 class Widgets:
-    """All widgets of the page. The browser fills in `addressed` (a message id), `edited` (its text) and `message_id`.
+    """All widgets of the page. The browser fills in `addressed` (a message id), `edited` (a text) and `message_id`.
 
     `message_id` is the id of a new message, as `MessageId` reads it.
     """
@@ -141,7 +139,7 @@ def static(key: str) -> Any:
 def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, days: float) -> Widgets:
     """Create the widgets of the page, inside a `gr.Blocks`. See `agent.web.ui.page.build` for the arguments.
 
-    Widgets hold no conversation: the chatbot is an output, and its value is never read back.
+    Widgets hold no conversation.
     """
     # First, so that the page's scripts find them first among the inputs.
     addressed = gr.Textbox(visible=False, elem_id="addressed")
@@ -215,49 +213,12 @@ def _bar(title: str) -> gr.Button:
 def _chat(new: gr.Button) -> Chat:
     notice = gr.HTML(elem_id="notice", padding=False)
     switch = gr.Button("", elem_id="switch", size="sm", visible=False)
-    with gr.Column(elem_id="chat"):
-        earlier = gr.Button(static("earlier"), elem_id="earlier", size="sm", visible=False)
-        chatbot = _chatbot(buttons=["copy"], editable="user", label=static("conversation"))
-        with gr.Column(elem_id="running"):
-            running = [_chatbot(buttons=[]) for _ in range(2)]
-    view = gr.JSON(visible=False)
-    redraw = gr.Button("", elem_id="redraw", visible="hidden")
-    refresh = gr.Button("", elem_id="refresh", visible="hidden")
-    free = gr.Button("", elem_id="free", visible="hidden")
-    edit, version, copy_branch = (
-        gr.Button("", elem_id=name, visible="hidden") for name in ("edit", "version", "copy-branch")
-    )
+    gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
+    gr.HTML(elem_id="chat", padding=False)  # live.js draws into it
+    names = ("earlier", "refresh", "free", "edit", "retry", "undo", "choose", "example", "version", "copy_branch")
+    hidden = {name: gr.Button("", elem_id=name.replace("_", "-"), visible="hidden") for name in names}
     open_, swap = (gr.Button("", elem_id=name, visible="hidden") for name in ("open", "swap"))
-    return Chat(
-        new=new,
-        notice=notice,
-        switch=switch,
-        earlier=earlier,
-        chatbot=chatbot,
-        running=running,
-        view=view,
-        redraw=redraw,
-        refresh=refresh,
-        free=free,
-        open=open_,
-        swap=swap,
-        edit=edit,
-        version=version,
-        copy_branch=copy_branch,
-    )
-
-
-def _chatbot(**more: Any) -> gr.Chatbot:
-    return gr.Chatbot(
-        show_label=False,
-        container=False,
-        layout="bubble",
-        height="100%",
-        latex_delimiters=LATEX,
-        allow_tags=False,
-        autoscroll=False,  # page.js does it
-        **more,
-    )
+    return Chat(new=new, notice=notice, switch=switch, view=gr.JSON(visible=False), open=open_, swap=swap, **hidden)
 
 
 def _keys() -> Keys:
@@ -312,6 +273,7 @@ def _composer() -> Composer:
     effort = gr.Textbox(visible=False, elem_id="effort")
     set_effort = gr.Button("", elem_id="set-effort", visible="hidden")
     about = gr.HTML(elem_id="about", padding=False)
+    examples = gr.HTML(elem_id="examples", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
     return Composer(
         keys=keys,
@@ -333,5 +295,6 @@ def _composer() -> Composer:
         effort=effort,
         set_effort=set_effort,
         about=about,
+        examples=examples,
         fetched=fetched,
     )

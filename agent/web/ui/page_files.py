@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
+from pathlib import Path
 
 from agent.i18n.translator import LANGUAGES
 from agent.web.ui.page_script import LAZY, lazy_script, script
 from agent.web.ui.theme import style
 
+MODULES = Path(__file__).parent / "transcript" / "modules"
+"""The modules of the transcript. They import one another by their names, so their folder has the hash."""
 START = "() => window.startPage()"
 """Starts the page's script. Gradio runs this once it shows the page."""
 
@@ -41,13 +44,15 @@ class PageFiles:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
         folder = escape(f"{path}/assets")
         imports = {f"{path}/assets/{name}": f"{path}/assets/{new}" for name, new in self.stand_ins.items()}
+        modules = [name for name in self.contents if "/" in name and name.endswith(".js")]
         names = json.dumps({"imports": imports}).replace("<", "\\u003c")
         # Scripts that import a file of Gradio get the one that stands in for it. The map must come before all modules.
         # The script runs before Gradio's, because both are deferred.
         return (
             f'<script type="importmap">{names}</script>\n'
             f'<link rel="preload" as="style" href="{folder}/{self.style}" />\n'
-            f'<script defer src="{folder}/{self.scripts[language]}"></script>'
+            + "".join(f'<link rel="modulepreload" href="{folder}/{one}" />\n' for one in modules)
+            + f'<script defer src="{folder}/{self.scripts[language]}"></script>'
         )
 
     def gradio_head(self) -> str:
@@ -59,12 +64,17 @@ def page_files(*, links: bool = True) -> PageFiles:
     """Build the files. `links`: chats can have read-only links."""
     later = {one: lazy_script(one).encode() for one in LAZY}
     lazy = {one: _name(one, content, "js") for one, content in later.items()}
-    scripts = {one: f"window.startPage = {script(one, lazy=lazy, links=links)};".encode() for one in LANGUAGES}
+    modules = {path.name: path.read_bytes() for path in sorted(MODULES.iterdir()) if path.suffix in (".js", ".css")}
+    folder = f"transcript-{_digest(b''.join(modules.values()))}"
+    scripts = {
+        one: f"window.startPage = {script(one, lazy=lazy, modules=folder, links=links)};".encode() for one in LANGUAGES
+    }
     rules = style().encode()
     names = {one: _name(f"page-{one}", content, "js") for one, content in scripts.items()}
     css = _name("page", rules, "css")
     contents = {names[one]: content for one, content in scripts.items()} | {css: rules}
     contents |= {lazy[one]: content for one, content in later.items()}
+    contents |= {f"{folder}/{one}": content for one, content in modules.items()}
     return PageFiles(contents, names, css)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from agent.i18n.translator import LANGUAGES
 from agent.web.ui.page_text import LABELS, translated
 from agent.web.ui.page_text import SCRIPTS as TEXTS
+from agent.web.ui.transcript.component import Transcript
 
 HERE = Path(__file__).parent
-HELPERS = ("pieces", "division", "stream", "unchanged", "handover", "files", "sources")
+HELPERS = ("stream", "files", "sources")
 """The scripts whose result other scripts use, by this name."""
 SCRIPTS = (
     "prompts",
@@ -24,20 +25,16 @@ SCRIPTS = (
     "share",
     "live",
     "page",
-    "kinds",
-    "steps",
     "composer",
     "options",
     "numbers",
     "empty",
-    "address",
     "hidden",
     "attach",
     "recording",
     "text_files",
     "seek",
     "toasts",
-    "blocks",
     "pictures",
     "print",
 )
@@ -45,15 +42,18 @@ LAZY = ("viewer", "models")
 """The scripts that are loaded when they are used, with a style of the same name: `shared.load(name)`."""
 
 
-def script(language: str, *, lazy: Mapping[str, str], links: bool = True) -> str:
+def script(language: str, *, lazy: Mapping[str, str], modules: str, links: bool = True) -> str:
     """Return a function that runs the page's script.
 
-    `lazy` has the files of `LAZY` by name. `links`: chats can have read-only links.
+    `lazy` has the files of `LAZY` by name, and `modules` is the folder of the transcript's modules. `links`: chats can
+    have read-only links.
     """
     said: dict[str, Any] = translated(TEXTS, language) | {"labels": translated(LABELS, language)}
+    said["transcript"] = translated(Transcript.LABELS, language)
     given = ", ".join(json.dumps(one, ensure_ascii=False) for one in (said, language))
+    facts = {"links": links, "lazy": dict(lazy), "modules": modules, "languages": LANGUAGES}
     begin = f"const shared = (\n{read('shared.js')}\n)({given});"
-    begin += f"Object.assign(shared, {json.dumps({'links': links, 'lazy': dict(lazy), 'languages': LANGUAGES})});"
+    begin += f"Object.assign(shared, {json.dumps(facts)});"
     helpers = "".join(f"shared.{name} = (\n{read(f'{name}.js')}\n)(shared);" for name in HELPERS)
     # A failing script must not prevent the others from running.
     calls = "".join(

@@ -93,7 +93,7 @@
   const settle = () => {
     draw();
     if (!queued?.files || isSending || running || stop() || !$("#composer .submit-button")) return;
-    if ($("#chat[data-running]") || $("#sending p")) return;
+    if ($(":root[data-running]") || $("#sending p")) return;
     if (complete && !$("#offline")?.textContent) return send();
     hintUnsent(takeBack());
   };
@@ -109,7 +109,7 @@
     new MutationObserver(settle).observe(row, { childList: true });
   });
   when("#sending", (panel) => new MutationObserver(settle).observe(panel, { childList: true, subtree: true }));
-  when("#chat", (chat) => new MutationObserver(settle).observe(chat, { attributeFilter: ["data-running"] }));
+  new MutationObserver(settle).observe(document.documentElement, { attributeFilter: ["data-running"] });
   document.addEventListener("chat-shown", ({ detail }) => {
     if (unsent.delete(detail.id)) when("#composer textarea", () => hintUnsent());
   });

@@ -8,11 +8,8 @@
   }
 
   const rowOf = ({ message, is_answer }) => {
-    const asked = $(`#chat .user-row[data-message="${CSS.escape(message)}"]`);
-    if (!asked || !is_answer) return asked;
-    const rows = [...document.querySelectorAll("#chat .message-row")];
-    const after = rows.slice(rows.indexOf(asked) + 1), end = after.findIndex((row) => row.dataset.message);
-    return after.slice(0, end < 0 ? undefined : end).findLast((row) => row.matches(".bot-row"));
+    const turn = $(`#chat [data-turn="${CSS.escape(message)}"]`);
+    return turn && [...turn.querySelectorAll(is_answer ? "article.answer" : "article.mine")].at(-1);
   };
   // The places of the words in a row. Those that are divided by formatting have none.
   const rangesOf = (row, words, most) => {
@@ -20,7 +17,7 @@
     const pattern = new RegExp(forms.map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("|"), "giu");
     const texts = document.createTreeWalker(row, NodeFilter.SHOW_TEXT), ranges = [];
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      if (text.parentElement.closest(".thought-group, .caption")) continue;
+      if (text.parentElement.closest("details, .caption")) continue;
       for (const { 0: word, index } of text.data.matchAll(pattern)) {
         if (ranges.length === most) return ranges;
         const range = document.createRange();
@@ -52,12 +49,12 @@
   const bring = async (place, isOver) => {
     let chosen = place.is_shown, ready = place.is_shown;
     while (!isOver()) {
-      const isOpen = window.live.conversation === place.conversation && window.live.messages.length;
+      const isOpen = window.live.conversation === place.conversation && window.live.turns.length;
       if (isOpen && rowOf(place)) return true;
       if (isOpen && !chosen) {
         chosen = true;
         document.addEventListener("chat-view", () => (ready = true), { once: true });
-        window.addressed.show(place.message);
+        window.live.act("version", place.message);
       } else if (isOpen && ready) window.live.earlier();
       await frame();
     }
@@ -67,7 +64,7 @@
     const mine = ++wish, end = performance.now() + WAIT_MS;
     if (!(await bring(place, () => mine !== wish || performance.now() > end))) return;
     document.dispatchEvent(new Event("message-found"));
-    const log = $("#chat");
+    const log = $("#chat .transcript");
     let row;
     for (let frames = 0; frames < FRAMES && mine === wish; frames++) { // rows that come into view get their true height
       row = rowOf(place);

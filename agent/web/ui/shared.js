@@ -123,8 +123,6 @@
     if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
     return value;
   };
-  // What was written, of a text whose HTML or Markdown the server has escaped (formulas.py and as_typed.py of agent/transfer).
-  const unescaped = (text) => text.replace(/&#x0000([\da-f]{2});/g, (_, code) => String.fromCharCode(parseInt(code, 16)));
   // The values of two composers as one.
   const joined = (...values) => ({
     text: values.map((value) => value?.text ?? "").filter((text) => text.trim()).join("\n\n"),
@@ -132,6 +130,6 @@
   });
   // The name of an attached file.
   const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
-  const shared = { said, language, $, box, when, composes, soft, sends, hint, frame, make, button, write, kept, root, reaches, load, conversation, ask, unescaped, joined, nameOf };
+  const shared = { said, language, $, box, when, composes, soft, sends, hint, frame, make, button, write, kept, root, reaches, load, conversation, ask, joined, nameOf };
   return shared;
 }

@@ -64,8 +64,7 @@ STYLES = (
     "prompts.css",
     "options.css",
     "empty.css",
-    "blocks.css",
-    "steps.css",
+    "transcript/modules/transcript.css",
     "print.css",
 )
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")

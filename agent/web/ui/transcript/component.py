@@ -41,6 +41,11 @@ class Transcript(gr.HTML):
         "questionOlder": N_("Previous version of your message"),
         "questionNewer": N_("Next version of your message"),
         "toEnd": N_("Jump to the end"),
+        "earlier": N_("Show earlier messages"),
+        "undo": N_("Undo"),
+        "editing": N_("Your message"),
+        "send": N_("Send"),
+        "cancel": N_("Cancel"),
     }
     SCRIPT: ClassVar = """
 import(new URL(props.modules + "transcript.js", document.baseURI)).then(({ connect }) =>

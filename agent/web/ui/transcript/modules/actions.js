@@ -3,9 +3,10 @@
 /**
  * @param {HTMLElement} root
  * @param {import("./draw.js").Drawing} drawing
- * @param {{fire: (name: string, detail: object) => void, textOf?: (turn: string) => Promise<string>, say: (text: string) => void}} options
+ * @param {{fire: (name: string, detail: object) => void, textOf?: (turn: string, part?: string) => Promise<string>,
+ *   say: (text: string) => void, edit: (turn: string) => void}} options
  */
-export function listen(root, drawing, { fire, textOf, say }) {
+export function listen(root, drawing, { fire, textOf, say, edit }) {
   const { labels } = drawing;
   /** @param {HTMLElement} button @param {string | Promise<string>} text a promise, as the browser asks for a click */
   const copy = async (button, text) => {
@@ -39,7 +40,9 @@ export function listen(root, drawing, { fire, textOf, say }) {
       button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
       return drawing.arrange(view);
     }
+    if (name === "edit") return edit(id);
     if (name === "copy") void copy(button, view.turn.text ?? textOf?.(id) ?? "");
+    if (name === "copy-message") void copy(button, textOf?.(id, "message") ?? "");
     const value = name === "version" ? { message: button.value } : name === "choose" ? { value: view.turn.buttons?.[Number(button.value)]?.value } : {};
     fire(name, { turn: id, ...value });
   });

@@ -4,7 +4,7 @@ import { applied, changes, touched } from "./edits.js";
 
 /** @typedef {import("./edits.js").Turn} Turn @typedef {import("./edits.js").Bubble} Bubble @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {{root: HTMLElement, parts: HTMLElement, bubble: Bubble, since: number}} Drawn */
-/** @typedef {{turn: Turn, root: HTMLElement, drawn: Drawn[], foot: HTMLElement, wait: HTMLElement}} View */
+/** @typedef {{turn: Turn, root: HTMLElement, drawn: Drawn[], foot: HTMLElement, asked: HTMLElement, wait: HTMLElement}} View */
 
 const STEPS = ["reasoning", "tool_call", "tool_call_result"];
 
@@ -97,8 +97,10 @@ export class Drawing {
   view(id) {
     let view = this.views.get(id);
     if (!view) {
-      const foot = make("footer"), wait = make("div", { className: "waiting", hidden: true });
-      view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, wait, root: make("div", { className: "turn", "data-turn": id }, wait, foot) };
+      const foot = make("footer"), asked = make("footer"), wait = make("div", { className: "waiting", hidden: true },
+        make("i", { role: "img", "aria-label": this.labels.wait }), make("span", { role: "status" }), make("span", { className: "time" }));
+      const root = make("div", { className: "turn", "data-turn": id }, wait, foot);
+      view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, asked, wait, root };
       this.views.set(id, view);
     }
     return view;
@@ -185,7 +187,7 @@ export class Drawing {
   }
 
   /** Put the bubbles into one article for each message, results into their calls, and steps below their row. @param {View} view */
-  arrange({ turn, drawn, root, wait, foot }) {
+  arrange({ turn, drawn, root, wait, foot, asked }) {
     const used = new Set();
     let article, isMine, inside, row, left = 0;
     drawn.forEach(({ root: node, bubble }, number) => {
@@ -214,9 +216,11 @@ export class Drawing {
       node.hidden = isFolded;
     });
     for (const child of [...root.children]) if (child.localName === "article" && !used.has(child)) child.remove();
-    root.append(wait, foot);
+    const first = root.firstElementChild;
+    if (first?.className !== "mine") asked.remove();
+    else if (first.lastElementChild !== asked) first.append(asked);
+    if (root.lastElementChild !== foot) root.append(wait, foot);
     wait.hidden = !turn.waiting && (!turn.is_running || turn.bubbles.some(({ state }) => state === "running" || state === "waiting"));
-    wait.replaceChildren(make("i", { role: "img", "aria-label": this.labels.wait }), make("span", { role: "status" }, turn.waiting?.why ?? ""));
   }
 
   /** The bubble before this one in the same article. @param {Drawn[]} drawn @param {number} number @param {Element} article */
@@ -226,17 +230,21 @@ export class Drawing {
   }
 
   /** Draw what is below the answer: choices, its caption, versions and buttons. @param {View} view */
-  foot({ turn, foot }) {
+  foot({ turn, foot, asked }) {
     const { labels } = this, children = [];
+    if (turn.bubbles[0]?.kind === "user") {
+      const names = this.actions.filter((name) => name === "edit" || (name === "copy" && this.hasTexts));
+      const mine = turn.question_versions ? [this.versions(turn.question_versions, labels.questionOlder, labels.questionNewer)] : [];
+      const label = { copy: labels.copy, edit: labels.edit };
+      asked.replaceChildren(...mine, ...names.map((name) => button(name === "copy" ? "copy-message" : name, label[name])));
+    }
     if (turn.buttons?.length) {
       const buttons = turn.buttons.map(({ label }, number) => make("button", { type: "button", "data-action": "choose", value: number }, label));
       children.push(make("div", { className: "choices", role: "group", "aria-label": labels.asks }, ...buttons));
     }
     if (turn.caption) children.push(make("div", { className: "caption", innerHTML: turn.caption }));
-    for (const [versions, kind] of [[turn.question_versions, "question"], [turn.answer_versions, "answer"]]) {
-      if (versions) children.push(this.versions(versions, labels[`${kind}Older`], labels[`${kind}Newer`]));
-    }
-    const isPossible = { copy: turn.text || (this.hasTexts && turn.text === undefined), branch: turn.can_branch, edit: turn.bubbles[0]?.kind === "user" };
+    if (turn.answer_versions) children.push(this.versions(turn.answer_versions, labels.answerOlder, labels.answerNewer));
+    const isPossible = { copy: turn.text || (this.hasTexts && turn.text === undefined), branch: turn.can_branch, edit: false };
     const offered = turn.is_running ? [] : this.actions.filter((name) => isPossible[name] ?? true);
     foot.replaceChildren(...children, ...offered.map((name) => button(name, labels[name])));
   }
