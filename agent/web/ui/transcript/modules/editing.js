@@ -4,12 +4,14 @@ import { make } from "./draw.js";
 export class Editing {
   /**
    * @param {import("./draw.js").Drawing} drawing
-   * @param {{textOf?: (turn: string, part?: string) => Promise<string>, fire: (name: string, detail: object) => void}} options
+   * @param {{textOf?: (turn: string, part?: string) => Promise<string>, fire: (name: string, detail: object) => void,
+   *   bring: (element: Element) => void}} options `bring` brings the box into view
    */
-  constructor(drawing, { textOf, fire }) {
+  constructor(drawing, { textOf, fire, bring }) {
     this.drawing = drawing;
     this.textOf = textOf;
     this.fire = fire;
+    this.bring = bring;
     this.turn = ""; // the turn whose message is edited
     this.own = ""; // the text of the message
     const { labels } = drawing;
@@ -39,7 +41,7 @@ export class Editing {
     article.prepend(this.form);
     this.area.focus();
     this.area.setSelectionRange(text.length, text.length);
-    this.form.scrollIntoView({ block: "nearest", behavior: "instant" });
+    this.bring(this.form);
   }
 
   /** What was typed, unless it is what the message says. */
