@@ -22,7 +22,7 @@ export class Editing {
     this.isSent = false; // until it is accepted or refused
     const { labels } = drawing;
     this.area = make("textarea", { "aria-label": labels.editing, rows: 1, dir: "auto" });
-    this.kept = make("p", { className: "kept", role: "status" });
+    this.kept = make("p", { className: "caption", role: "status" });
     const send = make("button", { type: "submit" }, labels.send), cancel = make("button", { type: "button" }, labels.cancel);
     this.form = make("form", { className: "edit" }, this.area, make("div", {}, this.kept, cancel, send));
     cancel.addEventListener("click", () => this.cancel());
