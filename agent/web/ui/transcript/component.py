@@ -27,6 +27,7 @@ class Transcript(gr.HTML):
         "reasoning": N_("Reasoning"),
         "seconds": N_("{seconds} s"),
         "wait": N_("waiting for the model"),
+        "waited": N_("Waiting for the model · {seconds} s"),
         "asks": N_("Waiting for you"),
         "ready": N_("Answer ready"),
         "copy": N_("Copy message"),

@@ -4,9 +4,10 @@ import { applied, changes, touched } from "./edits.js";
 
 /** @typedef {import("./edits.js").Turn} Turn @typedef {import("./edits.js").Bubble} Bubble @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {{root: HTMLElement, parts: HTMLElement, bubble: Bubble, since: number}} Drawn */
-/** @typedef {{turn: Turn, root: HTMLElement, drawn: Drawn[], foot: HTMLElement, asked: HTMLElement, wait: HTMLElement}} View */
+/** @typedef {{turn: Turn, root: HTMLElement, drawn: Drawn[], foot: HTMLElement, asked: HTMLElement, wait: HTMLElement,
+ *   waits?: {number: number, since: number}}} View */
 
-const STEPS = ["reasoning", "tool_call", "tool_call_result"];
+export const STEPS = ["reasoning", "tool_call", "tool_call_result"];
 
 /**
  * An element with these properties, attributes (names with a dash, `role`) and children.
@@ -114,7 +115,7 @@ export class Drawing {
     let view = this.views.get(id);
     if (!view) {
       const foot = make("footer"), asked = make("footer"), wait = make("div", { className: "waiting", hidden: true },
-        make("i", { role: "img", "aria-label": this.labels.wait }), make("span", { role: "status" }), make("span", { className: "time" }));
+        make("i", { role: "img", "aria-label": this.labels.wait }), make("span"), make("span", { className: "time" }));
       const root = make("div", { className: "turn", "data-turn": id }, wait, foot);
       view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, asked, wait, root };
       this.views.set(id, view);
@@ -132,6 +133,7 @@ export class Drawing {
     this.arrange(view);
     this.foot(view);
     this.running();
+    this.wait(view);
     this.tick();
   }
 
@@ -191,14 +193,26 @@ export class Drawing {
     if (place.textContent !== text) place.textContent = text;
   }
 
-  /** Count the seconds of steps that run. */
+  /** Say why nothing comes of the model, and for how long. @param {View} view */
+  wait(view) {
+    const { turn: { waiting }, wait: { children: [, why, time] } } = view, text = waiting?.why ?? "";
+    if (why.textContent !== text) why.textContent = text;
+    if (!waiting) view.waits = undefined;
+    else if (view.waits?.number !== waiting.number) view.waits = { number: waiting.number, since: performance.now() - 1000 * waiting.seconds };
+    const seconds = view.waits ? Math.floor((performance.now() - view.waits.since) / 1000) : 0;
+    time.textContent = seconds < 3 ? "" : this.labels.waited.replace("{seconds}", String(seconds));
+  }
+
+  /** Count the seconds of steps and waits. */
   tick() {
-    const running = () => [...this.views.values()].filter(({ turn }) => turn.is_running).flatMap(({ drawn }) => drawn)
-      .filter(({ bubble }) => bubble.state === "running" && bubble.seconds !== undefined);
+    const running = () => [...this.views.values()].filter(({ turn }) => turn.is_running).flatMap((view) => [
+      ...(view.waits ? [() => this.wait(view)] : []),
+      ...view.drawn.filter(({ bubble }) => bubble.state === "running" && bubble.seconds !== undefined).map((drawn) => () => this.time(drawn)),
+    ]);
     if (this.clock || !running().length) return;
     this.clock = setInterval(() => {
       const all = running();
-      all.forEach((drawn) => this.time(drawn));
+      all.forEach((count) => count());
       if (!all.length || !this.root.isConnected) this.clock = void clearInterval(this.clock) ?? 0;
     }, 1000);
   }

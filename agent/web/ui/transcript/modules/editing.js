@@ -8,13 +8,14 @@ export class Editing {
   /**
    * @param {import("./draw.js").Drawing} drawing
    * @param {{textOf: (turn: string, part: string) => Promise<string>, fire: (name: string, detail: object) => void,
-   *   fail: (text: string) => void}} options
+   *   fail: (text: string) => void, bring: (element: Element) => void}} options `bring` brings the box into view
    */
-  constructor(drawing, { textOf, fire, fail }) {
+  constructor(drawing, { textOf, fire, fail, bring }) {
     this.drawing = drawing;
     this.textOf = textOf;
     this.fire = fire;
     this.fail = fail;
+    this.bring = bring;
     this.turn = ""; // the turn whose message is edited
     /** @type {string | undefined} The text of the message, once it is here. */
     this.own = undefined;
@@ -56,6 +57,7 @@ export class Editing {
     const slow = setTimeout(() => {
       form.hidden = false;
       kept.textContent = labels.loading;
+      this.bring(form);
     }, SLOW_MS);
     let text = "", failure = "";
     try {
@@ -75,8 +77,7 @@ export class Editing {
     area.readOnly = form.hidden = false;
     area.focus({ preventScroll: true });
     area.setSelectionRange(text.length, text.length);
-    this.fire("editing", { turn: id });
-    form.scrollIntoView({ block: "nearest", behavior: "instant" });
+    this.bring(form);
   }
 
   send() {
