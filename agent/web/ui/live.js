@@ -1,6 +1,6 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
-({ said, $, box, when, root, modules, language, stream, conversation, ask }) => {
+({ said, $, box, when, hint, root, modules, language, stream, conversation, ask }) => {
   const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000;
 
   let stored = []; // the stored turns, without the one that is being written
@@ -149,7 +149,10 @@
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
     const { turns: given, live, window: most, conversation: id, missing } = view;
     const isNext = id !== page.conversation, before = isNext ? [] : turns();
-    if (isNext) asked = 0;
+    if (isNext) {
+      asked = 0;
+      transcript?.leave();
+    }
     page.conversation = id;
     tell(view);
     if (missing && !given) return; // the page is empty already
@@ -183,18 +186,18 @@
     $(`#${name}`)?.click();
   };
   act.named = ["", ""];
-  act.done = () => transcript?.edited();
-  // The text of a message or an answer, as it was written.
-  const textOf = async (id, part = "answer") => {
-    const { answer, message } = await ask(`/${conversation()}/messages/${encodeURIComponent(id)}/text`);
-    return part === "answer" ? answer : message;
+  act.edited = (isAccepted) => {
+    transcript?.edited(isAccepted);
+    if (isAccepted) box()?.focus();
   };
+  // The text of a message or an answer, as it was written.
+  const textOf = async (id, part = "answer") => (await ask(`/${conversation()}/messages/${encodeURIComponent(id)}/text`))[part];
   const page = { turns: [], conversation: "", show, earlier, entitle, act, textOf, lastMessage, isReading: () => Boolean(stream.reading()), expect: stream.expect };
   window.live = page;
 
   const mounted = new Promise((done) => when("#chat", async (element) => {
     const { mount } = await import(new URL(`${root}/assets/${modules}/transcript.js`, location));
-    const actions = ["copy", "edit", "retry", "undo", "branch"];
+    const actions = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
     transcript = page.transcript = mount(element, { labels: said.transcript, language, actions, textOf });
     const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
     on("earlier", earlier);
@@ -203,9 +206,10 @@
     on("retry", ({ turn }) => act("retry", turn));
     on("undo", ({ turn }) => act("undo", turn));
     on("edit", ({ turn, text }) => act("edit", turn, text));
-    on("version", ({ turn, message }) => {
-      // The question whose version is chosen stays where it is, however long what follows it is.
-      if (turns().find(({ id }) => id === turn)?.question_versions?.ids.includes(message)) transcript.stay();
+    on("unsent", ({ text }) => window.chats.keep(page.conversation, text));
+    on("failed", ({ text }) => hint(text));
+    on("version", ({ message, part }) => {
+      if (part === "message") transcript.stay(); // the question stays where it is, however long what follows it is
       act("version", message);
     });
     on("branch", ({ turn }) => {
@@ -218,6 +222,7 @@
     document.dispatchEvent(new CustomEvent("transcript-ready", { detail: transcript }));
   }));
   document.addEventListener("message-sent", () => (page.copied = ""));
+  document.addEventListener("own-data-deleted", () => transcript?.discard());
   document.addEventListener("click", ({ target }) => {
     const example = target.closest?.("#examples .example");
     if (example) act("example", "", example.value);

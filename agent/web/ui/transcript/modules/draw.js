@@ -58,6 +58,16 @@ function morph(old, next) {
   for (const node of nodes.slice(news.length)) node.remove();
 }
 
+/** Replace the children, but leave those that stay the same, and so the focus. @param {Element} parent @param {Element[]} next */
+function fill(parent, next) {
+  const old = [...parent.children];
+  next.forEach((to, number) => {
+    if (!old[number]) parent.append(to);
+    else if (!old[number].isEqualNode(to)) old[number].replaceWith(to);
+  });
+  for (const left of old.slice(next.length)) left.remove();
+}
+
 export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
@@ -85,6 +95,12 @@ export class Drawing {
       if (edits.length) this.draw(view, edits);
       if (this.root.children[number] !== view.root) this.root.insertBefore(view.root, this.root.children[number] ?? null);
     });
+    this.running();
+  }
+
+  /** Say for the style whether an answer is being written. */
+  running() {
+    this.root.toggleAttribute("data-running", [...this.views.values()].some(({ turn }) => turn.is_running));
   }
 
   /** Draw the edits of the turn with this id, which begins with them if it is new. @param {Edit[]} edits @param {string} id */
@@ -116,6 +132,7 @@ export class Drawing {
     for (const { root } of view.drawn.splice(view.turn.bubbles.length)) root.remove();
     this.arrange(view);
     this.foot(view);
+    this.running();
     this.wait(view);
     this.tick();
   }
@@ -247,10 +264,9 @@ export class Drawing {
   foot({ turn, foot, asked }) {
     const { labels } = this, children = [];
     if (turn.bubbles[0]?.kind === "user") {
-      const names = this.actions.filter((name) => name === "edit" || (name === "copy" && this.hasTexts));
+      const names = this.actions.filter((name) => name === "edit" || (name === "copy" && this.hasTexts && !turn.is_untyped));
       const mine = turn.question_versions ? [this.versions(turn.question_versions, labels.questionOlder, labels.questionNewer)] : [];
-      const label = { copy: labels.copy, edit: labels.edit };
-      asked.replaceChildren(...mine, ...names.map((name) => button(name === "copy" ? "copy-message" : name, label[name])));
+      fill(asked, turn.is_running ? [] : [...mine, ...names.map((name) => button(name, labels[name]))]);
     }
     if (turn.buttons?.length) {
       const buttons = turn.buttons.map(({ label }, number) => make("button", { type: "button", "data-action": "choose", value: number }, label));
@@ -258,9 +274,12 @@ export class Drawing {
     }
     if (turn.caption) children.push(make("div", { className: "caption", innerHTML: turn.caption }));
     if (turn.answer_versions) children.push(this.versions(turn.answer_versions, labels.answerOlder, labels.answerNewer));
-    const isPossible = { copy: turn.text || (this.hasTexts && turn.text === undefined), branch: turn.can_branch, edit: false };
+    const hasText = turn.text ?? (this.hasTexts && turn.bubbles.some(({ kind }) => kind === "output_text" || kind === "question"));
+    /** @type {Record<string, any>} */
+    const isPossible = { copy: hasText, branch: turn.can_branch, edit: false };
     const offered = turn.is_running ? [] : this.actions.filter((name) => isPossible[name] ?? true);
-    foot.replaceChildren(...children, ...offered.map((name) => button(name, labels[name])));
+    const opens = { "aria-haspopup": "dialog", "aria-expanded": "false" };
+    fill(foot, [...children, ...offered.map((name) => button(name, labels[name], name === "retry-with" ? opens : {}))]);
   }
 
   /** @param {import("./edits.js").Versions} versions @param {string} older @param {string} newer */

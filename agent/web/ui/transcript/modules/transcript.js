@@ -10,8 +10,8 @@ import { Speech } from "./speech.js";
  * so on, and their details have the turn's id.
  * @param {HTMLElement} element
  * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string,
- *   textOf?: (turn: string, part?: string) => Promise<string>}} options `textOf` gives the text of an
- *   answer or of a "message" where the turn has none.
+ *   textOf?: (turn: string, part: string) => Promise<string>}} options `textOf` gives the text of an "answer" or of a
+ *   "message" as it was written. With it, a message is edited in its place: `transcript:edit` has the new text.
  */
 export function mount(element, { labels, language, actions, height, textOf }) {
   const turns = make("div", { className: "turns" });
@@ -25,9 +25,16 @@ export function mount(element, { labels, language, actions, height, textOf }) {
   const speech = new Speech(drawing, said);
   /** @param {string} name @param {object} detail */
   const fire = (name, detail) => element.dispatchEvent(new CustomEvent(`transcript:${name}`, { detail, bubbles: true }));
+  /** @param {string} text */
+  const say = (text) => speech.say(text);
+  /** @param {string} text */
+  const fail = (text) => {
+    say(text);
+    fire("failed", { text });
+  };
   const place = followEnd(scroller, turns, toEnd, () => earlier.hidden || fire("earlier", { isClicked: false }));
-  const editing = new Editing(drawing, { textOf, fire, bring: place.pin });
-  listen(scroller, drawing, { fire, textOf, say: (text) => speech.say(text), edit: (id) => editing.begin(id) });
+  const editing = new Editing(drawing, { textOf: textOf ?? (async () => ""), fire, fail, bring: place.pin });
+  const { refocus } = listen(scroller, drawing, { fire, textOf, say, fail, edit: (id) => editing.begin(id) });
   earlier.addEventListener("click", () => fire("earlier", { isClicked: true }));
   toEnd.addEventListener("click", () => fire("end", {}));
   return {
@@ -44,6 +51,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
       };
       first && all[0]?.id !== first ? place.hold(draw) : draw();
       editing.keep();
+      refocus();
       speech.drawn(isNew);
     },
     /** Apply the edits of one turn, of the last one if no id is given. Returns the turn. @param {import("./edits.js").Edit[]} edits @param {string} [id] */
@@ -58,8 +66,12 @@ export function mount(element, { labels, language, actions, height, textOf }) {
     stay: place.stay,
     /** Edit the message of this turn. @param {string} id */
     edit: (id) => editing.begin(id),
-    /** Close the box in which a message is edited. */
-    edited: () => editing.end(),
+    /** Close the box in which a message is edited, if the server has accepted what was sent. @param {boolean} isAccepted */
+    edited: (isAccepted) => editing.edited(isAccepted),
+    /** Close that box, and tell what was typed by the event `transcript:unsent`. */
+    leave: () => editing.leave(),
+    /** Close that box, and forget what was typed. */
+    discard: () => editing.end(),
     /** What was typed into the box of a message that is edited. */
     unsent: () => editing.unsent(),
   };
