@@ -36,10 +36,7 @@ export function listen(root, drawing, { fire, textOf, say, edit }) {
       const pre = button.closest("pre"), own = pre?.querySelector("code") ?? pre;
       return void copy(button, own?.textContent ?? "");
     }
-    if (name === "steps") {
-      button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
-      return drawing.arrange(view);
-    }
+    if (name === "steps") return drawing.turnRow(button, view);
     if (name === "edit") return edit(id);
     if (name === "copy") void copy(button, view.turn.text ?? textOf?.(id) ?? "");
     if (name === "copy-message") void copy(button, textOf?.(id, "message") ?? "");

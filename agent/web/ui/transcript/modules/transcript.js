@@ -3,6 +3,7 @@ import { listen } from "./actions.js";
 import { Drawing, make } from "./draw.js";
 import { Editing } from "./editing.js";
 import { followEnd } from "./scroll.js";
+import { showSources } from "./sources.js";
 
 /**
  * Draw a transcript in this element. Its events are called `transcript:copy`, `transcript:choose`, `transcript:retry` and
@@ -19,7 +20,8 @@ export function mount(element, { labels, language, actions, height, textOf }) {
   const toEnd = make("button", { type: "button", className: "to-end", title: labels.toEnd, "aria-label": labels.toEnd, hidden: true });
   const said = make("p", { className: "said", role: "status" });
   if (height) scroller.style.maxHeight = height;
-  element.append(make("div", { className: "transcript-frame" }, scroller, toEnd, said));
+  const frame = make("div", { className: "transcript-frame" }, scroller, toEnd, said);
+  element.append(frame);
   const drawing = new Drawing(turns, labels, { language, actions, hasTexts: Boolean(textOf) });
   const place = followEnd(scroller, turns, toEnd);
   /** @param {string} text */
@@ -28,11 +30,13 @@ export function mount(element, { labels, language, actions, height, textOf }) {
   const fire = (name, detail) => element.dispatchEvent(new CustomEvent(`transcript:${name}`, { detail, bubbles: true }));
   const editing = new Editing(drawing, { textOf, fire });
   listen(scroller, drawing, { fire, textOf, say, edit: (id) => editing.begin(id) });
+  const sources = showSources(frame, scroller, drawing, fire);
   earlier.addEventListener("click", () => fire("earlier", {}));
   /** Tell a screen reader what has come to its end. @param {() => void} draw */
   const announced = (draw) => {
     const running = [...drawing.views.values()].filter(({ turn }) => turn.is_running);
     draw();
+    sources.keep();
     const ended = running.find(({ turn }) => !turn.is_running);
     if (running.length) say(ended ? (ended.turn.bubbles.some(({ state }) => state === "waiting") ? labels.asks : labels.ready) : "");
   };
@@ -58,6 +62,8 @@ export function mount(element, { labels, language, actions, height, textOf }) {
     edited: () => editing.end(),
     /** What was typed into the box of a message that is edited. */
     unsent: () => editing.unsent(),
+    /** Show a source in the list below its answer: those of a turn have numbers. */
+    showSource: sources.list,
     toEnd: place.follow,
   };
 }
