@@ -61,7 +61,6 @@ SCRIPTS = {
     "does_help": N_("Show this list"),
     "new_chat": N_("New chat"),
     "chats": N_("Chats"),
-    "source": N_("Source {number}: {title}"),
     "chats_toggle": N_("Open or close the list of chats"),
     "chats_close": N_("Close the list of chats"),
     "chats_search": N_("Search chats"),

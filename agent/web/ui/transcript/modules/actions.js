@@ -53,10 +53,7 @@ export function listen(root, drawing, { fire, textOf, say, fail, edit }) {
       const pre = button.closest("pre"), own = pre?.querySelector("code") ?? pre;
       return void copy(button, own?.textContent ?? "");
     }
-    if (name === "steps") {
-      button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
-      return drawing.arrange(view);
-    }
+    if (name === "steps") return drawing.turnRow(button, view);
     if (name === "edit" && textOf) return edit(id);
     const part = view.asked.contains(button) ? "message" : "answer";
     if (name === "copy") void copy(button, (part === "answer" ? view.turn.text : undefined) ?? textOf?.(id, part) ?? "");
