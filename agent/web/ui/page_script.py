@@ -36,7 +36,6 @@ SCRIPTS = (
     "seek",
     "toasts",
     "pictures",
-    "print",
 )
 LAZY = ("viewer", "models")
 """The scripts that are loaded when they are used, with a style of the same name: `shared.load(name)`."""

@@ -1,4 +1,5 @@
 // What a click on a button of the transcript does. What only the server can do becomes an event.
+import { save, textOfBlock } from "./blocks.js";
 
 /**
  * @param {HTMLElement} root
@@ -32,10 +33,8 @@ export function listen(root, drawing, { fire, textOf, say, edit }) {
     const id = /** @type {HTMLElement} */ (button.closest("[data-turn]")).dataset.turn ?? "";
     const view = drawing.views.get(id), name = button.dataset.action ?? "";
     if (!view) return;
-    if (name === "code") {
-      const pre = button.closest("pre"), own = pre?.querySelector("code") ?? pre;
-      return void copy(button, own?.textContent ?? "");
-    }
+    const text = textOfBlock(button);
+    if (text !== undefined) return name === "save" ? save(button.value, text) : void copy(button, text);
     if (name === "steps") {
       button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
       return drawing.arrange(view);

@@ -1,6 +1,10 @@
 // Draws turns as elements. Only the blocks that edits name are touched, and a block that grows keeps its nodes, so that
 // the reader's selection, folds and place stay. The HTML of blocks and captions is made by the server from an allow list.
+import { Frames } from "./blocks.js";
 import { applied, changes, touched } from "./edits.js";
+import { button, make } from "./elements.js";
+
+export { button, make };
 
 /** @typedef {import("./edits.js").Turn} Turn @typedef {import("./edits.js").Bubble} Bubble @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {{root: HTMLElement, parts: HTMLElement, bubble: Bubble, since: number}} Drawn */
@@ -8,26 +12,8 @@ import { applied, changes, touched } from "./edits.js";
 
 const STEPS = ["reasoning", "tool_call", "tool_call_result"];
 
-/**
- * An element with these properties, attributes (names with a dash, `role`) and children.
- * @param {string} tag
- * @param {Record<string, any>} given
- * @param {(Node | string)[]} children
- * @returns {any}
- */
-export function make(tag, given = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
-    if (name in element) /** @type {any} */ (element)[name] = value;
-    else element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
-
-/** @param {string} action @param {string} label @param {Record<string, any>} given */
-export const button = (action, label, given = {}) =>
-  make("button", { type: "button", className: "icon", title: label, "aria-label": label, "data-action": action, ...given });
+// What the module adds to the elements of blocks.
+const OWN = ["open", "role", "tabindex", "aria-label", "style"];
 
 /**
  * Change the children of `old` into those of `next`, and keep each node that has only grown. What the module has added
@@ -48,7 +34,7 @@ function morph(old, next) {
       else from.data = to.data;
     } else if (from instanceof Element && to instanceof Element && !from.isEqualNode(to)) {
       for (const { name } of [...from.attributes]) {
-        if (!to.hasAttribute(name) && name !== "open" && !name.startsWith("data-")) from.removeAttribute(name);
+        if (!to.hasAttribute(name) && !OWN.includes(name) && !name.startsWith("data-")) from.removeAttribute(name);
       }
       for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
       morph(from, to);
@@ -66,6 +52,7 @@ export class Drawing {
   constructor(root, labels, { language, actions = [], hasTexts = false } = {}) {
     this.root = root;
     this.labels = labels;
+    this.frames = new Frames(labels);
     this.actions = actions;
     this.hasTexts = hasTexts;
     this.number = new Intl.NumberFormat(language || undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
@@ -133,7 +120,7 @@ export class Drawing {
       const template = make("template", { innerHTML: bubble.blocks[at] });
       if (children[at]) morph(children[at], template.content);
       else parts.append(make("div", { className: "part", dir: "auto" }, template.content));
-      this.frames(children[at]);
+      this.frames.complete(/** @type {HTMLElement} */ (children[at]), STEPS.includes(bubble.kind));
     }
     while (children.length > bubble.blocks.length) children[children.length - 1].remove();
   }
@@ -253,14 +240,5 @@ export class Drawing {
   versions({ ids, number }, older, newer) {
     const to = (/** @type {number} */ at, /** @type {string} */ label) => button("version", label, { value: ids[at - 1] ?? "", disabled: !ids[at - 1] });
     return make("span", { className: "versions" }, to(number - 1, older), make("span", { className: "count" }, `${number}/${ids.length}`), to(number + 1, newer));
-  }
-
-  /** Give code its language and a button. @param {Element} part */
-  frames(part) {
-    for (const pre of part.querySelectorAll("pre")) {
-      const code = pre.querySelector("code");
-      pre.dataset.language = /^language-(.+)$/.exec(code?.className ?? "")?.[1] ?? "";
-      if (!pre.querySelector(":scope > [data-own]")) pre.append(button("code", this.labels.code, { "data-own": "1" }));
-    }
   }
 }

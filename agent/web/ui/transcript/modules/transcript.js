@@ -14,7 +14,7 @@ import { followEnd } from "./scroll.js";
  */
 export function mount(element, { labels, language, actions, height, textOf }) {
   const turns = make("div", { className: "turns" });
-  const earlier = make("button", { type: "button", className: "earlier", hidden: true }, labels.earlier);
+  const earlier = make("button", { type: "button", className: "earlier", hidden: true, "data-print": labels.notPrinted }, labels.earlier);
   const scroller = make("div", { className: "transcript", role: "log", "aria-live": "off", "aria-label": labels.chat, tabIndex: 0 }, earlier, turns);
   const toEnd = make("button", { type: "button", className: "to-end", title: labels.toEnd, "aria-label": labels.toEnd, hidden: true });
   const said = make("p", { className: "said", role: "status" });
