@@ -1,10 +1,9 @@
 // Draws turns as elements. Only the blocks that edits name are touched, and a block that grows keeps its nodes, so that
 // the reader's selection, folds and place stay. The HTML of blocks and captions is made by the server from an allow list.
+import { Frames } from "./blocks.js";
 import { applied, changes, firstDifference, keys } from "./edits.js";
 import { button, make } from "./elements.js";
 import { nameSources } from "./sources.js";
-
-export { button, make };
 
 /** @typedef {import("./edits.js").Turn} Turn @typedef {import("./edits.js").Bubble} Bubble @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {{key: string, root: HTMLElement, fold?: HTMLElement, parts: HTMLElement, title: HTMLElement, time: HTMLElement,
@@ -16,7 +15,7 @@ export const STEPS = ["reasoning", "tool_call", "tool_call_result"];
 const NEVER_FOLDED = ["failed", "refused", "waiting"];
 const LEAST_WAIT = 3; // seconds
 // The attributes that this page adds to the HTML of blocks.
-const OWN = ["open", "role", "tabindex", "title", "aria-label", "aria-describedby", "target"];
+const OWN = ["open", "role", "tabindex", "title", "style", "aria-label", "aria-describedby", "target"];
 
 /**
  * Change the children of `old` into those of `next`, and keep each node that has only grown. What the module has added
@@ -80,6 +79,7 @@ export class Drawing {
   constructor(root, labels, { language, actions = [], hasTexts = false } = {}) {
     this.root = root;
     this.labels = labels;
+    this.frames = new Frames(labels);
     this.actions = actions;
     this.hasTexts = hasTexts;
     this.number = new Intl.NumberFormat(language || undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
@@ -186,7 +186,7 @@ export class Drawing {
       const template = make("template", { innerHTML: blocks[at] });
       if (children[at]) morph(children[at], template.content);
       else parts.append(make("div", { className: "part", dir: "auto" }, template.content));
-      this.frames(children[at]);
+      this.frames.complete(/** @type {HTMLElement} */ (children[at]), STEPS.includes(bubble.kind));
       for (const link of children[at].querySelectorAll('a[href^="http"]')) link.setAttribute("target", "_blank");
       nameSources(children[at], turn, this.labels);
     }
@@ -311,14 +311,5 @@ export class Drawing {
   versions({ ids, number }, older, newer) {
     const to = (/** @type {number} */ at, /** @type {string} */ label) => button("version", label, { value: ids[at - 1] ?? "", disabled: !ids[at - 1] });
     return make("span", { className: "versions" }, to(number - 1, older), make("span", { className: "count" }, `${number}/${ids.length}`), to(number + 1, newer));
-  }
-
-  /** Give code its language and a button. @param {Element} part */
-  frames(part) {
-    for (const pre of part.querySelectorAll("pre")) {
-      const code = pre.querySelector("code");
-      pre.dataset.language = /^language-(.+)$/.exec(code?.className ?? "")?.[1] ?? "";
-      if (!pre.querySelector(":scope > [data-own]")) pre.append(button("code", this.labels.code, { "data-own": "1" }));
-    }
   }
 }

@@ -1,6 +1,7 @@
 // The transcript of a chat, in a page of one's own or as the script of `Transcript` in Gradio.
 import { listen } from "./actions.js";
-import { Drawing, make } from "./draw.js";
+import { Drawing } from "./draw.js";
+import { make } from "./elements.js";
 import { Editing } from "./editing.js";
 import { followEnd } from "./scroll.js";
 import { Speech } from "./speech.js";
@@ -16,7 +17,7 @@ import { showSources } from "./sources.js";
  */
 export function mount(element, { labels, language, actions, height, textOf }) {
   const turns = make("div", { className: "turns" });
-  const earlier = make("button", { type: "button", className: "earlier", hidden: true }, labels.earlier);
+  const earlier = make("button", { type: "button", className: "earlier", hidden: true, "data-print": labels.notPrinted }, labels.earlier);
   const scroller = make("div", { className: "transcript", role: "log", "aria-live": "off", "aria-label": labels.chat, tabIndex: 0 }, earlier, turns);
   const toEnd = make("button", { type: "button", className: "to-end", title: labels.toEnd, "aria-label": labels.toEnd, hidden: true });
   const said = make("div", { className: "said", role: "status", "aria-live": "polite", "aria-atomic": "false" });
