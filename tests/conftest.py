@@ -1,6 +1,5 @@
 """Fixtures for browser tests: a scripted model server, the real app as a process, and real Chromium."""
 
-import json
 import os
 import re
 import signal
@@ -17,7 +16,6 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, ViewportSize, expect, sync_playwright
 
-from agent.transfer.as_typed import as_typed
 from tests.support.chromium import launch
 from tests.support.forked_apps import Forked, Imported, imported
 from tests.support.live_folders import files_with
@@ -346,7 +344,7 @@ def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Calla
     shared_pages.take_back(reuse=not request.node.stash.get(FAILED, False))
 
 
-LAST_MESSAGE = "window.addressed?.last"  # its id, because an earlier message can have the same text
+LAST_MESSAGE = "window.live?.lastMessage()"  # its id, because an earlier message can have the same text
 
 
 class Visitor:
@@ -359,9 +357,10 @@ class Visitor:
         self.page = page
         self.chat = page.locator("#chat")
         self.box = page.locator("#composer").get_by_test_id("textbox")
-        self.bubbles = self.chat.locator('[data-testid="bot"]')
-        self.mine = self.chat.locator('[data-testid="user"]')
-        self.caption = self.chat.locator(".caption").last  # an answer that has just ended is there twice, shown once
+        self.log = self.chat.locator(".transcript")  # what is scrolled
+        self.bubbles = self.chat.locator(".answer .bubble")
+        self.mine = self.chat.locator(".mine > .bubble")
+        self.caption = self.chat.locator(".turn > footer .caption").last
         self.stop = page.locator("#composer").get_by_role("button", name="Stop")
         self.submit = page.locator("#composer").get_by_test_id("submit-button")
         self.examples = page.locator("#examples .example")
@@ -407,9 +406,9 @@ class Visitor:
         before = self.page.evaluate(LAST_MESSAGE)
         self.say(text)
         becomes(True, lambda: self.page.evaluate(LAST_MESSAGE) not in (before, "", None))
-        said = json.dumps(as_typed(text.split("\n")[0])[:60], ensure_ascii=False)
-        expect(self.chat.locator(".user-row").last.locator(f"[aria-label*={said}]")).to_be_visible()
-        expect(self.chat.locator(".bot-row").last.locator(".caption, .problem").first).to_be_visible()
+        turn = self.chat.locator(".turn").last
+        expect(turn.locator(".mine").first).to_contain_text(text.split("\n")[0][:60])
+        expect(turn.locator("footer .caption, [data-kind=error]").first).to_be_visible()
         self.idle()
 
     def choose(self, model: str) -> None:
@@ -448,21 +447,21 @@ class Visitor:
         The page does it when the reader comes near the button. Playwright's own click scrolls first, so the button can
         be gone before the click.
         """
-        self.page.evaluate("document.querySelector('#earlier')?.click()")
+        self.page.evaluate("window.live.earlier()")
 
     def labels(self) -> list[str | None]:
-        """Return the labels of all bubbles, in order."""
-        expect(self.chat.locator(".caption, .problem")).not_to_have_count(0)
-        return [element.get_attribute("aria-label") for element in self.chat.locator("[data-testid]").all()]
+        """Return the texts of all bubbles, in order."""
+        expect(self.chat.locator("footer .caption, [data-kind=error]")).not_to_have_count(0)
+        return [element.text_content() for element in self.chat.locator(".bubble").all()]
 
     def event_begins(self) -> Any:
         """Return a context that ends when the server begins to answer an event of the page."""
         return self.page.expect_response("**/queue/join*")
 
     def idle(self) -> None:
-        """Wait until no answer is being written or moved to its place among the stored ones."""
+        """Wait until no answer is being written."""
         expect(self.submit).to_be_visible()
-        expect(self.page.locator("#chat:is([data-running], [data-leaving])")).to_have_count(0)
+        expect(self.page.locator(":root[data-running]")).to_have_count(0)
 
     def wait_for_requests(self, held: Sized, count: int = 1) -> None:
         """Wait until a handler of a route has kept `count` requests in `held`.
