@@ -1,11 +1,12 @@
 """The renderer of Markdown: what it draws, and its laws for any text and any way in which it grows."""
 
 import re
+from collections.abc import Sequence
 from html import unescape
 from time import thread_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.rendering import markdown
@@ -140,6 +141,20 @@ DRAWN = {
 }
 
 
+HTML_AS_WRITTEN = (
+    "Java has List<String> and Map<K, V>, ok? END",
+    "How do I close a <div>? std::vector<int> v; if a <b and c> d",
+    "The <title> tag, <textarea>, <!-- a comment --> and </p>.",
+    "In `List<String>` and ``a ` <b>``, but <b> here.",
+    "1 < 2, a <- b, <3",
+)
+
+
+@pytest.mark.parametrize("text", HTML_AS_WRITTEN)
+def test_html_is_shown_as_written(text: str) -> None:
+    assert unescape(re.sub("<[^<>]*>", "", "".join(to_blocks(text)))).strip() == re.sub(r"(`+) ?(.+?) ?\1", r"\2", text)
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_markdown_is_drawn(name: str) -> None:
     text, html = DRAWN[name]
@@ -153,6 +168,58 @@ TYPED = {
     "prices": ("$5 and $10", "<p>$5 and $10</p>"),
     "a formula": ("\\(x\\)", '<p><math display="inline" alttext="x"><mi>x</mi></math></p>'),
 }
+
+
+PROSE = (
+    *(
+        "*",
+        "**",
+        "_",
+        "~~",
+        "# ",
+        "> ",
+        "- ",
+        "1. ",
+        "1986) ",
+        "===",
+        "---",
+        "|",
+        "|---|",
+        "\\",
+        "\\*",
+        "&lt;",
+        "&#42;",
+    ),
+    *("<b>", "<!--", "[a](b)", "![", "[a]: b", ":", "a", "x y", " ", "    ", "\n", "\n\n", "\n   \n", "\r\n", "@", "$"),
+    *("http://a.org/x_y", "https://a.org", "/", ";", "?a=1&b", "'", '"', "  \n"),
+)
+
+
+def seen(blocks: Sequence[str]) -> str:
+    """Return the text that blocks show, without spaces at the ends of lines and without lines around it."""
+    shown = unescape(re.sub("<[^<>]*>", "", "".join(blocks).replace("<br>", "\n")))
+    return lines(shown)
+
+
+def lines(text: str) -> str:
+    whole = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "\n".join(line.rstrip(" \t") for line in whole.split("\n")).strip("\n")
+
+
+@given(st.lists(st.sampled_from(PROSE), max_size=14).map("".join))
+@example("2*3*4*5")
+@example("# x\n    y\n\n\n\\* and 1986. z")
+@example("see http://a.org/x_y?a=1&b=2_ or http://a.org/*.")
+@settings(max_examples=examples(100))
+def test_any_typed_prose_is_seen_as_typed(text: str) -> None:
+    assert seen(to_blocks(text, is_typed=True)) == lines(text)
+
+
+@given(text=texts)
+@settings(max_examples=examples(100))
+def test_only_code_links_and_formulas_of_typed_text_are_drawn(text: str) -> None:
+    html = re.sub("<math.*?</math>", "", "".join(to_blocks(text, is_typed=True)), flags=re.DOTALL)
+    assert set(re.findall(r"<(\w+)", html)) <= {"p", "br", "a", "code", "pre", "span"}
 
 
 @pytest.mark.parametrize("name", TYPED)
@@ -184,6 +251,19 @@ FORMULAS = {
     "| $|x|$ | b |\n|---|---|\n| 1 | $\\frac{a}{b}|c|$ |": ["|x|", "\\frac{a}{b}|c|"],
     "$$\na\n\nb\n$$": [],
     "`$x$` \\\\(a\\\\)": [],
+    "$E = mc^2$, or $y = mx + b$; $PV = nRT$.": ["E = mc^2", "y = mx + b", "PV = nRT"],
+    "the $n$th of $k$s, the $i$-th, ($a$), **$b$**": ["n", "k", "i", "a", "b"],
+    "$|x|$, $n!$, $f'$, $5$, $0.5$, $A^+$, $v_{initial}$": ["|x|", "n!", "f'", "5", "0.5", "A^+", "v_{initial}"],
+    "设$x$为正数。$\u03b1+\u03b2$": ["x", "\u03b1+\u03b2"],
+    "$a<b$ and $c>d$": ["a<b", "c>d"],
+    "It costs \\$5, and $x$ too; $\\$5$.": ["x", "\\$5"],
+    "- item $a_1$\n\n    more of it $b_1$": ["a_1", "b_1"],
+    "$5-$10, $5/$10, $5,$10, US$5 and 6$, 5$ to 10$, $5 or 6$, $1,000 plus tax: 20$": [],
+    "between $10 (or 20$) and 30$, $5 million to $6 million, i.e. $5M-$6M": [],
+    "$HOME and $PATH, $HOME/bin:$PATH, $HOME/$USER, ($x,$y), $a-$b, echo $C; cost: 5$": [],
+    "```sh\necho $x$ $y$\n```\n\n> ~~~~\n> $x$\n> ~~~\n> ~~~~": [],
+    "<https://example.org/$y$>": [],
+    "$ x$, $x $, $$, $ and a $x\ny$ b": [],
 }
 
 
