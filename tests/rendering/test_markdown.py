@@ -45,35 +45,24 @@ def grown(text: str, cuts: list[float], *, is_typed: bool = False) -> list[str]:
     return blocks.html
 
 
-@pytest.mark.parametrize("most", [markdown.MOST, 60])
+@pytest.mark.parametrize(("window", "most"), [(markdown.WINDOW, markdown.MOST), (24, 160), (50, 60)])
 @given(text=texts, cuts=st.lists(st.floats(0, 1), max_size=6), is_typed=st.booleans())
 @settings(max_examples=examples(250))
-def test_blocks_do_not_depend_on_the_cuts(most: int, text: str, cuts: list[float], is_typed: bool) -> None:
+def test_blocks_do_not_depend_on_the_cuts(window: int, most: int, text: str, cuts: list[float], is_typed: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markdown, "WINDOW", window)
         patch.setattr(markdown, "MOST", most)
         assert grown(text, cuts, is_typed=is_typed) == to_blocks(text, is_typed=is_typed)
 
 
+@pytest.mark.parametrize("window", [markdown.WINDOW, 24])
 @given(text=texts)
 @settings(max_examples=examples(200))
-def test_each_block_has_allowed_and_closed_elements_only(text: str) -> None:
-    for block in [*to_blocks(text), *to_blocks(text, is_typed=True)]:
-        Checked(block)
-
-
-@pytest.mark.parametrize(
-    "block", ["word " * 30 + "\n\n", "- item\n", "| a | b |\n", "    code\n", "> quoted\n", "x " * 50]
-)
-def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pytest.MonkeyPatch, block: str) -> None:
-    read = list[int]()
-    parse = markdown._MARKDOWN.parse
-    monkeypatch.setattr(markdown._MARKDOWN, "parse", lambda text, env: read.append(len(text)) or parse(text, env))
-    text, blocks = "| a | b |\n|---|---|\n", Blocks()
-    while len(text) < 3 * markdown.MOST:
-        text += block * (2_000 // len(block))
-        read.clear()
-        blocks.update(text)
-        assert sum(read) <= 4 * markdown.MOST
+def test_each_block_has_allowed_and_closed_elements_only(window: int, text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markdown, "WINDOW", window)
+        for block in [*to_blocks(text), *to_blocks(text, is_typed=True)]:
+            Checked(block)
 
 
 LONG = {
@@ -82,24 +71,93 @@ LONG = {
     "list": ("", "- {}\n"),
     "loose list": ("", "1. {}\n\n"),
     "nested list": ("- a\n", "  - {}\n"),
+    "list in a list in a list": ("1. a\n   - b\n", "     1. {}\n"),
     "table": ("| a | b |\n|---|---|\n", "| {} | x |\n"),
+    "quotation": ("", "> {}\n"),
+    "paragraphs in a quotation": ("", "> {}\n>\n"),
+    "list in a quotation": ("", "> - {}\n"),
+    "paragraph in a list": ("- a\n\n ", " {}"),
     "code": ("```py\n", "{}\n"),
     "indented code": ("", "    {}\n"),
-    "quotation": ("", "> {}\n"),
     "one word": ("", "{}"),
     "formula": ("$$\n", "{}\n"),
 }
+CODE = ("code", "indented code", "one word", "formula")
+"""They are read as a whole, because this takes little time."""
+
+
+def long_block(name: str, count: int) -> str:
+    begins, item = LONG[name]
+    return begins + "".join(item.format(f"w{number:05}.") for number in range(count))
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    read = list[int]()
+    parse = markdown._MARKDOWN.parse
+    monkeypatch.setattr(markdown._MARKDOWN, "parse", lambda text, env: read.append(len(text)) or parse(text, env))
+    text, blocks, size = long_block(name, 5_000), Blocks(), 0
+    most = 8 * markdown.MOST if name in CODE else 4 * markdown.WINDOW
+    while size < 40_000:
+        size += 1_500
+        read.clear()
+        blocks.update(text[:size])
+        assert sum(read) <= most
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_long_block_loses_no_word(name: str) -> None:
-    begins, item = LONG[name]
-    words = [f"w{number:05}." for number in range(8_000)]
-    blocks = to_blocks(begins + "".join(item.format(word) for word in words))
+    blocks = to_blocks(long_block(name, 5_000))
     assert len(blocks) > 1
+    words = [f"w{number:05}." for number in range(5_000)]
     assert re.findall(r"w\d{5}\.", re.sub(r"<[^<>]*>|\n", "", "".join(blocks))) == words
     kinds = {re.match(r"<(\w+)", block)[1] for block in blocks}  # type: ignore[index]
     assert len(kinds) == 1
+
+
+WORDS = ("word", "*it is*", "**so bold**", "`a b`", "$x + y$", "(in it)", "[a b](https://a.example)", "5 * 3", "it_is")
+LINES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
+
+
+def _nested(items: list[tuple[str, list[str]]]) -> list[str]:
+    return [line for text, inside in items for line in (f"1. {text}", *(f"   {one}" for one in inside))]
+
+
+LISTS = st.recursive(
+    st.lists(LINES.map("- {}".format), min_size=1, max_size=5),
+    lambda inner: st.lists(st.tuples(LINES, inner), min_size=1, max_size=4).map(_nested),
+    max_leaves=4,
+)
+DOCUMENTS = st.lists(
+    st.one_of(
+        st.lists(LINES, min_size=1, max_size=9).map(" ".join),
+        LISTS.map("\n".join),
+        LISTS.map(lambda lines: "\n".join(f"> {line}" for line in lines)),
+        st.lists(LINES, min_size=1, max_size=9).map(
+            lambda rows: "| a |\n|---|\n" + "".join(f"| {one} |\n" for one in rows)
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+).map("\n\nand\n\n".join)
+
+
+@given(text=DOCUMENTS)
+@settings(max_examples=examples(100))
+def test_long_block_is_drawn_as_if_it_was_read_at_once(text: str) -> None:
+    at_once = to_blocks(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markdown, "WINDOW", 400)
+        assert to_blocks(text) == at_once
+
+
+def test_numbers_of_a_long_list_go_on() -> None:
+    blocks = to_blocks("1. item of a list\n" * 2_000)
+    assert len(blocks) > 1
+    items = 1
+    for block in blocks:
+        assert items == int((re.match(r'<ol[^>]* start="(\d+)"', block) or [0, "1"])[1])
+        items += block.count("<li>")
 
 
 DRAWN = {
