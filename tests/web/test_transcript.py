@@ -139,3 +139,16 @@ def test_module_tests_pass() -> None:
         [node(), "--no-warnings", "--test", str(Path(__file__).with_suffix(".mjs"))], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+IMPORT = re.compile(r'^import [^;]+ from "\./(\w+)\.js";$', re.MULTILINE)
+
+
+def test_modules_have_one_entry_and_no_circle() -> None:
+    imports = {path.stem: set(IMPORT.findall(path.read_text())) for path in MODULE.parent.glob("*.js")}
+    left = dict(imports)
+    while ready := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in ready:
+            del left[name]
+    assert not left, "these modules import one another"
+    assert imports.keys() - set[str]().union(*imports.values()) == {"transcript"}
