@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
+from agent.settings import ROOT
 from tests.peers.install import MODULES, node
 
 if __name__ == "__main__":
-    sys.exit(subprocess.run([node(), str(MODULES / "typescript" / "bin" / "tsc"), "-p", "."], check=False).returncode)
+    command = [node(), str(MODULES / "typescript" / "bin" / "tsc"), "--project", str(ROOT / "jsconfig.json")]
+    sys.exit(subprocess.run(command, check=False).returncode)
