@@ -118,7 +118,7 @@ export class Drawing {
     let view = this.views.get(id);
     if (!view) {
       const foot = make("footer"), asked = make("footer"), wait = make("div", { className: "waiting", hidden: true },
-        make("i", { role: "img", "aria-label": this.labels.wait }), make("span"), make("span", { className: "time" }));
+        make("i", { role: "img", "aria-label": this.labels.wait }), make("span", { className: "why" }), make("span", { className: "time" }));
       const root = make("div", { className: "turn", "data-turn": id }, wait, foot);
       view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, asked, wait, root };
       this.views.set(id, view);
