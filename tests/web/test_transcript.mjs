@@ -1,7 +1,7 @@
 // Tests of the transcript's pure module. `node --test` runs them, and test_transcript.py runs that.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { applied, changes, firstDifference, touched } from "../../agent/web/ui/transcript/modules/edits.js";
+import { applied, changes, firstDifference, keys } from "../../agent/web/ui/transcript/modules/edits.js";
 
 const bubble = (blocks, more = {}) => ({ kind: "output_text", state: "running", blocks, ...more });
 const turn = (...bubbles) => ({ id: "1", is_running: true, bubbles });
@@ -16,17 +16,17 @@ test("a growing text draws its last block only", () => {
   const old = turn(bubble(["a", "b"])), next = turn(bubble(["a", "bc", "d"]));
   const edits = changes(old, next);
   assert.deepEqual(edits, [["blocks", 0, 1, ["bc", "d"]]]);
-  assert.deepEqual([...touched(old, edits)], [[0, 1]]);
 });
 
-test("a bubble that ends draws none of its blocks again", () => {
-  const old = turn(bubble(["a", "b"])), next = turn(bubble(["a", "b"], { state: "done" }));
-  assert.deepEqual([...touched(old, changes(old, next))], [[0, 2]]);
-});
-
-test("another kind draws the bubble from its first block on", () => {
-  const old = turn(bubble(["a"])), next = turn(bubble(["a"], { kind: "reasoning" }));
-  assert.deepEqual([...touched(old, changes(old, next))], [[0, 0]]);
+test("a bubble keeps its key while rows and results come before it", () => {
+  const [thought, call, result] = ["reasoning", "tool_call", "tool_call_result"].map((kind) => bubble([], { kind }));
+  const row = bubble([], { kind: "steps" }), inside = { ...result, inside: true };
+  const before = keys([thought, call, call, call]);
+  const after = keys([row, thought, call, call, inside, call]);
+  assert.deepEqual(before, [after[1], after[2], after[3], after[5]]);
+  const all = keys([row, thought, call, inside, call, inside, inside, call, result]);
+  assert.equal(new Set(all).size, all.length);
+  assert.equal(all[5], after[4], "whatever results have come before it");
 });
 
 test("edits come one after the other", () => {

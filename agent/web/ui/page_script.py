@@ -11,7 +11,7 @@ from agent.web.ui.page_text import SCRIPTS as TEXTS
 from agent.web.ui.transcript.component import Transcript
 
 HERE = Path(__file__).parent
-HELPERS = ("stream", "files", "sources")
+HELPERS = ("stream", "files")
 """The scripts whose result other scripts use, by this name."""
 SCRIPTS = (
     "prompts",
@@ -36,7 +36,7 @@ SCRIPTS = (
     "seek",
     "toasts",
     "pictures",
-    "print",
+    "sources",
 )
 LAZY = ("viewer", "models")
 """The scripts that are loaded when they are used, with a style of the same name: `shared.load(name)`."""

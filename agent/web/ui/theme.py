@@ -59,7 +59,6 @@ STYLES = (
     "offline.css",
     "hidden.css",
     "text_files.css",
-    "sources.css",
     "queue.css",
     "prompts.css",
     "options.css",

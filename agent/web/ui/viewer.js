@@ -14,7 +14,7 @@
   const note = make("p", { class: "note", role: "status" });
   const text = make("div", { class: "text", tabindex: "0", role: "region", dir: "auto" });
   const count = make("span", { class: "count", role: "status" }), scale = make("span", { class: "scale", role: "status" });
-  let all = [], at = 0, opener, back = () => undefined, zoom = 1, x = 0, y = 0;
+  let all = [], at = 0, opener, zoom = 1, x = 0, y = 0;
 
   // `zoom` 1 is the whole picture in the room there is. A small picture is not enlarged by that.
   const fitted = () => Math.min(1, stage.clientWidth / (image.naturalWidth || 1), stage.clientHeight / (image.naturalHeight || 1));
@@ -130,8 +130,7 @@
     held.clear();
     dialog.remove();
     image.removeAttribute("src");
-    const again = opener?.isConnected ? opener : back();
-    (again ?? $("#composer textarea"))?.focus({ preventScroll: true });
+    (opener?.isConnected ? opener : $("#composer textarea"))?.focus({ preventScroll: true });
   });
   const open = (name, title = "") => {
     dialog.setAttribute("aria-label", name);
@@ -148,7 +147,6 @@
   };
   const pictures = (pictures, picture) => {
     [all, opener] = [pictures, picture];
-    back = () => [...document.querySelectorAll("#chat .prose img")].find(({ src }) => src === all[at]?.src);
     setText(false);
     open(said.viewer);
     show(all.indexOf(picture));
@@ -157,7 +155,7 @@
   const passage = ({ document: name, page, count: most, is_found: isFound, picture, text: found }, from) => {
     const values = { name, number: page.toLocaleString(language), count: most.toLocaleString(language) };
     const title = picture ? said.passage_page.replace(/\{(\w+)\}/g, (_, key) => values[key]) : name;
-    [all, opener, back] = [[], from.opener, from.again];
+    [all, opener] = [[], from];
     setText(!picture);
     text.setAttribute("aria-label", title);
     text.replaceChildren();

@@ -1,5 +1,6 @@
 // What a click on a button of the transcript does. What only the server can do becomes an event.
-import { make } from "./draw.js";
+import { save, textOfBlock } from "./blocks.js";
+import { make } from "./elements.js";
 
 /** Copy a text. That of a promise is asked for at once, because a click does not count for long. @param {string | Promise<string>} text */
 async function copyText(text) {
@@ -49,14 +50,9 @@ export function listen(root, drawing, { fire, textOf, say, fail, edit }) {
     const id = /** @type {HTMLElement} */ (button.closest("[data-turn]")).dataset.turn ?? "";
     const view = drawing.views.get(id), name = button.dataset.action ?? "";
     if (!view) return;
-    if (name === "code") {
-      const pre = button.closest("pre"), own = pre?.querySelector("code") ?? pre;
-      return void copy(button, own?.textContent ?? "");
-    }
-    if (name === "steps") {
-      button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
-      return drawing.arrange(view);
-    }
+    const text = textOfBlock(button);
+    if (text !== undefined) return name === "save" ? save(button.value, text) : void copy(button, text);
+    if (name === "steps") return drawing.turnRow(button, view);
     if (name === "edit" && textOf) return edit(id);
     const part = view.asked.contains(button) ? "message" : "answer";
     if (name === "copy") void copy(button, (part === "answer" ? view.turn.text : undefined) ?? textOf?.(id, part) ?? "");

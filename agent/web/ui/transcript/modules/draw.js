@@ -1,34 +1,21 @@
 // Draws turns as elements. Only the blocks that edits name are touched, and a block that grows keeps its nodes, so that
 // the reader's selection, folds and place stay. The HTML of blocks and captions is made by the server from an allow list.
-import { applied, changes, touched } from "./edits.js";
+import { Frames } from "./blocks.js";
+import { applied, changes, firstDifference, keys } from "./edits.js";
+import { button, make } from "./elements.js";
+import { nameSources } from "./sources.js";
 
 /** @typedef {import("./edits.js").Turn} Turn @typedef {import("./edits.js").Bubble} Bubble @typedef {import("./edits.js").Edit} Edit */
-/** @typedef {{root: HTMLElement, parts: HTMLElement, bubble: Bubble, since: number}} Drawn */
+/** @typedef {{key: string, root: HTMLElement, fold?: HTMLElement, parts: HTMLElement, title: HTMLElement, time: HTMLElement,
+ *   bubble: Bubble, since: number}} Drawn `fold` opens and closes: a `details`, or the button of a row of steps */
 /** @typedef {{turn: Turn, root: HTMLElement, drawn: Drawn[], foot: HTMLElement, asked: HTMLElement, wait: HTMLElement,
  *   waits?: {number: number, since: number}}} View */
 
 export const STEPS = ["reasoning", "tool_call", "tool_call_result"];
-
-/**
- * An element with these properties, attributes (names with a dash, `role`) and children.
- * @param {string} tag
- * @param {Record<string, any>} given
- * @param {(Node | string)[]} children
- * @returns {any}
- */
-export function make(tag, given = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
-    if (name in element) /** @type {any} */ (element)[name] = value;
-    else element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
-
-/** @param {string} action @param {string} label @param {Record<string, any>} given */
-export const button = (action, label, given = {}) =>
-  make("button", { type: "button", className: "icon", title: label, "aria-label": label, "data-action": action, ...given });
+const NEVER_FOLDED = ["failed", "refused", "waiting"];
+const LEAST_WAIT = 3; // seconds
+// The attributes that this page adds to the HTML of blocks.
+const OWN = ["open", "role", "tabindex", "title", "style", "aria-label", "aria-describedby", "target"];
 
 /**
  * Change the children of `old` into those of `next`, and keep each node that has only grown. What the module has added
@@ -49,7 +36,7 @@ function morph(old, next) {
       else from.data = to.data;
     } else if (from instanceof Element && to instanceof Element && !from.isEqualNode(to)) {
       for (const { name } of [...from.attributes]) {
-        if (!to.hasAttribute(name) && name !== "open" && !name.startsWith("data-")) from.removeAttribute(name);
+        if (!to.hasAttribute(name) && !OWN.includes(name) && !name.startsWith("data-")) from.removeAttribute(name);
       }
       for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
       morph(from, to);
@@ -68,6 +55,21 @@ function fill(parent, next) {
   for (const left of old.slice(next.length)) left.remove();
 }
 
+/** Put a bubble behind another one, or before all others. @param {Element} home @param {Element} node @param {Element | undefined} before */
+function put(home, node, before) {
+  if (before ? before.nextElementSibling === node : node === home.querySelector(":scope > .bubble")) return;
+  before ? before.after(node) : home.insertBefore(node, home.querySelector(":scope > .bubble, :scope > footer"));
+}
+
+/** Hide a step while its row is closed, unless it must be seen. @param {HTMLElement} node @param {Bubble} bubble @param {HTMLElement | undefined} row */
+function setStep(node, { state }, row) {
+  node.classList.toggle("step", Boolean(row));
+  const isHidden = Boolean(row) && !NEVER_FOLDED.includes(state) && row?.getAttribute("aria-expanded") !== "true";
+  if (node.hidden === isHidden) return;
+  if (isHidden && node.contains(document.activeElement)) row?.focus({ preventScroll: true });
+  node.hidden = isHidden;
+}
+
 export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
@@ -77,6 +79,7 @@ export class Drawing {
   constructor(root, labels, { language, actions = [], hasTexts = false } = {}) {
     this.root = root;
     this.labels = labels;
+    this.frames = new Frames(labels);
     this.actions = actions;
     this.hasTexts = hasTexts;
     this.number = new Intl.NumberFormat(language || undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
@@ -123,141 +126,163 @@ export class Drawing {
     return view;
   }
 
-  /** @param {View} view @param {Edit[]} edits */
+  /**
+   * Draw the edits. A bubble keeps its elements while others come before it, so that what the reader has opened and
+   * where the focus is stay.
+   * @param {View} view @param {Edit[]} edits
+   */
   draw(view, edits) {
-    const blocks = touched(view.turn, edits);
-    view.turn = applied(view.turn, edits);
-    for (const [number, first] of blocks) if (number < view.turn.bubbles.length) this.bubble(view, number, first);
-    if (edits.every(([kind]) => kind === "blocks")) return;
-    for (const { root } of view.drawn.splice(view.turn.bubbles.length)) root.remove();
+    const { bubbles } = (view.turn = applied(view.turn, edits));
+    if (edits.every(([kind]) => kind === "blocks")) {
+      for (const [, number] of edits) this.blocks(view.drawn[number], bubbles[number], view.turn);
+      return;
+    }
+    const old = new Map(view.drawn.map((drawn) => [drawn.key, drawn]));
+    view.drawn = keys(bubbles).map((key, number) => {
+      const drawn = old.get(key) ?? this.created(bubbles[number], key);
+      old.delete(key);
+      if (drawn.bubble !== bubbles[number]) this.bubble(drawn, bubbles[number], view.turn);
+      return drawn;
+    });
+    for (const { root } of old.values()) root.remove();
     this.arrange(view);
+    this.waiting(view);
     this.foot(view);
     this.running();
-    this.wait(view);
     this.tick();
   }
 
-  /** @param {View} view @param {number} number @param {number} first */
-  bubble(view, number, first) {
-    const bubble = view.turn.bubbles[number], old = view.drawn[number];
-    const isSame = old && old.bubble.kind === bubble.kind;
-    const drawn = isSame ? old : this.created(bubble);
-    if (!isSame) {
-      old?.root.replaceWith(drawn.root);
-      view.drawn[number] = drawn;
+  /** @param {Bubble} bubble @param {string} key @returns {Drawn} */
+  created({ kind }, key) {
+    const parts = make("div", { className: "parts" }), title = make("span", { className: "title" }), time = make("span", { className: "time" });
+    const root = make("div", { className: "bubble", "data-kind": kind });
+    const fold = STEPS.includes(kind) ? make("details", {}, make("summary", {}, title, time), parts)
+      : kind === "steps" ? make("button", { type: "button", "data-action": "steps", "aria-expanded": "false" }, title, time) : undefined;
+    root.append(fold ?? parts);
+    return { key, root, fold, parts, title, time, bubble: { kind, state: "", blocks: [] }, since: 0 };
+  }
+
+  /** Draw what has changed of a bubble. @param {Drawn} drawn @param {Bubble} bubble @param {Turn} turn */
+  bubble(drawn, bubble, turn) {
+    const { bubble: old, root, title } = drawn, isNew = old.state === "";
+    const name = bubble.title || (bubble.kind === "reasoning" ? this.labels.reasoning : "");
+    if (title.textContent !== name || old.state !== bubble.state) {
+      const end = bubble.kind === "steps" && bubble.state === "failed" ? name.lastIndexOf(" · ") + 1 : 0; // how many failed
+      title.replaceChildren(...(end ? [name.slice(0, end), make("span", { className: "failed" }, name.slice(end))] : [name]));
     }
-    this.fields(drawn, bubble);
-    const { parts } = drawn, { children } = parts;
-    for (let at = first; at < bubble.blocks.length; at += 1) {
-      const template = make("template", { innerHTML: bubble.blocks[at] });
+    if (isNew || bubble.seconds !== old.seconds) drawn.since = performance.now() - (bubble.seconds ?? 0) * 1000;
+    this.blocks(drawn, bubble, turn);
+    this.time(drawn);
+    if (old.state === bubble.state) return;
+    root.dataset.state = bubble.state;
+    const isRunning = bubble.state === "running";
+    if (!root.dataset.touched) this.fold(drawn, bubble.kind === "tool_call_result" ? Boolean(bubble.inside) : bubble.kind !== "tool_call" && isRunning);
+  }
+
+  /** Draw the blocks of a bubble from the first one that differs. @param {Drawn} drawn @param {Bubble} bubble @param {Turn} turn */
+  blocks(drawn, bubble, turn) {
+    const { parts } = drawn, { children } = parts, { blocks } = bubble;
+    for (let at = firstDifference(drawn.bubble.blocks, blocks); at < blocks.length; at += 1) {
+      const template = make("template", { innerHTML: blocks[at] });
       if (children[at]) morph(children[at], template.content);
       else parts.append(make("div", { className: "part", dir: "auto" }, template.content));
-      this.frames(children[at]);
+      this.frames.complete(/** @type {HTMLElement} */ (children[at]), STEPS.includes(bubble.kind));
+      for (const link of children[at].querySelectorAll('a[href^="http"]')) link.setAttribute("target", "_blank");
+      nameSources(children[at], turn, this.labels);
     }
-    while (children.length > bubble.blocks.length) children[children.length - 1].remove();
-  }
-
-  /** @param {Bubble} bubble @returns {Drawn} */
-  created(bubble) {
-    const parts = make("div", { className: "parts" });
-    const title = [make("span", { className: "title" }), make("span", { className: "time" })];
-    const root = make("div", { className: "bubble", "data-kind": bubble.kind });
-    if (STEPS.includes(bubble.kind)) root.append(make("details", {}, make("summary", {}, ...title), parts));
-    else if (bubble.kind === "steps") root.append(make("button", { type: "button", "data-action": "steps", "aria-expanded": "false" }, ...title), parts);
-    else root.append(parts);
-    return { root, parts, bubble: { ...bubble, state: "" }, since: 0 };
-  }
-
-  /** Set what is around the blocks. @param {Drawn} drawn @param {Bubble} bubble */
-  fields(drawn, bubble) {
-    const { root } = drawn, isNew = drawn.bubble.state === "";
-    const details = root.querySelector(":scope > details");
-    if (details && drawn.bubble.state !== bubble.state && !root.dataset.touched) {
-      /** @type {HTMLDetailsElement} */ (details).open = Boolean(bubble.inside) || bubble.state === "waiting" || (bubble.kind === "reasoning" && bubble.state === "running");
-    }
-    if (isNew || bubble.seconds !== drawn.bubble.seconds) drawn.since = performance.now() - (bubble.seconds ?? 0) * 1000;
-    root.dataset.state = bubble.state;
-    const title = root.querySelector(".title");
-    if (title) title.textContent = bubble.title || (bubble.kind === "reasoning" ? this.labels.reasoning : "");
+    while (children.length > blocks.length) children[children.length - 1].remove();
     drawn.bubble = bubble;
-    this.time(drawn);
+  }
+
+  /** Open or close a fold. The focus does not get lost in it. @param {Drawn} drawn @param {boolean} isOpen */
+  fold({ fold, parts }, isOpen) {
+    if (fold instanceof HTMLDetailsElement && fold.open !== isOpen) {
+      if (!isOpen && parts.contains(document.activeElement)) /** @type {HTMLElement} */ (fold.firstElementChild).focus({ preventScroll: true });
+      fold.open = isOpen;
+    } else if (fold && fold.localName === "button") fold.setAttribute("aria-expanded", String(isOpen));
+  }
+
+  /** Open or close the row of steps with this button, as its reader wants. @param {HTMLElement} button @param {View} view */
+  turnRow(button, view) {
+    const drawn = view.drawn.find(({ fold }) => fold === button);
+    if (!drawn) return;
+    drawn.root.dataset.touched = "1";
+    this.fold(drawn, button.getAttribute("aria-expanded") !== "true");
+    this.arrange(view);
   }
 
   /** @param {Drawn} drawn */
-  time({ root, bubble, since }) {
-    const place = root.querySelector(".time");
-    if (!place || bubble.seconds === undefined) return;
+  time({ time, bubble, since }) {
     const isRunning = bubble.state === "running";
+    if (!isRunning && bubble.title) return void (time.textContent && (time.textContent = "")); // it says how long it took
+    if (bubble.seconds === undefined) return;
     const seconds = isRunning ? Math.floor((performance.now() - since) / 1000) : bubble.seconds;
     const text = seconds < 0.05 ? "" : this.labels.seconds.replace("{seconds}", isRunning ? String(seconds) : this.number.format(seconds));
-    if (place.textContent !== text) place.textContent = text;
+    if (time.textContent !== text) time.textContent = text;
   }
 
-  /** Say why nothing comes of the model, and for how long. @param {View} view */
-  wait(view) {
-    const { turn: { waiting }, wait: { children: [, why, time] } } = view, text = waiting?.why ?? "";
-    if (why.textContent !== text) why.textContent = text;
+  /** Say for what and how long the turn waits. @param {View} view */
+  waiting(view) {
+    const { turn, wait } = view, [, why, time] = wait.children, { waiting } = turn;
+    const isHidden = !waiting && !(turn.is_running && turn.bubbles.every(({ kind }) => kind === "user"));
+    if (wait.hidden !== isHidden) wait.hidden = isHidden;
+    if (waiting && waiting.number !== view.waits?.number) view.waits = { number: waiting.number, since: performance.now() - waiting.seconds * 1000 };
     if (!waiting) view.waits = undefined;
-    else if (view.waits?.number !== waiting.number) view.waits = { number: waiting.number, since: performance.now() - 1000 * waiting.seconds };
     const seconds = view.waits ? Math.floor((performance.now() - view.waits.since) / 1000) : 0;
-    time.textContent = seconds < 3 ? "" : this.labels.waited.replace("{seconds}", String(seconds));
+    const counted = seconds < LEAST_WAIT || waiting?.why ? "" : this.labels.waited.replace("{seconds}", String(seconds));
+    for (const [place, text] of [[why, waiting?.why ?? ""], [time, counted]]) if (place.textContent !== text) place.textContent = text;
   }
 
-  /** Count the seconds of steps and waits. */
+  /** Count the seconds of steps that run, and of waits. */
   tick() {
-    const running = () => [...this.views.values()].filter(({ turn }) => turn.is_running).flatMap((view) => [
-      ...(view.waits ? [() => this.wait(view)] : []),
-      ...view.drawn.filter(({ bubble }) => bubble.state === "running" && bubble.seconds !== undefined).map((drawn) => () => this.time(drawn)),
-    ]);
+    const running = () => [...this.views.values()].filter(({ turn }) => turn.is_running);
     if (this.clock || !running().length) return;
     this.clock = setInterval(() => {
       const all = running();
-      all.forEach((count) => count());
+      for (const view of all) {
+        view.drawn.filter(({ bubble }) => bubble.state === "running").forEach((drawn) => this.time(drawn));
+        this.waiting(view);
+      }
       if (!all.length || !this.root.isConnected) this.clock = void clearInterval(this.clock) ?? 0;
     }, 1000);
   }
 
   /** Put the bubbles into one article for each message, results into their calls, and steps below their row. @param {View} view */
-  arrange({ turn, drawn, root, wait, foot, asked }) {
-    const used = new Set();
+  arrange({ drawn, root, wait, foot, asked }) {
+    /** @type {Map<Element, Element>} */
+    const last = new Map(); // what was put last into each article and call
     let article, isMine, inside, row, left = 0;
-    drawn.forEach(({ root: node, bubble }, number) => {
+    for (const { root: node, bubble, fold } of drawn) {
       if (!article || isMine !== (bubble.kind === "user")) {
         isMine = bubble.kind === "user";
-        const next = article ? article.nextElementSibling : root.firstElementChild;
-        article = next?.localName === "article" ? next : make("article");
-        if (article !== next) root.insertBefore(article, next);
-        article.className = isMine ? "mine" : "answer";
-        article.setAttribute("aria-label", isMine ? this.labels.you : this.labels.answer);
-        used.add(article);
+        article = this.article(root, article, isMine);
         inside = undefined;
       }
-      const home = bubble.inside && inside ? inside : article;
-      const before = home === article ? used.size && this.after(drawn, number, article) : null;
-      if (node.parentElement !== home || (home === article && node.previousElementSibling !== before)) {
-        home === article ? (before ? before.after(node) : article.prepend(node)) : home.append(node);
-      }
-      if (!bubble.inside) inside = bubble.kind === "tool_call" ? node.querySelector("details") : undefined;
-      if (bubble.kind === "steps") [row, left] = [node, bubble.steps ?? 0];
-      else if (row) left -= 1;
-      const isStep = Boolean(row) && bubble.kind !== "steps" && left >= 0;
-      node.classList.toggle("step", isStep);
-      const isFolded = isStep && !["failed", "refused", "waiting"].includes(bubble.state) && row.firstElementChild.getAttribute("aria-expanded") !== "true";
-      if (isFolded && node.contains(document.activeElement)) row.firstElementChild.focus({ preventScroll: true });
-      node.hidden = isFolded;
-    });
-    for (const child of [...root.children]) if (child.localName === "article" && !used.has(child)) child.remove();
+      const home = (bubble.inside && inside) || article;
+      put(home, node, last.get(home));
+      last.set(home, node);
+      if (bubble.kind === "steps") [row, left] = [fold, bubble.steps ?? 0];
+      else left -= 1;
+      if (home !== article) continue;
+      inside = bubble.kind === "tool_call" ? fold : undefined;
+      setStep(node, bubble, bubble.kind !== "steps" && left >= 0 ? row : undefined);
+    }
+    const next = () => (article ? article.nextElementSibling : root.firstElementChild);
+    while (next()?.localName === "article") next()?.remove();
     const first = root.firstElementChild;
-    if (first?.className !== "mine") asked.remove();
+    if (!first?.classList.contains("mine")) asked.remove();
     else if (first.lastElementChild !== asked) first.append(asked);
     if (root.lastElementChild !== foot) root.append(wait, foot);
-    wait.hidden = !turn.waiting && (!turn.is_running || turn.bubbles.some(({ state }) => state === "running" || state === "waiting"));
   }
 
-  /** The bubble before this one in the same article. @param {Drawn[]} drawn @param {number} number @param {Element} article */
-  after(drawn, number, article) {
-    for (let at = number - 1; at >= 0; at -= 1) if (drawn[at].root.parentElement === article) return drawn[at].root;
-    return null;
+  /** The article after another one, or the first one. @param {Element} root @param {Element | undefined} before @param {boolean} isMine */
+  article(root, before, isMine) {
+    const next = before ? before.nextElementSibling : root.firstElementChild, name = isMine ? "mine" : "answer";
+    const article = next?.localName === "article" ? next : root.insertBefore(make("article"), next);
+    if (article.classList.contains(name)) return article;
+    article.className = name;
+    article.setAttribute("aria-label", isMine ? this.labels.you : this.labels.answer);
+    return article;
   }
 
   /** Draw what is below the answer: choices, its caption, versions and buttons. @param {View} view */
@@ -286,14 +311,5 @@ export class Drawing {
   versions({ ids, number }, older, newer) {
     const to = (/** @type {number} */ at, /** @type {string} */ label) => button("version", label, { value: ids[at - 1] ?? "", disabled: !ids[at - 1] });
     return make("span", { className: "versions" }, to(number - 1, older), make("span", { className: "count" }, `${number}/${ids.length}`), to(number + 1, newer));
-  }
-
-  /** Give code its language and a button. @param {Element} part */
-  frames(part) {
-    for (const pre of part.querySelectorAll("pre")) {
-      const code = pre.querySelector("code");
-      pre.dataset.language = /^language-(.+)$/.exec(code?.className ?? "")?.[1] ?? "";
-      if (!pre.querySelector(":scope > [data-own]")) pre.append(button("code", this.labels.code, { "data-own": "1" }));
-    }
   }
 }

@@ -1,5 +1,5 @@
 // The box in which a person's message is edited, in place of its text. There is one.
-import { make } from "./draw.js";
+import { make } from "./elements.js";
 
 const SLOW_MS = 300;
 const touched = matchMedia("(pointer: coarse)"); // a keyboard on the screen has no Shift + Enter, so its Enter begins a line

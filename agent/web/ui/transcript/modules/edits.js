@@ -4,10 +4,11 @@
 /**
  * @typedef {{kind: string, state: string, blocks: string[], title?: string, seconds?: number, inside?: boolean,
  *   steps?: number}} Bubble
+ * @typedef {{number: number, title: string, url: string, page: number | null, passages: string[]}} Source
  * @typedef {{ids: string[], number: number}} Versions
  * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, text?: string,
  *   waiting?: {why: string, seconds: number, number: number}, buttons?: {label: string, value: object}[],
- *   can_branch?: boolean, question_versions?: Versions, answer_versions?: Versions}} Turn
+ *   can_branch?: boolean, sources?: Source[], question_versions?: Versions, answer_versions?: Versions}} Turn
  * @typedef {any[]} Edit
  */
 
@@ -83,19 +84,18 @@ export function applied(turn, edits) {
 }
 
 /**
- * The blocks that the edits draw, as [bubble, first block], with the lowest number of each bubble, and the bubbles that
- * are new or have other fields.
- * @param {Turn} turn before the edits
- * @param {Edit[]} edits
+ * A key for each bubble that stays the same while others come before it: the number of those of its kind, and for a
+ * result the key of its call.
+ * @param {Bubble[]} bubbles
  */
-export function touched(turn, edits) {
-  /** @type {Map<number, number>} */
-  const blocks = new Map();
-  for (const [kind, number, value] of edits) {
-    if (kind !== "bubble" && kind !== "blocks") continue;
-    const old = turn.bubbles[number];
-    const first = kind === "blocks" ? value : old && old.kind === value.kind ? firstDifference(old.blocks, value.blocks) : 0;
-    blocks.set(number, Math.min(first, blocks.get(number) ?? Infinity));
-  }
-  return blocks;
+export function keys(bubbles) {
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  let home = "";
+  return bubbles.map(({ kind, inside }) => {
+    const name = inside ? `${home} ${kind}` : kind, count = counts.get(name) ?? 0, key = `${name} ${count}`;
+    counts.set(name, count + 1);
+    if (!inside) home = key;
+    return key;
+  });
 }

@@ -1,6 +1,7 @@
 // Tells a screen reader what is new of the answer that is being written: finished sentences, the titles of steps,
 // failures, questions and the end. The log itself is silent, because it would tell each token.
-import { STEPS, make } from "./draw.js";
+import { STEPS } from "./draw.js";
+import { make } from "./elements.js";
 
 const LINES = 12, WRITING_MS = 1000, ENDED_MS = 100;
 const SILENT = ["user", "sources", "steps"];

@@ -1,9 +1,11 @@
 // The transcript of a chat, in a page of one's own or as the script of `Transcript` in Gradio.
 import { listen } from "./actions.js";
-import { Drawing, make } from "./draw.js";
+import { Drawing } from "./draw.js";
+import { make } from "./elements.js";
 import { Editing } from "./editing.js";
 import { followEnd } from "./scroll.js";
 import { Speech } from "./speech.js";
+import { showSources } from "./sources.js";
 
 /**
  * Draw a transcript in this element. Its events are called `transcript:copy`, `transcript:choose`, `transcript:retry` and
@@ -15,12 +17,13 @@ import { Speech } from "./speech.js";
  */
 export function mount(element, { labels, language, actions, height, textOf }) {
   const turns = make("div", { className: "turns" });
-  const earlier = make("button", { type: "button", className: "earlier", hidden: true }, labels.earlier);
+  const earlier = make("button", { type: "button", className: "earlier", hidden: true, "data-print": labels.notPrinted }, labels.earlier);
   const scroller = make("div", { className: "transcript", role: "log", "aria-live": "off", "aria-label": labels.chat, tabIndex: 0 }, earlier, turns);
   const toEnd = make("button", { type: "button", className: "to-end", title: labels.toEnd, "aria-label": labels.toEnd, hidden: true });
   const said = make("div", { className: "said", role: "status", "aria-live": "polite", "aria-atomic": "false" });
   if (height) scroller.style.maxHeight = height;
-  element.append(make("div", { className: "transcript-frame" }, scroller, toEnd, said));
+  const frame = make("div", { className: "transcript-frame" }, scroller, toEnd, said);
+  element.append(frame);
   const drawing = new Drawing(turns, labels, { language, actions, hasTexts: Boolean(textOf) });
   const speech = new Speech(drawing, said);
   /** @param {string} name @param {object} detail */
@@ -35,6 +38,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
   const place = followEnd(scroller, turns, toEnd, () => earlier.hidden || fire("earlier", { isClicked: false }));
   const editing = new Editing(drawing, { textOf: textOf ?? (async () => ""), fire, fail, bring: place.pin });
   const { refocus } = listen(scroller, drawing, { fire, textOf, say, fail, edit: (id) => editing.begin(id) });
+  const sources = showSources(frame, scroller, drawing, fire);
   earlier.addEventListener("click", () => fire("earlier", { isClicked: true }));
   toEnd.addEventListener("click", () => fire("end", {}));
   return {
@@ -52,11 +56,13 @@ export function mount(element, { labels, language, actions, height, textOf }) {
       first && all[0]?.id !== first ? place.hold(draw) : draw();
       editing.keep();
       refocus();
+      sources.keep();
       speech.drawn(isNew);
     },
     /** Apply the edits of one turn, of the last one if no id is given. Returns the turn. @param {import("./edits.js").Edit[]} edits @param {string} [id] */
     apply(edits, id = turns.lastElementChild?.getAttribute("data-turn") ?? "") {
       drawing.apply(edits, id);
+      sources.keep();
       speech.drawn();
       return drawing.view(id).turn;
     },
@@ -74,6 +80,8 @@ export function mount(element, { labels, language, actions, height, textOf }) {
     discard: () => editing.end(),
     /** What was typed into the box of a message that is edited. */
     unsent: () => editing.unsent(),
+    /** Show a source in the list below its answer: those of a turn have numbers. */
+    showSource: sources.list,
   };
 }
 
