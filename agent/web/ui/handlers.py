@@ -2,7 +2,6 @@
 
 import asyncio
 import html
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -183,11 +182,7 @@ class Handlers:
 
     async def option(self, given: Given, request: gr.Request) -> Updates:
         """Handle a button under the last answer. Its value, as JSON, names the question or message that it is about."""
-        session = self._sessions.get(request)
-        try:
-            value: object = json.loads(str(values(given)["edited"]))
-        except ValueError:
-            value = None
+        session, value = self._sessions.get(request), str(values(given)["edited"])
         busy = await toast_errors(self._press_button(value, session, self._choices(session, given)), session.translator)
         return {self.widgets.composer.box: composer(busy=busy)}
 
@@ -298,7 +293,7 @@ class Handlers:
             del self._submissions[page]
             await sending.aclose()
 
-    async def _press_button(self, value: object, session: PageSession, choices: Choices) -> bool:
+    async def _press_button(self, value: str, session: PageSession, choices: Choices) -> bool:
         """Do what a pressed button says. Return True if an answer is being written then."""
         pressed, who = PressedButton.of(value), (session.visitor, session.conversation)
         match pressed.do:
