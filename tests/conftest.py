@@ -406,8 +406,8 @@ class Visitor:
         before = self.page.evaluate(LAST_MESSAGE)
         self.say(text)
         becomes(True, lambda: self.page.evaluate(LAST_MESSAGE) not in (before, "", None))
-        turn = self.chat.locator(".turn").last
-        expect(turn.locator(".mine").first).to_contain_text(text.split("\n")[0][:60])
+        turn = self.chat.locator(f'[data-turn="{self.page.evaluate(LAST_MESSAGE)}"]')
+        expect(turn.locator(".mine").first).to_be_visible()
         expect(turn.locator("footer .caption, [data-kind=error]").first).to_be_visible()
         self.idle()
 

@@ -1,8 +1,9 @@
 """Renders Markdown as blocks of HTML, while the text grows or all at once.
 
 A block is a top-level piece of the text: a paragraph, list, table, fence, quotation, heading or formula. A growing text
-is read from the start of its last block, because a block does not change once the next one has begun. A block that
-grows beyond `MOST` characters is cut at an item, a row or a line.
+is read from the start of its last block, because a block does not change once the next one has begun. Of a longer
+block only the last `WINDOW` characters are read: what is before them, up to an item, a row or a word, is kept as
+HTML. A block that grows beyond `MOST` characters goes on in another one, whose element has the class `more`.
 
 The Markdown is CommonMark with tables, `~~strikethrough~~`, task boxes, footnotes, bare links, formulas (`$x$`,
 `\\(x\\)`, `$$x$$`, `\\[x\\]`, `\\begin{align}`), `<br>`, `<sub>`, `<sup>`, `<kbd>` and `<details>`. Other HTML is shown
@@ -12,6 +13,7 @@ as written.
 import re
 from collections import ChainMap
 from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,8 +33,10 @@ from agent.rendering.code_colors import colored
 from agent.rendering.formulas import INLINE, Formula, is_formula
 from agent.rendering.mathml import MAX_CHARACTERS, to_mathml
 
+WINDOW = 2_000
+"""The characters that are read at once. Reading Markdown takes microseconds and kilobytes for each."""
 MOST = 16_000
-"""The most characters of a block. Reading Markdown needs 400 times the memory of the text."""
+"""The most characters of a block, and of code or a formula that are read at once."""
 MAX_CELLS = 16_000
 """The most cells of a table. A short row gets all cells of its head, so little text can have millions."""
 LINKS = ("http", "https", "mailto")
@@ -44,7 +48,27 @@ text of a message has these characters."""
 
 _BAR = "\ufdd2"
 """Stands for a bar in a formula of a table while the cells are read."""
+_STUB = "\ufdd3"
+"""Stands for the part of a block that is kept as HTML, before the Markdown that goes on."""
 _FORMULA = re.compile(INLINE.pattern + r"|\\\((?:[^\\\n`]|\\(?![()]))*+\\\)")
+_CONTAINERS = ("bullet_list_open", "ordered_list_open", "list_item_open", "blockquote_open")
+_STUBS = rf"(?:(?:<(?:ul|ol|li|blockquote|p)(?: [^<>]*)?>|\n)*+{_STUB}){{%d}}"
+_BEGINS = {
+    "ul": re.compile(r"\n?<ul(?: [^<>]*)?>\n"),
+    "ol": re.compile(r"\n?<ol(?: [^<>]*)?>\n"),
+    "table": re.compile(r"<table>\n<thead>\n[\s\S]*?</thead>\n<tbody>\n"),
+}
+_FIRST_TAG = re.compile(r"<(\w++)[^<>]*+>")
+_INDENT = re.compile(r"[ \t>]*+")
+_QUOTES = re.compile(r" *+> ?")
+_MARKS_ITEM = re.compile(r" *+(?:[-*+]|\d{1,9}[.)]) {1,4}+(?! )")
+_WORD_ENDS = re.compile(
+    r"(?P<space>(?<=[^\s>]) (?=\S)|(?<=\S)\n(?=[^\n])|(?<=[。！？；，、：])(?=\S))"  # noqa: RUF001
+    r"|\\[(\[](?P<opens>)|\\[)\]](?P<closes>)|\\[^\n]"
+    r"|(?P<turns>`++|\$(?!\d)|(?<=\S)\$)"
+    r"|(?P<run>\*++|~~++|(?<!\w)_++|_++(?!\w))"
+    r"|(?:[(\[\ufdd0]|<(?:sub|sup|kbd)>)(?P<begins>)|(?:[)\]\ufdd1]|</(?:sub|sup|kbd)>)(?P<ends>)"
+)
 _BLANK = re.compile(r"\n[ \t]*+\n")
 _DASHES = re.compile(r"[|: \t]*+-[-|: \t]*+")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
@@ -75,6 +99,44 @@ _ENVIRONMENT = re.compile(
 _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
 
 
+@dataclass(slots=True)
+class _Joint:
+    """Where a long block was cut, and how the HTML of the rest goes on in what is kept of the block as HTML."""
+
+    prefix: str = ""
+    """The Markdown that is read before the rest."""
+    depth: int = 0
+    """The number of elements that are open at the cut."""
+    inner: str = ""
+    """The tag of the innermost one, if that is a list or a table."""
+    html: str = ""
+    """What is kept, without the end tags, which are `ends`. It is "" if the rest goes on in another block."""
+    ends: str = ""
+    size: int = 0
+    """The characters of the text that is kept."""
+    number: int = 0
+    """The number of the last item, if the block is a numbered list."""
+
+    def joined(self, html: str) -> list[str]:
+        """Return the HTML of the block that goes on. If it does not go on, this HTML is that of the next block."""
+        is_new = not self.html
+        found = re.compile(_STUBS % self.prefix.count(_STUB)).match(html)
+        rest = html[found.end() :] if found else ""
+        if self.html.endswith("\n"):
+            rest = rest.removeprefix("\n")
+        begins = re.match(_BEGINS[self.inner], rest) if self.inner else found
+        if self.inner == "table" and not begins:  # it has no more rows
+            return [] if is_new else [self.html + self.ends]
+        if found and not is_new and (begins or _STUB in found[0]):
+            ends = "" if begins else f"</{self.inner}>\n"
+            return [self.html + ends + rest[begins.end() if begins and self.inner else 0 :]]
+        html = html.replace(_STUB, "", self.prefix.count(_STUB))
+        if not is_new:
+            return [self.html + self.ends, *([html] if html else [])]
+        start = f' start="{self.number + (_STUB not in self.prefix)}"' if html.startswith("<ol") else ""
+        return [_FIRST_TAG.sub(rf'<\1 class="more"{start}>', html, count=1)] if html else []
+
+
 class Blocks:
     """The blocks of a text that grows.
 
@@ -91,6 +153,7 @@ class Blocks:
         self._at: int = 0
         self._prefix = ""
         """Where the text after them begins, and the Markdown before it that a cut has left behind."""
+        self._joint: _Joint | None = None
         self._has_colors = True
         """False once the colours of a code took too long: the rest of the code has none, so that it costs no time."""
         self._references: MutableMapping[str, Any] = {}
@@ -110,30 +173,35 @@ class Blocks:
             first._has_colors = False  # its blocks are not shown
             first._read(text, is_whole=True)
             self.html, self._closed, self._at, self._prefix, self._has_colors = [], 0, 0, "", True
-            self._references = first._references
+            self._joint, self._references = None, first._references
         return self._read(text, is_whole=is_whole)
 
     def _read(self, text: str, *, is_whole: bool) -> int:
         changed = self._closed
         while True:
-            part = self._prefix + text[self._at : self._at + MOST]
-            is_last = self._at + MOST >= len(text)
-            lines = [found.end() for found in _LINE.finditer(part)]
-            env: dict[str, Any] = {
-                "references": ChainMap({}, self._references),
-                "is_whole": is_whole and is_last,
-                "is_typed": self._is_typed,
-                "color": self._color,
-            }
-            groups = [*_groups(self._reader.parse(part, env))]
-            complete = len(lines) - (not part.endswith(("\n", "\r")))  # the last line can grow
-            closed = _finished(groups, complete)
+            for size in (WINDOW, MOST):
+                part = self._prefix + text[self._at : self._at + size]
+                is_last = self._at + size >= len(text)
+                lines = [found.end() for found in _LINE.finditer(part)]
+                env: dict[str, Any] = {
+                    "references": ChainMap({}, self._references),
+                    "is_whole": is_whole and is_last,
+                    "is_typed": self._is_typed,
+                    "color": self._color,
+                }
+                groups = [*_groups(self._reader.parse(part, env))]
+                complete = len(lines) - (not part.endswith(("\n", "\r")))  # the last line can grow
+                closed = _finished(groups, complete)
+                can_cut = not (is_last or closed) and groups
+                cut = _cut(part, groups[0], lines, complete, len(self._prefix)) if can_cut else None
+                if is_last or closed or cut:
+                    break
             del self.html[self._closed :]
             if is_last:
                 self._write(groups, env)
                 if closed:
+                    self._closed = len(self.html) - len(groups) + closed
                     self._begin_at(groups[closed], lines, env)
-                    self._closed += closed
                 elif is_whole:
                     self._references.update(env["references"].maps[0])
                 return changed
@@ -141,13 +209,33 @@ class Blocks:
                 self._write(groups[:closed], env)
                 self._begin_at(groups[closed], lines, env)
             else:
-                end, prefix = _cut(part, groups[0] if groups else (), lines[:complete], len(self._prefix))
-                self._write([*_groups(self._reader.parse(part[:end], env))], env)
-                self._at, self._prefix = self._at + end - len(self._prefix), prefix
-            self._closed = len(self.html)
+                hard = _hard_cut(part, groups[0] if groups else (), lines[:complete], len(self._prefix))
+                self._cut_at(part, *(cut or hard), env)
+            self._closed = len(self.html) - bool(self._joint and self._joint.html)
 
     def _write(self, groups: Sequence[Sequence[Token]], env: MutableMapping[str, Any]) -> None:
-        self.html += (self._reader.renderer.render(group, self._reader.options, env) for group in groups)
+        html = [self._reader.renderer.render(group, self._reader.options, env) for group in groups]
+        if self._joint:
+            html[:1] = self._joint.joined(html[0] if html else "")
+        self.html += html
+
+    def _cut_at(self, part: str, end: int, joint: _Joint, env: MutableMapping[str, Any]) -> None:
+        """Keep the text before the cut as HTML."""
+        groups = [*_groups(self._reader.parse(part[:end], env))]
+        self._write(groups, env)
+        before = self._joint if self._joint and len(groups) == 1 else None
+        joint.size = end - len(self._prefix) + (before.size if before and before.html else 0)
+        if joint.depth and groups:
+            ends = [token for token in groups[-1] if token.nesting < 0][-joint.depth :]
+            joint.ends = "".join(f"</{token.tag}>\n" for token in ends if not token.hidden)
+            items = sum(token.type == "list_item_open" and token.level == 1 for token in groups[-1])
+            known = before.number - (_STUB in self._prefix) if before else int(groups[-1][0].attrGet("start") or 1) - 1
+            joint.number = known + items
+            html = self.html[-1]
+            if joint.size < MOST and len(html) < 4 * MOST and joint.ends and html.endswith(joint.ends):
+                joint.html = html.removesuffix(joint.ends)
+        self._at, self._prefix, self._joint = self._at + end - len(self._prefix), joint.prefix, joint
+        self._keep_definitions(env, part.count("\n", 0, end))
 
     def _color(self, code: str, language: str) -> str:
         found = colored(code, language) if self._has_colors else ""
@@ -158,9 +246,13 @@ class Blocks:
         """Let the next part begin at this block, and keep the definitions before it."""
         begins = _first_line(group)
         self._at += lines[begins - 1] - len(self._prefix)
-        self._prefix = ""
+        self._prefix, self._joint = "", None
+        self._keep_definitions(env, begins)
+
+    def _keep_definitions(self, env: MutableMapping[str, Any], line: int) -> None:
+        """Keep the definitions before this line."""
         known = env["references"].maps[0]
-        self._references.update({label: found for label, found in known.items() if found["map"][1] <= begins})
+        self._references.update({label: found for label, found in known.items() if found["map"][1] <= line})
 
 
 def to_blocks(text: str, *, is_typed: bool = False) -> list[str]:
@@ -195,28 +287,101 @@ def _finished(groups: Sequence[Sequence[Token]], complete: int) -> int:
     return 0
 
 
-def _cut(part: str, group: Sequence[Token], lines: Sequence[int], prefix: int) -> tuple[int, str]:
-    """Return where to cut a part that is one long block, and the Markdown to put before the rest."""
-    kind = group[0].type if group else ""
+def _cut(
+    part: str, group: Sequence[Token], lines: Sequence[int], complete: int, prefix: int
+) -> tuple[int, _Joint] | None:
+    """Return where to cut a part that is one long block so that the rest can go on in its element; None: nowhere.
+
+    The first `prefix` characters are of the cut before.
+    """
+    path, best = list[Token](), None
+    while True:
+        first, begins = group[0], _begin_of(group, lines)
+        if first.type == "paragraph_open":
+            begins, ends = max(prefix, begins), lines[first.map[1] - 1] if first.map else 0
+            end = between_words(part, begins, ends) if ends - begins > WINDOW // 4 else 0
+            stub = _stub(part, lines, path, first)
+            return (end, _Joint(stub, len(path) + 1)) if end and stub else best
+        if first.type == "table_open" and not path:
+            head = _first_line(group) + 1
+            after = min(first.map[1] if first.map else 0, complete)
+            rows = [end for end in lines[head + 1 : after] if end > prefix]
+            if not rows or lines[head] >= WINDOW // 2:
+                return None
+            return rows[-1], _Joint(part[begins : lines[head]], 2, "table")
+        children = [*_groups(group[1:-1])]
+        if first.type not in _CONTAINERS or not children:
+            return best
+        path.append(first)
+        group = children[-1]
+        end = _begin_of(group, lines)
+        if len(children) > 1 and end > prefix and (stub := _stub(part, lines, path, None)) is not None:
+            best = end, _Joint(stub, len(path), first.tag if first.type.endswith("_list_open") else "")
+            if end > len(part) // 2:
+                return best
+
+
+def _begin_of(group: Sequence[Token], lines: Sequence[int]) -> int:
+    return lines[_first_line(group) - 1] if _first_line(group) else 0
+
+
+def _stub(part: str, lines: Sequence[int], path: Sequence[Token], paragraph: Token | None) -> str | None:
+    """Return the Markdown that opens these elements, and a paragraph in them. None: it is too unusual."""
+    out, line = list[str](), -1
+    around = [token for token in path if not token.type.endswith("_list_open")]
+    numbers = [token.map[0] if token.map else 0 for token in around]
+    for line in sorted({*numbers}):
+        at = lines[line - 1] if line else 0
+        begins = at
+        for token, number in zip(around, numbers, strict=True):
+            if number == line or (number < line and token.type == "blockquote_open"):
+                found = (_QUOTES if token.type == "blockquote_open" else _MARKS_ITEM).match(part, at)
+                if found is None:
+                    return None
+                at = found.end()
+        out.append(f"{part[begins:at]}# {_STUB}\n")
+    if paragraph is not None:
+        own = paragraph.map[0] if paragraph.map else 0
+        if own == line:
+            out[-1] = out[-1].removesuffix(f"# {_STUB}\n") + _STUB
+        else:
+            found = _INDENT.match(part, lines[own - 1] if own else 0)
+            out.append((found[0] if found else "") + _STUB)
+    return "".join(out)
+
+
+def between_words(text: str, first: int, after: int) -> int:
+    """Return the last place between two words of this part at which no emphasis, code, formula or link is open.
+
+    If there is none in its second half, return the last place between two words, or 0.
+    """
+    signs, depth, last, best = dict[str, int](), 0, 0, 0
+    for found in _WORD_ENDS.finditer(text, first, after):
+        sign, at = found[0], found.start()
+        if found.lastgroup == "space":
+            if at > first:
+                last = at
+                best = at if depth <= 0 and not any(signs.values()) else best
+        elif found.lastgroup == "turns":
+            signs[sign] = not signs.get(sign)
+        elif found.lastgroup == "run":
+            if signs.get(sign[0]) and not text[at - 1 : at].isspace():
+                signs[sign[0]] = max(signs[sign[0]] - len(sign), 0)
+            elif not text[found.end() : found.end() + 1].isspace():
+                signs[sign[0]] = signs.get(sign[0], 0) + len(sign)
+        elif found.lastgroup:
+            depth = max(depth + (1 if found.lastgroup in ("opens", "begins") else -1), 0)
+    return best if best > (first + after) // 2 else last
+
+
+def _hard_cut(part: str, group: Sequence[Token], lines: Sequence[int], prefix: int) -> tuple[int, _Joint]:
+    """Return where to cut a part whose rest is another block, because nothing else can be done."""
     ends = [end for end in lines if end > prefix]
     whole_line = ends[-1] if ends else max(part.rfind(" ", prefix + 1), 0) + 1
     if whole_line <= prefix + 1:
         whole_line = len(part)
-    if kind == "fence":
-        return whole_line, f"{group[0].markup}{group[0].info}\n"
-    if kind.endswith("list_open"):
-        items = [
-            lines[_first_line([one]) - 1]
-            for one in group
-            if one.type == "list_item_open" and one.level == 1 and _first_line([one])
-        ]
-        return (items[-1] if items and items[-1] > prefix else whole_line), ""
-    if kind == "table_open":
-        head = _first_line(group) + 1
-        rows = [end for end in lines[head + 1 :] if end > prefix]
-        if rows and lines[head] < MOST // 4:
-            return rows[-1], part[lines[head - 2] if head > 1 else 0 : lines[head]]
-    return whole_line, ""
+    is_code = bool(group) and group[0].type == "fence"
+    return whole_line, _Joint(f"{group[0].markup}{group[0].info}\n" if is_code else "")
 
 
 class _Renderer(RendererHTML):
@@ -643,6 +808,13 @@ def _read_tasks(state: StateCore) -> None:
             block.children.insert(0, Token("task", "input", 0, meta={"is_done": found[1] != " "}))
 
 
+def _read_stubs(state: StateCore) -> None:
+    """Draw no heading for what stands for the part that is kept."""
+    for number, token in enumerate(state.tokens):
+        if token.type == "heading_open" and state.tokens[number + 1].content == _STUB:
+            token.hidden = state.tokens[number + 2].hidden = True
+
+
 def _align_cells(state: StateCore) -> None:
     """Turn the alignment of a cell into a class, because the policy of the page forbids styles."""
     for token in state.tokens:
@@ -664,7 +836,7 @@ def _markdown() -> MarkdownIt:
     found.inline.ruler.at("strikethrough", lambda state, silent: False)  # it is read with the emphasis
     found.inline.ruler.before("link", "footnote", _read_footnote)
     found.inline.ruler.before("autolink", "tag", _read_tag)
-    for rule in (_read_urls, _read_tasks, _align_cells):
+    for rule in (_read_urls, _read_tasks, _align_cells, _read_stubs):
         found.core.ruler.push(rule.__name__, rule)
     found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
     return found

@@ -40,14 +40,15 @@ from agent.documents.mail import _decoded_words, html_text, read_eml
 from agent.documents.number_formats import number_text
 from agent.errors import AgentError
 from agent.fetch import Guard
-from agent.i18n.translator import ENGLISH, LANGUAGES, Translator, negotiate
+from agent.history import Entry, Note
+from agent.i18n.translator import LANGUAGES, Translator, negotiate
 from agent.media.audio import _without_tags
 from agent.media.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
 from agent.media.mime import detect_mime
 from agent.media.store import display_name
 from agent.messages.cited_documents import _Document, _documents_as_text, _with_pages
 from agent.messages.openai import from_openai
-from agent.messages.parts import fence, from_base64, from_data_url
+from agent.messages.parts import extracted_text, fence, from_base64, from_data_url
 from agent.models.catalog import load_catalog
 from agent.providers.errors import explain
 from agent.providers.event_reading import EventReader
@@ -63,12 +64,11 @@ from agent.settings import ROOT
 from agent.tools import arithmetic
 from agent.tracing.redaction import RecordedPiece, RedactedStream, Redactor
 from agent.transfer import LeftOut
-from agent.transfer.as_typed import as_typed
-from agent.transfer.formulas import mark_formulas
 from agent.transfer.imports.chatgpt import read_chatgpt
 from agent.transfer.imports.claude import read_claude
 from agent.transfer.imports.open_webui import read_open_webui
-from agent.web.ui.file_markdown import shown_extracted_text
+from agent.web.chat.transcript import Turn
+from agent.web.chat.turns import render_turn
 from tests.support.gate_rows import gate_rows
 from tests.tiers import in_full_tier
 
@@ -110,6 +110,12 @@ def _once(work: Callable[[str], object], text: str) -> float:
         return process_time() - start
     finally:
         gc.enable()
+
+
+def asked(part: TextContent) -> Turn:
+    """Return a turn whose message has this part."""
+    entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart([part])]), note=Note(run_id="r"))
+    return Turn(user=entry, bubbles=(), note=None)
 
 
 def repeated(piece: str) -> Callable[[int], str]:
@@ -318,12 +324,10 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "a model's name": named_model,
     "a model's name at a provider": named_model_of,
     "Accept-Language": negotiate,
-    "a question": as_typed,
+    "a question": lambda text: to_blocks(text, is_typed=True),
     "Markdown": lambda text: to_blocks(f"{text}\n\n| {text}\n|---|\n\n$$\n{text}"),
-    "formulas": lambda text: mark_formulas(f"$a$ {text}"),
-    "what was read of a file": lambda text: shown_extracted_text(
-        {"kind": "image", "name": text, "read": text}, ENGLISH
-    ),
+    "formulas": lambda text: to_blocks(f"$a$ {text}"),
+    "what was read of a file": lambda text: render_turn(asked(extracted_text(text, text, "image"))),
     "a file's name": lambda text: display_name(text, "image/png"),
     "arithmetic": arithmetic.evaluate,
     "terminal": lambda text: _CONTROL.sub("", text),

@@ -17,7 +17,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor as Asker
 from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.scripted_server import Config, running
-from tests.support.views import view_of
+from tests.support.views import view_of, written
 
 ASKED = '!reasoning Hm. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.'
 
@@ -43,11 +43,11 @@ async def test_record_is_replayed_unchanged(page: Conversations) -> None:
     assert live is not None
     assert (await live.run).finish_reason == "stop"
     view = await view_of(page, "ann", live.conversation)
-    shown = [one["content"][0]["text"] for one in view.messages if one["role"] == "assistant"]
-    titles = [one["metadata"]["title"] for one in view.messages if "title" in (one["metadata"] or {})]
+    titles = [one["title"] for one in view.bubbles if "title" in one and one["kind"] != "steps"]
     assert re.fullmatch(r"Reasoning( · [\d.]+ s)?", titles[0])  # a busy machine takes a tenth of a second
     assert titles[1:] == ["Calculate", "Result"]
-    assert [text for text in shown if text in ("Hm.", "Adding.", "It is 42.")] == ["Hm.", "Adding.", "It is 42."]
+    said = [written(text) for text in ("Hm.", "Adding.", "It is 42.")]
+    assert [text for text in view.texts if text in said] == said
 
 
 @pytest.mark.parametrize(

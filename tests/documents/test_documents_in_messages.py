@@ -182,11 +182,10 @@ async def test_edited_question_gets_other_passages(
     await settle(page)
     assert "[Page 30]" in last_content(server)
     assert "812 euros" not in last_content(server)
-    shown = (await view_of(page, "ann", live.conversation)).messages
-    assert "Text read from long.pdf: pages " in str(shown[0])
-    assert " of 41" in str(shown[0])
-    message = next(one["metadata"]["id"] for one in shown if one["role"] == "user")
-    await page.edit(ANN, live.conversation, message, "!text B. What is the rent of the hall?", Choices())
+    shown = await view_of(page, "ann", live.conversation)
+    assert "Text read from long.pdf: pages " in shown.texts[0]
+    assert " of 41" in shown.texts[0]
+    await page.edit(ANN, live.conversation, shown.turns[0]["id"], "!text B. What is the rent of the hall?", Choices())
     await settle(page)
     assert "812 euros" in last_content(server)
 
@@ -229,7 +228,9 @@ async def test_page_that_an_answer_names_has_a_number(page: Conversations, files
     live = await page.send(ANN, None, value, Choices())
     assert live is not None
     await settle(page)
-    shown = str((await view_of(page, "ann", live.conversation)).messages)
-    assert 'class="citationchip of-1-1"' in shown
-    assert "The rent of the hall is 812 euros." in shown
-    assert 'class="page-7"' in shown
+    view = await view_of(page, "ann", live.conversation)
+    assert 'data-source="1" data-passage="1"' in view.texts[1]
+    [source] = view.turns[0].get("sources", [])
+    assert "The rent of the hall is 812 euros." in str(source["passages"])
+    assert source["page"] == 7
+    assert "The rent of the hall is 812 euros." in view.texts[2]

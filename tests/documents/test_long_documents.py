@@ -32,7 +32,7 @@ from tests.support.documents import pdf, workbook
 from tests.support.embeddings import hashed_vectors
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
-from tests.support.views import view_of
+from tests.support.views import html_of, view_of
 
 pytestmark = pytest.mark.slow
 
@@ -346,9 +346,8 @@ async def test_follow_up_on_the_page_gets_new_passages(page: Conversations, serv
     assert not offered(server)
     assert "95 crowns" in sent(server)
     assert sent(server, -3) == first
-    shown = (await view_of(page, "ann", chat)).messages
-    question = [one for one in shown if one["role"] == "user"][-1]
-    assert "Text read from report.pdf: page" in str(question)
+    last = (await view_of(page, "ann", chat)).turns[-1]
+    assert "Text read from report.pdf: page" in html_of(last["bubbles"][0])
     message = await last_message(page, chat)
     await page.edit(ANN, chat, message, "!text C. And the rent of the hall?", Choices())
     await settle(page)
@@ -481,7 +480,7 @@ async def test_text_files_that_fit_only_alone_are_named_as_read(
         text = f"{name} file\n" * (document_room(WITH_TOOLS) // 12)
         (tmp_path / f"{name}.txt").write_text(text[: document_room(WITH_TOOLS) * 2 // 3])
     chat = await say(page, "!text A.", files=(tmp_path / "first.txt", tmp_path / "second.txt"), tools=True)
-    assert "Text read from second.txt: section" in str((await view_of(page, "ann", chat)).messages[0])
+    assert "Text read from second.txt: section" in (await view_of(page, "ann", chat)).texts[0]
     assert set(offered(server)) == {"search_files", "read_pages"}
 
 
@@ -547,8 +546,7 @@ async def test_long_text_file_is_stored_for_its_owner(page: Conversations, table
 
 
 async def last_message(page: Conversations, chat: str) -> str:
-    shown = (await view_of(page, "ann", chat)).messages
-    return [one["metadata"]["id"] for one in shown if one["role"] == "user"][-1]
+    return (await view_of(page, "ann", chat)).turns[-1]["id"]
 
 
 async def test_passages_of_an_earlier_message_are_ranked_once() -> None:

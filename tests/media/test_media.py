@@ -354,8 +354,8 @@ async def test_generated_media_match_reload_and_return(server: Playing, tmp_path
     views = [view async for view in watch(page, OWNER, live.conversation)]
     await live.run
     await asyncio.sleep(0)
-    assert (await view_of(page, OWNER, live.conversation)).messages == views[-1].messages
-    [id_] = _ids(json.dumps(views[-1].messages))
+    assert (await view_of(page, OWNER, live.conversation)).turns == views[-1].turns
+    [id_] = _ids(str(views[-1].texts))
     assert (await page.media.read(OWNER, id_)).data == PNG
     again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "And now?"}, Choices())
     assert again is not None
@@ -388,14 +388,14 @@ async def test_tool_media_match_reload_and_are_served(page: Conversations, scrip
     assert live is not None
     shown: set[str] = set()
     async for view in watch(page, OWNER, live.conversation):
-        for text in (part["text"] for message in view.messages for part in message["content"]):
+        for text in view.texts:
             for id_ in (id_ for id_ in _ids(text) if id_ not in shown):
                 shown.add(id_)
                 assert (await page.media.read(OWNER, id_)).data, "a shown file is missing"
     assert {id_.rpartition(".")[2] for id_ in shown} == {"png", "wav", "bin"}
     await live.run
     await asyncio.sleep(0)
-    assert (await view_of(page, OWNER, live.conversation)).messages == view.messages
+    assert (await view_of(page, OWNER, live.conversation)).turns == view.turns
     assert live.run.result is not None
     assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
     [said] = [one async for one in stream_answer(live)]

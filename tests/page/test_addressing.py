@@ -25,7 +25,7 @@ COUNT_EDIT_BOXES = """() => {
   let wasGone = false;
   window.shownAgain = 0;
   const look = () => {
-    const box = document.querySelector("#chat textarea.edit-textarea");
+    const box = document.querySelector("#chat .edit textarea");
     const isSeen = Boolean(box?.checkVisibility());
     if (isSeen && wasGone) window.shownAgain += 1;
     wasGone ||= !isSeen;
@@ -48,8 +48,8 @@ def prompts(server: Running) -> list[str]:
 
 def shown(visitor: Visitor) -> list[str]:
     """Return the visitor's messages on the page, the first part of each."""
-    rows = visitor.chat.locator(".user-row").all()
-    return [(row.locator('[data-testid="user"]').first.text_content() or "").strip() for row in rows]
+    rows = visitor.chat.locator(".turn > .mine:first-child").all()
+    return [(row.locator(".part").first.text_content() or "").strip() for row in rows]
 
 
 PICTURES = """messages => messages.filter((one) => one.checkVisibility()).flatMap((message) => {
@@ -61,26 +61,26 @@ PICTURES = """messages => messages.filter((one) => one.checkVisibility()).flatMa
 
 def row(visitor: Visitor, number: int) -> Locator:
     """Return the visible message with that number, counted from 0."""
-    return visitor.chat.locator(".user-row").nth(number)
+    return visitor.chat.locator(".turn > .mine:first-child").nth(number)
 
 
 def open_edit(visitor: Visitor, number: int) -> None:
     """Open the edit box of the visible message with that number, counted from 0."""
     one = row(visitor, number)
-    one.locator("+ .message-buttons").get_by_role("button", name="Edit").click()
+    one.get_by_role("button", name="Edit").click()
     # Older messages can come before it.
-    expect(visitor.page.locator("textarea.edit-textarea").filter(visible=True)).to_be_in_viewport(ratio=1)
+    expect(visitor.chat.locator(".edit textarea").filter(visible=True)).to_be_in_viewport(ratio=1)
 
 
 def submit_edit(visitor: Visitor, server: Running, text: str) -> None:
     """Write into the open edit box, submit, and wait for the answer."""
     before = len(server.journal())
-    visitor.page.locator("textarea.edit-textarea").first.fill(text)
-    visitor.chat.get_by_role("button", name="Submit").click()
-    expect(visitor.page.locator("textarea.edit-textarea")).to_have_count(0)
+    visitor.chat.locator(".edit textarea").first.fill(text)
+    visitor.chat.get_by_role("button", name="Send").click()
+    expect(visitor.chat.locator(".edit textarea")).to_have_count(0)
     expect(visitor.mine.filter(has_text=text)).to_be_visible()
     server.wait_for(lambda journal: len(journal) > before and journal[-1]["ended"])
-    expect(visitor.chat.locator(".bot-row").last.locator(".caption")).to_be_visible()
+    expect(visitor.caption).to_be_visible()
     visitor.idle()
 
 
@@ -109,7 +109,7 @@ def test_edit_in_live_chat(app: App, visit: Visit, model_server: Running) -> Non
         assert visitor.bubbles.count() + visitor.mine.count() <= WINDOW
         before = shown(visitor)
         open_edit(visitor, 2)
-        expect(visitor.page.locator("textarea.edit-textarea")).to_have_value(before[2])
+        expect(visitor.chat.locator(".edit textarea")).to_have_value(before[2])
         submit_edit(visitor, model_server, f"changed in {count}")
         assert_edited(visitor, model_server, before, 2, f"changed in {count}")
 
@@ -132,12 +132,12 @@ def test_edit_in_stored_chat(app: App, visit: Visit, model_server: Running) -> N
     before = shown(visitor)
     visitor.shot("edit-before-earlier")
     open_edit(visitor, 1)
-    box = visitor.page.locator("textarea.edit-textarea")
+    box = visitor.chat.locator(".edit textarea")
     box.fill("changed before and after the list moved")
     visitor.show_earlier()
     expect(visitor.mine.first).to_have_text("first of many")
     # The edit box moves with its message and keeps its text.
-    expect(visitor.chat.locator(".user-row").nth(20 - len(before) + 1).locator(box)).to_be_visible()
+    expect(visitor.chat.locator(".turn > .mine:first-child").nth(20 - len(before) + 1).locator(box)).to_be_visible()
     expect(box).to_have_value("changed before and after the list moved")
     visitor.shot("edit-moved")
     visitor.chat.get_by_role("button", name="Cancel").click()
@@ -164,7 +164,7 @@ def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path:
         at = before.index("say 4")
         image = row(visitor, at).locator("img").evaluate("image => image.src")
         open_edit(visitor, at)
-        area = visitor.page.locator("textarea.edit-textarea").filter(visible=True)
+        area = visitor.chat.locator(".edit textarea").filter(visible=True)
         expect(area).to_have_attribute("aria-description", "2 files stay with this message")
         pictures = row(visitor, at).locator(".message").evaluate_all(PICTURES)
         assert [url.split("?")[0] for url in pictures] == [image.split("?")[0]]
@@ -175,17 +175,17 @@ def test_edit_keeps_files(start_app: Callable[..., App], visit: Visit, tmp_path:
         assert texts(content) == ["changed beside a picture", "note.txt:\n```\nwhat the note says\n```"]
         assert [part["type"] for part in content].count("image_url") == 1
         visitor.page.reload()
-        expect(visitor.chat.locator(".user-row").last.locator("img")).to_have_count(1)
+        expect(visitor.chat.locator(".turn > .mine:first-child").last.locator("img")).to_have_count(1)
 
         visitor.page.locator("#composer input[type=file]").set_input_files(picture)
         expect(visitor.page.locator("#attached li")).to_have_count(1)
-        rows = visitor.chat.locator(".user-row").count()
+        rows = visitor.chat.locator(".turn > .mine:first-child").count()
         visitor.box.press("Enter")
-        expect(visitor.chat.locator(".user-row")).to_have_count(rows + 1)
-        expect(visitor.chat.locator(".bot-row").last.locator(".caption")).to_be_visible()
+        expect(visitor.chat.locator(".turn > .mine:first-child")).to_have_count(rows + 1)
+        expect(visitor.caption).to_be_visible()
         visitor.idle()
         open_edit(visitor, rows)
-        expect(visitor.page.locator("textarea.edit-textarea")).to_have_value("")  # no Markdown of the picture
+        expect(visitor.chat.locator(".edit textarea")).to_have_value("")  # no Markdown of the picture
         submit_edit(visitor, server, "what is it")
         content = server.journal()[-1]["body"]["messages"][-1]["content"]
         assert texts(content) == ["what is it"]
@@ -198,7 +198,7 @@ def test_end_stays_in_view_after_an_edit_beside_it(app: App, visit: Visit) -> No
     visitor.ask("!text The end.")
     open_edit(visitor, 1)
     visitor.page.keyboard.press("Escape")
-    expect(visitor.page.locator("textarea.edit-textarea")).to_have_count(0)
+    expect(visitor.chat.locator(".edit textarea")).to_have_count(0)
     visitor.page.set_viewport_size({"width": 1100, "height": 600})
     expect(visitor.chat.locator(".caption").last).to_be_in_viewport(ratio=1)
     expect(visitor.page.locator("#to-end")).to_be_hidden()
@@ -221,15 +221,15 @@ def test_model_without_images_refuses_edit_and_retry(
         visitor.page.get_by_test_id("toast-body").get_by_role("button").first.click()
         expect(visitor.toast).to_have_count(0)
         open_edit(visitor, 0)
-        visitor.page.locator("textarea.edit-textarea").first.fill("look again")
-        visitor.chat.get_by_role("button", name="Submit").click()
+        visitor.chat.locator(".edit textarea").first.fill("look again")
+        visitor.chat.get_by_role("button", name="Send").click()
         expect(visitor.toast).to_contain_text("cannot take images")
         visitor.shot("refused-images")
-        expect(visitor.page.locator("textarea.edit-textarea").first).to_have_value("look again")
+        expect(visitor.chat.locator(".edit textarea").first).to_have_value("look again")
         assert len(server.journal()) == 1
         visitor.page.reload()
         expect(visitor.mine.first).to_have_text("look at this")
-        expect(visitor.chat.locator(".user-row img")).to_have_count(1)
+        expect(visitor.mine.locator("img")).to_have_count(1)
 
 
 @pytest.mark.gate("A page that is out of date changes no other message.")
@@ -240,13 +240,13 @@ def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Runnin
     other = visit(app.url, elsewhere=one)
     expect(other.mine.last).to_have_text("two")
     open_edit(other, 1)
-    other.page.locator("textarea.edit-textarea").fill("typed over two")
+    other.chat.locator(".edit textarea").fill("typed over two")
     one.ask("three")
     before = len(model_server.journal())
     other.chat.get_by_role("button", name="Retry", exact=True).click()
     expect(other.toast).to_contain_text("has gone on since then")
     expect(other.mine.last).to_have_text("three")  # the page shows the current chat
-    expect(other.page.locator("textarea.edit-textarea")).to_have_value("typed over two")
+    expect(other.chat.locator(".edit textarea")).to_have_value("typed over two")
 
     one.chat.get_by_role("button", name="Undo").click()
     expect(one.mine).to_have_count(2)
@@ -272,7 +272,7 @@ def test_retry_moves_an_open_edit_into_the_composer(app: App, visit: Visit, draf
         visitor.ask(text)
     visitor.box.fill(draft)
     open_edit(visitor, 1)
-    edit = visitor.page.locator("textarea.edit-textarea")
+    edit = visitor.chat.locator(".edit textarea")
     edit.fill("Other words")
     visitor.page.evaluate(COUNT_EDIT_BOXES)
     visitor.chat.get_by_role("button", name="Retry", exact=True).click()
@@ -293,16 +293,16 @@ def test_stale_button_answers_no_other_question(start_app: Callable[..., App], v
         '!tool ask_user {"question": "First?", "choices": ["yes", "no"]} '
         '!tool ask_user {"question": "Second?", "choices": ["yes", "no"]} !text Both are answered.'
     )
-    asked = one.chat.locator(".asking")
+    asked = one.chat.locator("[data-kind=question][data-state=waiting]")
     expect(asked).to_contain_text("First?")
     other = visit(app.url, elsewhere=one)
-    expect(other.chat.locator(".asking")).to_contain_text("First?")
+    expect(other.chat.locator("[data-kind=question][data-state=waiting]")).to_contain_text("First?")
     one.chat.get_by_role("button", name="no", exact=True).click()
     expect(asked).to_contain_text("Second?")
     one.idle()
     other.chat.get_by_role("button", name="yes", exact=True).click()
     expect(other.toast).to_contain_text("was already answered")
-    expect(other.chat.locator(".asking")).to_contain_text("Second?")
+    expect(other.chat.locator("[data-kind=question][data-state=waiting]")).to_contain_text("Second?")
     one.page.reload()
     expect(asked).to_contain_text("Second?")
     expect(one.mine).to_have_count(2)

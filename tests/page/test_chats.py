@@ -319,7 +319,7 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     visitor.ask("!text Walrus facts.")
     visitor.chat.get_by_role("button", name="Edit").last.click()
     page.locator("textarea.edit-textarea").fill("!text Otter facts.")
-    visitor.chat.get_by_role("button", name="Submit").click()
+    visitor.chat.get_by_role("button", name="Send").click()
     expect(visitor.chat).to_contain_text("Otter facts.")
     visitor.idle()
     seed(app.folder, "Otter facts", 40)

@@ -79,7 +79,7 @@ def test_undone_deletion_shows_the_chat_again(app: App, visit: Visit) -> None:
     second = visit(address, like=first)
     second.box.fill("A draft")
     second.chat.get_by_role("button", name="Edit").click()
-    second.page.locator("textarea.edit-textarea").fill("About boats")
+    second.chat.locator(".edit textarea").fill("About boats")
     delete(first)
     assert_gone(second, app.url)
     expect(second.box).to_have_value("A draft\n\nAbout boats")

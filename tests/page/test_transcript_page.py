@@ -179,7 +179,7 @@ def test_growing_text_keeps_selection_and_folds(page: Page, transcript: Callable
     expect(page.get_by_text("Hm", exact=True)).to_be_visible()
     drawn = page.locator('[data-kind="output_text"] .part')
     assert [one.strip() for one in drawn.all_inner_texts()] == ["More\n\ninside", "The first words grow,\nbold", "a\n1"]
-    expect(page.get_by_role("status")).to_have_text("Answer ready")
+    expect(page.get_by_role("status").get_by_role("paragraph").last).to_have_text("Answer ready")
 
 
 def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcript: Callable[..., Any]) -> None:

@@ -15,14 +15,14 @@ DRAFTS = "sessionStorage.getItem('drafts')"
 
 
 def editor(visitor: Visitor) -> Locator:
-    return visitor.page.locator("textarea.edit-textarea")
+    return visitor.chat.locator(".edit textarea")
 
 
 def edit(visitor: Visitor, number: int, words: str) -> None:
     """Open the edit box of the message with that number, counted from 0, and type at its end."""
-    row = visitor.chat.locator(".user-row").nth(number)
-    row.locator("+ .message-buttons").get_by_role("button", name="Edit").click()
-    box = row.locator("textarea.edit-textarea")
+    row = visitor.chat.locator(".turn > .mine:first-child").nth(number)
+    row.get_by_role("button", name="Edit").click()
+    box = row.locator(".edit textarea")
     expect(box).to_be_visible()
     box.press("End")
     box.press_sequentially(words)

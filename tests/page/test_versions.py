@@ -51,15 +51,15 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask(FIRST)
     visitor.ask("!text Two.")
-    expect(visitor.chat.locator(".version")).to_have_count(0)
+    expect(visitor.chat.locator(".versions")).to_have_count(0)
     visitor.chat.get_by_role("button", name="Edit").last.click()
-    visitor.page.locator("textarea.edit-textarea").fill("!text Other.")
-    visitor.chat.get_by_role("button", name="Submit").click()
+    visitor.chat.locator(".edit textarea").fill("!text Other.")
+    visitor.chat.get_by_role("button", name="Send").click()
     expect(visitor.chat).to_contain_text("Other.")
     visitor.idle()
-    question = visitor.chat.locator(".user-row + .message-buttons .branches")
+    question = visitor.chat.locator(".mine .versions")
     expect(question).to_have_text("2/2")
-    expect(visitor.caption.locator(".version")).to_have_count(0)  # the answer has one version
+    expect(visitor.chat.locator(".turn > footer .versions")).to_have_count(0)  # the answer has one version
     expect(question.get_by_role("button", name="Next version of your message")).to_be_disabled()
     question.get_by_role("button", name="Previous version of your message").click()
     expect(question).to_have_text("1/2")
@@ -102,7 +102,7 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
 def test_arrow_of_an_answer_keeps_the_focus(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!text One.")
-    answer = visitor.chat.locator(".caption .branches")
+    answer = visitor.chat.locator(".turn > footer .versions")
     for number in (2, 3):
         visitor.chat.get_by_role("button", name="Retry", exact=True).click()
         expect(answer).to_have_text(f"{number}/{number}")
@@ -120,13 +120,13 @@ def test_arrow_of_an_answer_keeps_the_focus(app: App, visit: Visit) -> None:
 
 def test_versions_of_question_and_answer_are_apart(app: App, visit: Visit) -> None:
     visitor = visit(app.url, phone=True, dark=True)
-    question = visitor.chat.locator(".user-row + .message-buttons .branches")
-    answer = visitor.chat.locator(".caption .branches")
+    question = visitor.chat.locator(".mine .versions")
+    answer = visitor.chat.locator(".turn > footer .versions")
 
     def send(edited: str, said: str) -> None:
         visitor.chat.get_by_role("button", name="Edit").last.click()
-        visitor.page.locator("textarea.edit-textarea").fill(edited)
-        visitor.chat.get_by_role("button", name="Submit").click()
+        visitor.chat.locator(".edit textarea").fill(edited)
+        visitor.chat.get_by_role("button", name="Send").click()
         expect(visitor.chat).to_contain_text(said)
         visitor.idle()
 
@@ -137,7 +137,7 @@ def test_versions_of_question_and_answer_are_apart(app: App, visit: Visit) -> No
     expect(question).to_have_count(0)
     send("!text Two.", "Two.")
     expect(question).to_have_text("2/2")
-    expect(answer.locator(".version")).to_have_count(0)
+    expect(answer).to_have_count(0)
     question.get_by_role("button", name="Previous").click()
     expect(visitor.chat).to_contain_text("One.")
     for number in ("2/2", "1/2"):
@@ -170,8 +170,8 @@ def test_question_stays_where_its_version_is_chosen(app: App, visit: Visit) -> N
     edit = visitor.chat.get_by_role("button", name="Edit").first
     edit.scroll_into_view_if_needed()
     edit.click()
-    visitor.page.locator("textarea.edit-textarea").fill("Uno")
-    visitor.chat.get_by_role("button", name="Submit").click()
+    visitor.chat.locator(".edit textarea").fill("Uno")
+    visitor.chat.get_by_role("button", name="Send").click()
     expect(visitor.mine).to_have_text(["Uno"])
     visitor.idle()
     question, place = visitor.mine.first, "(one) => one.getBoundingClientRect().top"

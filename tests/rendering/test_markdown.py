@@ -1,11 +1,12 @@
 """The renderer of Markdown: what it draws, and its laws for any text and any way in which it grows."""
 
 import re
+from collections.abc import Sequence
 from html import unescape
 from time import thread_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.rendering import markdown
@@ -44,35 +45,24 @@ def grown(text: str, cuts: list[float], *, is_typed: bool = False) -> list[str]:
     return blocks.html
 
 
-@pytest.mark.parametrize("most", [markdown.MOST, 60])
+@pytest.mark.parametrize(("window", "most"), [(markdown.WINDOW, markdown.MOST), (24, 160), (50, 60)])
 @given(text=texts, cuts=st.lists(st.floats(0, 1), max_size=6), is_typed=st.booleans())
 @settings(max_examples=examples(250))
-def test_blocks_do_not_depend_on_the_cuts(most: int, text: str, cuts: list[float], is_typed: bool) -> None:
+def test_blocks_do_not_depend_on_the_cuts(window: int, most: int, text: str, cuts: list[float], is_typed: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markdown, "WINDOW", window)
         patch.setattr(markdown, "MOST", most)
         assert grown(text, cuts, is_typed=is_typed) == to_blocks(text, is_typed=is_typed)
 
 
+@pytest.mark.parametrize("window", [markdown.WINDOW, 24])
 @given(text=texts)
 @settings(max_examples=examples(200))
-def test_each_block_has_allowed_and_closed_elements_only(text: str) -> None:
-    for block in [*to_blocks(text), *to_blocks(text, is_typed=True)]:
-        Checked(block)
-
-
-@pytest.mark.parametrize(
-    "block", ["word " * 30 + "\n\n", "- item\n", "| a | b |\n", "    code\n", "> quoted\n", "x " * 50]
-)
-def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pytest.MonkeyPatch, block: str) -> None:
-    read = list[int]()
-    parse = markdown._MARKDOWN.parse
-    monkeypatch.setattr(markdown._MARKDOWN, "parse", lambda text, env: read.append(len(text)) or parse(text, env))
-    text, blocks = "| a | b |\n|---|---|\n", Blocks()
-    while len(text) < 3 * markdown.MOST:
-        text += block * (2_000 // len(block))
-        read.clear()
-        blocks.update(text)
-        assert sum(read) <= 4 * markdown.MOST
+def test_each_block_has_allowed_and_closed_elements_only(window: int, text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markdown, "WINDOW", window)
+        for block in [*to_blocks(text), *to_blocks(text, is_typed=True)]:
+            Checked(block)
 
 
 LONG = {
@@ -81,24 +71,93 @@ LONG = {
     "list": ("", "- {}\n"),
     "loose list": ("", "1. {}\n\n"),
     "nested list": ("- a\n", "  - {}\n"),
+    "list in a list in a list": ("1. a\n   - b\n", "     1. {}\n"),
     "table": ("| a | b |\n|---|---|\n", "| {} | x |\n"),
+    "quotation": ("", "> {}\n"),
+    "paragraphs in a quotation": ("", "> {}\n>\n"),
+    "list in a quotation": ("", "> - {}\n"),
+    "paragraph in a list": ("- a\n\n ", " {}"),
     "code": ("```py\n", "{}\n"),
     "indented code": ("", "    {}\n"),
-    "quotation": ("", "> {}\n"),
     "one word": ("", "{}"),
     "formula": ("$$\n", "{}\n"),
 }
+CODE = ("code", "indented code", "one word", "formula")
+"""They are read as a whole, because this takes little time."""
+
+
+def long_block(name: str, count: int) -> str:
+    begins, item = LONG[name]
+    return begins + "".join(item.format(f"w{number:05}.") for number in range(count))
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    read = list[int]()
+    parse = markdown._MARKDOWN.parse
+    monkeypatch.setattr(markdown._MARKDOWN, "parse", lambda text, env: read.append(len(text)) or parse(text, env))
+    text, blocks, size = long_block(name, 5_000), Blocks(), 0
+    most = 8 * markdown.MOST if name in CODE else 4 * markdown.WINDOW
+    while size < 40_000:
+        size += 1_500
+        read.clear()
+        blocks.update(text[:size])
+        assert sum(read) <= most
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_long_block_loses_no_word(name: str) -> None:
-    begins, item = LONG[name]
-    words = [f"w{number:05}." for number in range(8_000)]
-    blocks = to_blocks(begins + "".join(item.format(word) for word in words))
+    blocks = to_blocks(long_block(name, 5_000))
     assert len(blocks) > 1
+    words = [f"w{number:05}." for number in range(5_000)]
     assert re.findall(r"w\d{5}\.", re.sub(r"<[^<>]*>|\n", "", "".join(blocks))) == words
     kinds = {re.match(r"<(\w+)", block)[1] for block in blocks}  # type: ignore[index]
     assert len(kinds) == 1
+
+
+WORDS = ("word", "*it is*", "**so bold**", "`a b`", "$x + y$", "(in it)", "[a b](https://a.example)", "5 * 3", "it_is")
+LINES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
+
+
+def _nested(items: list[tuple[str, list[str]]]) -> list[str]:
+    return [line for text, inside in items for line in (f"1. {text}", *(f"   {one}" for one in inside))]
+
+
+LISTS = st.recursive(
+    st.lists(LINES.map("- {}".format), min_size=1, max_size=5),
+    lambda inner: st.lists(st.tuples(LINES, inner), min_size=1, max_size=4).map(_nested),
+    max_leaves=4,
+)
+DOCUMENTS = st.lists(
+    st.one_of(
+        st.lists(LINES, min_size=1, max_size=9).map(" ".join),
+        LISTS.map("\n".join),
+        LISTS.map(lambda lines: "\n".join(f"> {line}" for line in lines)),
+        st.lists(LINES, min_size=1, max_size=9).map(
+            lambda rows: "| a |\n|---|\n" + "".join(f"| {one} |\n" for one in rows)
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+).map("\n\nand\n\n".join)
+
+
+@given(text=DOCUMENTS)
+@settings(max_examples=examples(100))
+def test_long_block_is_drawn_as_if_it_was_read_at_once(text: str) -> None:
+    at_once = to_blocks(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markdown, "WINDOW", 400)
+        assert to_blocks(text) == at_once
+
+
+def test_numbers_of_a_long_list_go_on() -> None:
+    blocks = to_blocks("1. item of a list\n" * 2_000)
+    assert len(blocks) > 1
+    items = 1
+    for block in blocks:
+        assert items == int((re.match(r'<ol[^>]* start="(\d+)"', block) or [0, "1"])[1])
+        items += block.count("<li>")
 
 
 DRAWN = {
@@ -140,6 +199,20 @@ DRAWN = {
 }
 
 
+HTML_AS_WRITTEN = (
+    "Java has List<String> and Map<K, V>, ok? END",
+    "How do I close a <div>? std::vector<int> v; if a <b and c> d",
+    "The <title> tag, <textarea>, <!-- a comment --> and </p>.",
+    "In `List<String>` and ``a ` <b>``, but <b> here.",
+    "1 < 2, a <- b, <3",
+)
+
+
+@pytest.mark.parametrize("text", HTML_AS_WRITTEN)
+def test_html_is_shown_as_written(text: str) -> None:
+    assert unescape(re.sub("<[^<>]*>", "", "".join(to_blocks(text)))).strip() == re.sub(r"(`+) ?(.+?) ?\1", r"\2", text)
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_markdown_is_drawn(name: str) -> None:
     text, html = DRAWN[name]
@@ -153,6 +226,58 @@ TYPED = {
     "prices": ("$5 and $10", "<p>$5 and $10</p>"),
     "a formula": ("\\(x\\)", '<p><math display="inline" alttext="x"><mi>x</mi></math></p>'),
 }
+
+
+PROSE = (
+    *(
+        "*",
+        "**",
+        "_",
+        "~~",
+        "# ",
+        "> ",
+        "- ",
+        "1. ",
+        "1986) ",
+        "===",
+        "---",
+        "|",
+        "|---|",
+        "\\",
+        "\\*",
+        "&lt;",
+        "&#42;",
+    ),
+    *("<b>", "<!--", "[a](b)", "![", "[a]: b", ":", "a", "x y", " ", "    ", "\n", "\n\n", "\n   \n", "\r\n", "@", "$"),
+    *("http://a.org/x_y", "https://a.org", "/", ";", "?a=1&b", "'", '"', "  \n"),
+)
+
+
+def seen(blocks: Sequence[str]) -> str:
+    """Return the text that blocks show, without spaces at the ends of lines and without lines around it."""
+    shown = unescape(re.sub("<[^<>]*>", "", "".join(blocks).replace("<br>", "\n")))
+    return lines(shown)
+
+
+def lines(text: str) -> str:
+    whole = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "\n".join(line.rstrip(" \t") for line in whole.split("\n")).strip("\n")
+
+
+@given(st.lists(st.sampled_from(PROSE), max_size=14).map("".join))
+@example("2*3*4*5")
+@example("# x\n    y\n\n\n\\* and 1986. z")
+@example("see http://a.org/x_y?a=1&b=2_ or http://a.org/*.")
+@settings(max_examples=examples(100))
+def test_any_typed_prose_is_seen_as_typed(text: str) -> None:
+    assert seen(to_blocks(text, is_typed=True)) == lines(text)
+
+
+@given(text=texts)
+@settings(max_examples=examples(100))
+def test_only_code_links_and_formulas_of_typed_text_are_drawn(text: str) -> None:
+    html = re.sub("<math.*?</math>", "", "".join(to_blocks(text, is_typed=True)), flags=re.DOTALL)
+    assert set(re.findall(r"<(\w+)", html)) <= {"p", "br", "a", "code", "pre", "span"}
 
 
 @pytest.mark.parametrize("name", TYPED)
@@ -184,6 +309,19 @@ FORMULAS = {
     "| $|x|$ | b |\n|---|---|\n| 1 | $\\frac{a}{b}|c|$ |": ["|x|", "\\frac{a}{b}|c|"],
     "$$\na\n\nb\n$$": [],
     "`$x$` \\\\(a\\\\)": [],
+    "$E = mc^2$, or $y = mx + b$; $PV = nRT$.": ["E = mc^2", "y = mx + b", "PV = nRT"],
+    "the $n$th of $k$s, the $i$-th, ($a$), **$b$**": ["n", "k", "i", "a", "b"],
+    "$|x|$, $n!$, $f'$, $5$, $0.5$, $A^+$, $v_{initial}$": ["|x|", "n!", "f'", "5", "0.5", "A^+", "v_{initial}"],
+    "设$x$为正数。$\u03b1+\u03b2$": ["x", "\u03b1+\u03b2"],
+    "$a<b$ and $c>d$": ["a<b", "c>d"],
+    "It costs \\$5, and $x$ too; $\\$5$.": ["x", "\\$5"],
+    "- item $a_1$\n\n    more of it $b_1$": ["a_1", "b_1"],
+    "$5-$10, $5/$10, $5,$10, US$5 and 6$, 5$ to 10$, $5 or 6$, $1,000 plus tax: 20$": [],
+    "between $10 (or 20$) and 30$, $5 million to $6 million, i.e. $5M-$6M": [],
+    "$HOME and $PATH, $HOME/bin:$PATH, $HOME/$USER, ($x,$y), $a-$b, echo $C; cost: 5$": [],
+    "```sh\necho $x$ $y$\n```\n\n> ~~~~\n> $x$\n> ~~~\n> ~~~~": [],
+    "<https://example.org/$y$>": [],
+    "$ x$, $x $, $$, $ and a $x\ny$ b": [],
 }
 
 

@@ -16,13 +16,12 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.replica import Replica
 from agent.web.chat.visitor import Visitor
-from agent.web.ui.view import PageView
 from tests.conftest import App
 from tests.support.history_stores import SERVERS, STORES, Clock
 from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.script_language import token
 from tests.support.scripted_server import Running
-from tests.support.views import view_of
+from tests.support.views import Shown, view_of, written
 from tests.support.waiting import until_async
 
 ANN = Visitor(owner="ann")
@@ -72,9 +71,9 @@ class House:
             await self._task
 
     async def texts(self, conversation: str) -> list[str]:
-        return [text_of(message) for message in (await view_of(self.page, "ann", conversation)).messages]
+        return (await view_of(self.page, "ann", conversation)).texts
 
-    async def until_idle(self, conversation: str) -> PageView:
+    async def until_idle(self, conversation: str) -> Shown:
         """Wait until no answer is being written in this conversation, and return what the page shows then."""
         await until_async(lambda: self._is_idle(conversation))
         return await view_of(self.page, "ann", conversation)
@@ -91,10 +90,6 @@ class House:
 
     async def _is_idle(self, conversation: str) -> bool:
         return not await self.page.running.is_busy(conversation, "ann")
-
-
-def text_of(message: dict[str, object]) -> str:
-    return str(message["content"][0]["text"])  # type: ignore[index]
 
 
 Build = Callable[..., Awaitable[House]]
@@ -144,4 +139,5 @@ async def begin(house: House, text: str) -> tuple[str, str]:
 
 
 def words(first: int, last: int) -> str:
-    return "".join(map(token, range(first, last)))
+    """Return how a page shows these tokens of `!tokens`."""
+    return written("".join(map(token, range(first, last))))

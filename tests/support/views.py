@@ -1,8 +1,8 @@
 """Views of a conversation without a page, and the widgets of a page."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,40 +15,72 @@ from starlette.requests import Request
 from agent.history import Record
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
+from agent.rendering.bubbles import Bubble, Turn
+from agent.rendering.markdown import to_blocks
 from agent.web.chat.chat_view import RunningTurn, wait_text
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.turns import TurnRenderer, newest_turns
+from agent.web.chat.views import WINDOW
 from agent.web.gradio_compat.application import without_applications
 from agent.web.ui.layout import Widgets, lay_out
-from agent.web.ui.render import render_turn
-from agent.web.ui.view import PageView, render_view
 
 
-async def view_of(conversations: Conversations, owner: str, conversation: str | None) -> PageView:
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a page shows of a conversation: its stored turns, and the one that is being written."""
+
+    turns: Sequence[Turn]
+    is_busy: bool = False
+
+    @property
+    def bubbles(self) -> list[Bubble]:
+        """The bubbles of all turns."""
+        return [bubble for turn in self.turns for bubble in turn["bubbles"]]
+
+    @property
+    def texts(self) -> list[str]:
+        """The HTML of all bubbles and captions, in their order."""
+        return [text for turn in self.turns for text in (*map(html_of, turn["bubbles"]), turn.get("caption")) if text]
+
+
+def html_of(bubble: Bubble) -> str:
+    """Return the HTML of a bubble, of all its blocks together."""
+    return "".join(bubble["blocks"])
+
+
+def written(text: str) -> str:
+    """Return the HTML of a text that a model wrote."""
+    return "".join(to_blocks(text))
+
+
+async def view_of(conversations: Conversations, owner: str, conversation: str | None) -> Shown:
     """Return what a page shows of a conversation, with the turn that is being written."""
     view = await conversations.views.view(owner, conversation)
+    turns, _ = newest_turns(view, WINDOW)
     if view.live is None:
-        return render_view(view)
-    return _with_turn(render_view(view), await conversations.views.running_turn(view.live), monotonic())
+        return Shown(turns=turns)
+    running = await conversations.views.running_turn(view.live)
+    return _with_turn(turns, running, TurnRenderer(), monotonic())
 
 
-async def watch(conversations: Conversations, owner: str, conversation: str | None) -> AsyncGenerator[PageView]:
+async def watch(conversations: Conversations, owner: str, conversation: str | None) -> AsyncGenerator[Shown]:
     """Yield what a page shows of a conversation while its answer is written, and once more when it has ended."""
     view = await conversations.views.view(owner, conversation)
-    stored, since = render_view(view), monotonic()
+    turns, _ = newest_turns(view, WINDOW)
     if view.live is None:
-        yield stored
+        yield Shown(turns=turns)
         return
-    running = await conversations.views.running_turn(view.live)
+    running, since, renderer = await conversations.views.running_turn(view.live), monotonic(), TurnRenderer()
     async with aclosing(view.live.updates()) as updates:
         async for _ in updates:
-            yield _with_turn(stored, running, since)
+            yield _with_turn(turns, running, renderer, since)
 
 
-def _with_turn(stored: PageView, running: RunningTurn, since: float) -> PageView:
+def _with_turn(stored: Sequence[Turn], running: RunningTurn, renderer: TurnRenderer, since: float) -> Shown:
     live = running.live
-    written = render_turn(running.turn(since), wait_text(live.waiting))
-    return replace(stored, messages=stored.messages + written, is_busy=live.ending is None)
+    turn = renderer.render(running.turn(since), wait_text(live.waiting))
+    return Shown(turns=[*stored, turn], is_busy=live.ending is None)
 
 
 def unstored(owner: str = "owner", conversation: str = "conversation") -> StoreJournal:

@@ -31,7 +31,7 @@ from agent.web.unsent_files import UnsentFiles
 from tests.support.media_files import picture, sound
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.views import view_of, widgets
+from tests.support.views import html_of, view_of, widgets, written
 
 ANN = Visitor(owner="ann")
 SEES = ModelSpec(id="local:sees", name="sees", label="Sees", provider="vllm", image=True, licence="Apache-2.0")
@@ -62,8 +62,7 @@ async def first(page: Conversations, text: str, *files: Path, **choices: Any) ->
     message = {"text": text, "files": [str(file) for file in files]}
     live = await page.send(ANN, None, message, Choices(**choices))
     assert live is not None
-    messages = (await view_of(page, "ann", live.conversation)).messages
-    return live.conversation, next(one["metadata"]["id"] for one in messages if one["role"] == "user")
+    return live.conversation, (await view_of(page, "ann", live.conversation)).turns[0]["id"]
 
 
 async def settle(page: Conversations) -> None:
@@ -91,10 +90,9 @@ async def test_title_follows_the_first_message(page: Conversations, store: Memor
 
     async def last(text: str) -> str:
         await settle(page)
-        messages = (await view_of(page, "ann", conversation)).messages
-        shown = [message for message in messages if message["role"] == "user"]
-        assert shown[-1]["content"][0]["text"] == text
-        return shown[-1]["metadata"]["id"]
+        turn = (await view_of(page, "ann", conversation)).turns[-1]
+        assert html_of(turn["bubbles"][0]) == written(text)
+        return turn["id"]
 
     await page.edit(ANN, conversation, one, "Two.", Choices())
     assert await title() == "Two."
@@ -134,8 +132,7 @@ async def test_verb_is_refused_during_an_answer(page: Conversations, verb: str) 
     assert page.live_runs.is_busy(conversation)
     await page.running.stop([conversation], "ann")
     await settle(page)
-    shown = (await view_of(page, "ann", conversation)).messages
-    assert [one["metadata"]["id"] for one in shown if one["role"] == "user"] == [message]
+    assert [turn["id"] for turn in (await view_of(page, "ann", conversation)).turns] == [message]
 
 
 class PausingStore(MemoryStore):

@@ -19,17 +19,17 @@ from agent.history.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
+from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.recovery import end_interrupted_runs
 from agent.web.chat.visitor import Visitor
-from agent.web.ui.render import WireMessage
 from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running
-from tests.support.views import view_of, watch
+from tests.support.views import view_of, watch, written
 
 ANN = Visitor(owner="ann")
 SPEC = replace(QWEN3, prefill=True)
@@ -68,16 +68,17 @@ async def cut(page: Conversations, text: str = "!length 5", **choices: Any) -> t
     live = await page.send(ANN, None, {"text": text}, Choices(**choices))
     assert live is not None
     await settle(page)
-    messages = (await view_of(page, "ann", live.conversation)).messages
-    return live.conversation, messages[0]["metadata"]["id"]
+    [turn] = (await view_of(page, "ann", live.conversation)).turns
+    return live.conversation, turn["id"]
 
 
 def without_tags(markup: str) -> str:
     return re.sub("<[^<>]*>", "", markup)
 
 
-def content(message: WireMessage) -> str:
-    return message["content"][0]["text"]
+def first_button(turn: Turn) -> str:
+    """Return what the first button below an answer does."""
+    return turn.get("buttons", [])[0]["value"]["do"]
 
 
 def words(first: int, last: int) -> str:
@@ -90,17 +91,17 @@ async def test_continued_answer_is_one_bubble_live_and_stored(page: Conversation
     texts: list[str] = []
     async with aclosing(watch(page, "ann", conversation)) as views:
         async for view in views:
-            assert [one["role"] for one in view.messages][:2] == ["user", "assistant"]
-            texts.append(content(view.messages[1]))
+            assert [one["kind"] for one in view.bubbles] == ["user", "output_text"]
+            texts.append(view.texts[1])
             last = view
-    assert texts[0].startswith(words(0, 5))  # the text so far never disappears
+    assert "word4" in texts[0]  # the text so far never disappears
     assert texts == sorted(texts, key=len)
-    assert texts[-1] == words(0, 10)
+    assert texts[-1] == written(words(0, 10))
     stored = await view_of(page, "ann", conversation)
-    assert stored.messages == last.messages
-    [_, _, caption] = stored.messages
-    assert "11 tokens" in without_tags(content(caption))  # the space at the seam is one of them, too
-    assert caption["options"][0]["value"]["do"] == "continue"
+    assert stored.turns == last.turns
+    [turn] = stored.turns
+    assert "11 tokens" in without_tags(turn.get("caption", ""))  # the space at the seam is one of them, too
+    assert first_button(turn) == "continue"
 
 
 async def test_next_request_and_branches_know_one_answer(page: Conversations, server: Running) -> None:
@@ -112,19 +113,19 @@ async def test_next_request_and_branches_know_one_answer(page: Conversations, se
     await settle(page)
     asked, answer, _thanks = server.journal()[-1]["body"]["messages"][-3:]
     assert (asked["content"], answer["content"]) == ("!length 5", words(0, 15))
-    shown = (await view_of(page, "ann", conversation)).messages
+    [_, thanks] = (await view_of(page, "ann", conversation)).turns
     with pytest.raises(Conflict, match="gone on since"):  # it is no longer the last answer
         await page.continue_answer(ANN, conversation, message, PLEASE, Choices())
-    assert await page.undo("ann", conversation, shown[3]["metadata"]["id"]) == "!text Thanks."
+    assert await page.undo("ann", conversation, thanks["id"]) == "!text Thanks."
     await page.retry(ANN, conversation, message, Choices())
     await settle(page)
-    again, anew = server.journal()[-1]["body"], (await view_of(page, "ann", conversation)).messages
+    again, anew = server.journal()[-1]["body"], await view_of(page, "ann", conversation)
     assert [one["role"] for one in again["messages"]][-2:] == ["system", "user"]
-    assert content(anew[1]) == words(0, 5)
-    await page.continue_answer(ANN, conversation, anew[0]["metadata"]["id"], PLEASE, Choices())
+    assert anew.texts[1] == written(words(0, 5))
+    await page.continue_answer(ANN, conversation, anew.turns[0]["id"], PLEASE, Choices())
     await settle(page)
-    assert await page.undo("ann", conversation, anew[0]["metadata"]["id"]) == "!length 5"
-    assert not (await view_of(page, "ann", conversation)).messages
+    assert await page.undo("ann", conversation, anew.turns[0]["id"]) == "!length 5"
+    assert not (await view_of(page, "ann", conversation)).turns
 
 
 async def wait_for_word(page: Conversations, conversation: str, word: int) -> LiveRun:
@@ -145,15 +146,15 @@ async def test_continued_answer_can_be_stopped(page: Conversations) -> None:
     await wait_for_word(page, conversation, 3)
     await page.running.stop([conversation], "ann")
     await settle(page)
-    [_, text, caption] = (await view_of(page, "ann", conversation)).messages
-    assert content(text).startswith(words(0, 4).rstrip())
-    assert "Stopped" in content(caption)
-    assert caption["options"][0]["value"]["do"] == "continue"
+    [_, text, caption] = (stopped := await view_of(page, "ann", conversation)).texts
+    assert "word3" in text
+    assert "Stopped" in caption
+    assert first_button(stopped.turns[0]) == "continue"
     assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     await settle(page)
-    [_, more, caption] = (await view_of(page, "ann", conversation)).messages
-    assert content(more).startswith(content(text).rstrip())
-    assert "Reached the length limit" in content(caption)
+    [_, more, caption] = (await view_of(page, "ann", conversation)).texts
+    assert without_tags(more).startswith(without_tags(text).rstrip())
+    assert "Reached the length limit" in caption
 
 
 async def test_stopped_answer_without_text_is_not_continued(page: Conversations) -> None:
@@ -165,9 +166,9 @@ async def test_stopped_answer_without_text_is_not_continued(page: Conversations)
                 break
     await page.running.stop([live.conversation], "ann")
     await settle(page)
-    last = (await view_of(page, "ann", live.conversation)).messages[-1]
-    assert "Stopped" in content(last)
-    assert not last["options"]
+    [turn] = (await view_of(page, "ann", live.conversation)).turns
+    assert "Stopped" in turn.get("caption", "")
+    assert "buttons" not in turn
 
 
 async def test_failed_continuation_can_be_continued(page: Conversations, server: Running) -> None:
@@ -175,15 +176,16 @@ async def test_failed_continuation_can_be_continued(page: Conversations, server:
     config, server.server.config = server.server.config, Config(api_key="another")
     assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     await settle(page)
-    [_, text, *_, last] = (await view_of(page, "ann", conversation)).messages
-    assert content(text) == words(0, 5)
-    assert last["options"][0]["value"]["do"] == "continue"
+    failed = await view_of(page, "ann", conversation)
+    assert [one["kind"] for one in failed.bubbles] == ["user", "output_text", "error"]
+    assert failed.texts[1] == written(words(0, 5))
+    assert first_button(failed.turns[0]) == "continue"
     server.server.config = config
     assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     await settle(page)
-    [_, text, caption] = (await view_of(page, "ann", conversation)).messages
-    assert content(text) == words(0, 10)
-    assert "11 tokens" in without_tags(content(caption))
+    [_, text, caption] = (await view_of(page, "ann", conversation)).texts
+    assert text == written(words(0, 10))
+    assert "11 tokens" in without_tags(caption)
 
 
 async def test_reasoning_alone_gets_a_message(page: Conversations, server: Running) -> None:
@@ -196,8 +198,8 @@ async def test_reasoning_alone_gets_a_message(page: Conversations, server: Runni
 @pytest.mark.parametrize("end", ["stop", "length"])
 async def test_empty_answer_can_be_tried_again(page: Conversations, end: str) -> None:
     conversation, _ = await cut(page, f'!json [{{"finish": "{end}"}}]')
-    last = (await view_of(page, "ann", conversation)).messages[-1]
-    assert last["options"][0]["value"]["do"] == "retry"
+    [turn] = (await view_of(page, "ann", conversation)).turns
+    assert first_button(turn) == "retry"
 
 
 async def test_other_servers_get_a_message(server: Running, tmp_path: Path, store: MemoryStore) -> None:
@@ -208,8 +210,9 @@ async def test_other_servers_get_a_message(server: Running, tmp_path: Path, stor
     body = server.journal()[-1]["body"]
     assert "continue_final_message" not in body
     assert [one["role"] for one in body["messages"]] == ["system", "user", "assistant", "user"]
-    roles = [one["role"] for one in (await view_of(page, "ann", conversation)).messages]
-    assert roles == ["user", "assistant", "assistant", "user", "assistant", "assistant"]
+    shown = await view_of(page, "ann", conversation)
+    assert [[one["kind"] for one in turn["bubbles"]] for turn in shown.turns] == [["user", "output_text"]] * 2
+    assert all("caption" in turn for turn in shown.turns)
     await page.aclose()
 
 
@@ -224,9 +227,9 @@ async def test_undo_and_continue_at_once_exclude_each_other(server: Running, tmp
         ]
         done = await asyncio.gather(*both[:: 1 if is_undo_first else -1], return_exceptions=True)
         await settle(page)
-        shown = (await view_of(page, "ann", conversation)).messages
+        shown = (await view_of(page, "ann", conversation)).texts
         assert [isinstance(one, Conflict) for one in done].count(True) == 1, done
-        assert (content(shown[1]) == words(0, 10)) if shown else "!length 5" in done
+        assert (shown[1] == written(words(0, 10))) if shown else "!length 5" in done
     await page.aclose()
     await store.aclose()
 
@@ -244,9 +247,9 @@ async def test_continued_chat_does_not_expire_meanwhile(
     assert (await page.continue_answer(ANN, conversation, message, PLEASE, Choices()))[1] == ""
     later = timedelta(days=1, seconds=5)
     await settle(page)
-    [_, text, caption] = (await view_of(page, "ann", conversation)).messages
-    assert content(text) == words(0, 20)
-    assert "length limit" in content(caption)
+    [_, text, caption] = (await view_of(page, "ann", conversation)).texts
+    assert text == written(words(0, 20))
+    assert "length limit" in caption
     await page.aclose()
 
 
@@ -270,21 +273,22 @@ async def test_answer_is_continued_after_each_kill(
     page = page_of(server, tmp_path, store)
     live = await page.send(ANN, None, {"text": "!reasoning Hm. !tokens 60 @60"}, Choices())
     assert live is not None
-    conversation, number = live.conversation, 0
+    conversation = live.conversation
     for word in (10, 30):
         store = await killed_at(page, store, conversation, word)
         await page.aclose()
         page = page_of(server, tmp_path, store)
-        shown = (await view_of(page, "ann", conversation)).messages
-        assert [one["role"] for one in shown] == ["user", "assistant", "assistant", "assistant", "assistant"]
-        assert content(shown[2]).startswith(words(number, word))
-        assert "Interrupted" in content(shown[3])
-        assert "copy-branch" in content(shown[4])
-        assert (await page.continue_answer(ANN, conversation, shown[0]["metadata"]["id"], PLEASE, Choices()))[1] == ""
+        shown = await view_of(page, "ann", conversation)
+        assert [one["kind"] for one in shown.bubbles] == ["user", "reasoning", "output_text", "error"]
+        assert f"word{word}" in shown.texts[2]
+        assert "Interrupted" in shown.texts[3]
+        [turn] = shown.turns
+        assert turn.get("can_branch")
+        assert (await page.continue_answer(ANN, conversation, turn["id"], PLEASE, Choices()))[1] == ""
     await settle(page)
-    [_, thought, text, caption] = (await view_of(page, "ann", conversation)).messages
-    assert (content(thought), content(text)) == ("Hm.", words(0, 60))
-    assert "≈" in content(caption)  # nobody counted the tokens of the killed servers
+    [_, thought, text, caption] = (await view_of(page, "ann", conversation)).texts
+    assert (thought, text) == (written("Hm."), written(words(0, 60)))
+    assert "≈" in caption  # nobody counted the tokens of the killed servers
     assert [one["role"] for one in server.journal()[-1]["body"]["messages"]] == ["system", "user", "assistant"]
     await page.aclose()
 
@@ -297,9 +301,9 @@ async def test_answer_lost_during_a_tool_gets_a_message(server: Running, tmp_pat
     called = (await store.history(record))[1]
     assert [part.part_kind for part in called.message.parts] == ["text", "tool-call"]
     await store.save(replace(record, head_id=called.id))  # as if the server had died then
-    [_, text, *_, problem] = (await view_of(page, "ann", conversation)).messages
-    assert content(text) == "Let me look."
-    assert problem["options"][0]["value"]["do"] == "continue"
+    lost = await view_of(page, "ann", conversation)
+    assert lost.texts[1] == written("Let me look.")
+    assert first_button(lost.turns[0]) == "continue"
     assert (await page.continue_answer(ANN, conversation, message, "!text It is late.", Choices()))[1] == SPEC.label
     await settle(page)
     sent = server.journal()[-1]["body"]["messages"]

@@ -25,11 +25,7 @@ from gradio.routes import App
 from gradio.server_messages import CloseStreamMessage
 from gradio.state_holder import SessionState
 from gradio.tunneling import Tunnel
-from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from agent.history import Entry, Note
-from agent.web.chat.chat_view import ChatView
-from agent.web.chat.transcript import to_turns
 from agent.web.gradio_compat.application import (
     PAGE_QUERY,
     STATIC_FILES,
@@ -42,7 +38,6 @@ from agent.web.gradio_compat.event_cost import CONVERSIONS, INSPECT
 from agent.web.gradio_compat.login import log_in_visitors, take_load_event
 from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.middleware.event_stream import CLOSING
-from agent.web.ui.view import render_view
 
 QUEUE_ATTRIBUTES = (
     "ANALYTICS_MAX_EVENTS",
@@ -320,16 +315,3 @@ async def test_gradio_lists_the_login_event() -> None:
 def test_stream_says_that_it_closes() -> None:
     sent = orjson.dumps(CloseStreamMessage().model_dump())
     assert CLOSING in sent, f"Gradio closes streams with {sent!r}: adapt agent/web/middleware/event_stream.py."
-
-
-def test_bubbles_have_the_wire_format() -> None:
-    """The page sends bubbles unprocessed, because Gradio would process all of them again at each update."""
-    question = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
-    shown = render_view(ChatView(turns=to_turns([question], running="r"))).messages
-    assert shown
-    processed = gr.Chatbot().postprocess(cast(Any, shown)).model_dump()
-    for message, by_gradio in zip(shown, processed, strict=True):
-        if message["metadata"]:  # has keys for page.js, which Gradio drops
-            assert by_gradio["metadata"].items() <= message["metadata"].items()
-            by_gradio["metadata"] = message["metadata"]
-    assert processed == shown, "Gradio's chatbot has another wire format: adapt agent/web/ui/render.py."

@@ -17,7 +17,6 @@ from agent.web import answer_frames
 from agent.web.answer_frames import WAIT_SECONDS, BlockForm, TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
-from agent.web.ui.page_frames import PageForm
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.views import unstored
 from tests.tiers import examples
@@ -116,18 +115,15 @@ def test_log_adds_no_pause_of_its_own() -> None:
         assert max(runner.run(delays(60))) < EVENT_SECONDS + 0.001
 
 
-@pytest.mark.parametrize("form", [PageForm, BlockForm])
-def test_readers_share_what_is_rendered(
-    monkeypatch: pytest.MonkeyPatch, form: type[PageForm] | type[BlockForm]
-) -> None:
-    now, rendered, render = 100.0, 0, form.render
+def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rendered, render = 100.0, 0, BlockForm.render
 
     def counted(*given: Any, **more: Any) -> Any:
         nonlocal rendered
         rendered += 1
         return render(*given, **more)
 
-    monkeypatch.setattr(form, "render", counted)
+    monkeypatch.setattr(BlockForm, "render", counted)
     monkeypatch.setattr(answer_frames, "monotonic", lambda: now)
 
     async def read() -> list[int]:
@@ -137,7 +133,7 @@ def test_readers_share_what_is_rendered(
             Agent(FakeConnection([Step([Words("output_text", ["a"]), Act("hang")])])).run("Hi."), unstored()
         )
         await live.log.wait_for_event(live.log.number, 5)
-        frames = TurnFrames(RunningTurn(live, [], {}), form(ENGLISH))
+        frames = TurnFrames(RunningTurn(live, [], {}), BlockForm(ENGLISH))
         counts: list[int] = []
         last = (await frames.after(""))[-1][0]
         for seconds in (0, 0, WAIT_SECONDS, 0):

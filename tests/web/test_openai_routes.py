@@ -212,7 +212,8 @@ def test_page_of_another_site_asks_nothing(own: App) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Gradio never closes its client
-def test_gradio_chats_with_the_model(own: App, server: Running) -> None:
+async def test_gradio_chats_with_the_model(own: App, server: Running) -> None:
+    # Where no event loop runs, Gradio makes one, and never closes it: a later test would get its warning.
     chat = cast(Any, gr).load_chat(f"{own.url}/v1", model=TEXT, token="a key")
     history = [
         {"role": role, "content": [{"type": "text", "text": text}]}

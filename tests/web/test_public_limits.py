@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.models.catalog import load_catalog as catalog
 from agent.providers import Endpoint, ServedModel
+from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import ask_user
 from agent.web.chat.attachments import MAX_TEXT, plan_attachments
@@ -91,17 +92,16 @@ class Page:
 
     async def last(self) -> dict[str, Any]:
         """Return the reference to the last message, as the page's script fills it in."""
-        id_ = next(one["metadata"]["id"] for one in await self.shown() if one["role"] == "user")
-        return {"addressed": id_, "edited": "!text Edited."}
+        return {"addressed": (await self.shown())[0]["id"], "edited": "!text Edited."}
 
-    async def shown(self) -> list[dict[str, Any]]:
-        """Return the messages that the chatbot shows."""
+    async def shown(self) -> Sequence[Turn]:
+        """Return the turns that the page shows."""
         session = self.handlers._sessions.get(self.request)
-        return (await view_of(self.conversations, session.owner, session.conversation)).messages
+        return (await view_of(self.conversations, session.owner, session.conversation)).turns
 
     async def press(self) -> None:
         """Press the first button under the last answer."""
-        value = (await self.shown())[-1]["options"][0]["value"]
+        value = (await self.shown())[-1].get("buttons", [])[0]["value"]
         await self.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), self.given(), self.request)
 
     async def done(self) -> None:
@@ -310,7 +310,7 @@ async def test_every_action_refuses_long_system_prompt(
 
 async def press(page: Page, text: str) -> None:
     """Press a button that the page does not show."""
-    value = (await page.shown())[-1]["options"][0]["value"] | {"text": text}
+    value = (await page.shown())[-1].get("buttons", [])[0]["value"] | {"text": text}
     await page.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), page.given(), page.request)
 
 
@@ -379,7 +379,7 @@ async def test_history_makes_room_for_a_long_message(conversations: Conversation
     assert "yyyy" in sent
     assert "xxxx" not in sent
     view = await view_of(conversations, "ann", await conversations.list.last_used("ann"))
-    assert "xxxx" in str(view.messages[0])
+    assert "xxxx" in view.texts[0]
 
 
 def test_guest_choices_are_not_remembered(conversations: Conversations) -> None:

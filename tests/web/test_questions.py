@@ -1,7 +1,6 @@
 """Questions and approvals on the page: buttons, typed answers, reload, restart, two tabs, programs."""
 
 import asyncio
-import html
 import json
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -29,6 +28,7 @@ from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel, Status
+from agent.rendering.bubbles import Turn as ShownTurn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.suspension import Approve, Refuse
 from agent.tools import ask_user
@@ -41,13 +41,13 @@ from agent.web.chat.questions import ALLOW, QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.replies import Replies
 from agent.web.chat.transcript import Turn, to_turns
+from agent.web.chat.turns import render_turn
 from agent.web.chat.visitor import Visitor as Asker
-from agent.web.ui.render import WireMessage, render_turn
 from tests.conftest import App, Visitor, becomes
 from tests.support.asking_tools import ASKING_CONFIG, send
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
-from tests.support.views import view_of, watch
+from tests.support.views import html_of, view_of, watch, written
 
 ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "choices": ["monthly", "yearly"]} !echo'
 SUM = 'calculate {"expression": "6*7"}'
@@ -95,8 +95,14 @@ def turn_of(*messages: ModelMessage, ended: str, replies: dict[str, str] | None 
     return to_turns(entries, replies=given)[-1]
 
 
-def asked(messages: list[WireMessage]) -> str:
-    return next((one["content"][0]["text"] for one in messages if "asking" in one["content"][0]["text"]), "")
+def asked(*turns: ShownTurn) -> str:
+    """Return the question that waits."""
+    bubbles = [one for turn in turns for one in turn["bubbles"]]
+    return next((html_of(one) for one in bubbles if (one["kind"], one["state"]) == ("question", "waiting")), "")
+
+
+def said_by_person(*turns: ShownTurn) -> list[str]:
+    return [html_of(one) for turn in turns for one in turn["bubbles"] if one["kind"] == "user"]
 
 
 def test_questions_come_in_turn() -> None:
@@ -106,8 +112,8 @@ def test_questions_come_in_turn() -> None:
     both = ModelResponse(parts=[first, second])
     assert "Which?" in asked(render_turn(turn_of(said, both, ended="suspended")))
     half = render_turn(turn_of(said, both, ended="suspended", replies={"1": "This."}))
-    assert "<b>send</b>" in asked(half)
-    assert [one["content"][0]["text"] for one in half if one["role"] == "user"] == ["Do it.", "This."]
+    assert "Allow send to run" in asked(half)
+    assert said_by_person(half) == [written("Do it."), written("This.")]
     other = render_turn(turn_of(said, both, ended="suspended", replies={"1": "This."}, run="another with equal ids"))
     assert "Which?" in asked(other)
     assert asked(render_turn(turn_of(said, both, ended="stop"))) == ""
@@ -119,16 +125,15 @@ def test_answer_without_figures_can_be_branched() -> None:
     said = ModelRequest(parts=[UserPromptPart("Do it.", timestamp=datetime.now(UTC))])
     answer = ModelResponse(parts=[TextPart("Done.")])
 
-    def captions(*messages: ModelMessage, ended: str) -> list[str]:
-        texts = [one["content"][0]["text"] for one in render_turn(turn_of(*messages, ended=ended))]
-        return [text for text in texts if text.startswith('<div class="caption">')]
+    def can_branch(*messages: ModelMessage, ended: str) -> bool:
+        shown = render_turn(turn_of(*messages, ended=ended))
+        assert "caption" not in shown
+        return shown.get("can_branch", False)
 
-    for ended in ("stop", "error"):
-        (caption,) = captions(said, answer, ended=ended)
-        assert caption.startswith('<div class="caption"><span class="branches alone"><button')
-        assert "copy-branch" in caption
-    assert captions(answer, ended="stop") == [], "its question is in an earlier part of the history"
-    assert captions(said, ended="error") == []
+    assert can_branch(said, answer, ended="stop")
+    assert can_branch(said, answer, ended="error")
+    assert not can_branch(answer, ended="stop"), "its question is in an earlier part of the history"
+    assert not can_branch(said, ended="error")
 
 
 def test_failed_call_shows_in_title() -> None:
@@ -139,21 +144,20 @@ def test_failed_call_shows_in_title() -> None:
     error = "ValueError: nobody  is here" + " at all" * 30 + "\nTraceback"
     failed = ModelRequest(parts=[ToolReturnPart("send", error, tool_call_id="1", outcome="failed")])
 
-    def titles(*messages: ModelMessage, ended: str) -> list[str]:
-        shown = render_turn(turn_of(prompt, *messages, ended=ended))
-        return [html.unescape(one["metadata"]["title"]) for one in shown if "title" in (one["metadata"] or {})]
+    def steps(*messages: ModelMessage, ended: str) -> list[tuple[str, str, str]]:
+        shown = render_turn(turn_of(prompt, *messages, ended=ended))["bubbles"]
+        return [(one["kind"], one["state"], one["title"]) for one in shown if "title" in one]
 
-    row, first, second, nested = titles(calls, failed, ended="stop")
-    assert row == '<span class="steps of-2">2 tools · <span class="some-failed">2 failed</span></span>'
-    assert first.startswith('<span class="failed">Send · failed: nobody is here at all')
-    assert first.endswith("…</span>")
-    assert nested == '<span class="failed">Failed</span>'
-    assert second == '<span class="failed">[x](y) · interrupted</span>'
-    row, *waiting = titles(calls, ended="suspended")
-    assert row == '<span class="steps of-2">2 tools</span>'
-    assert waiting == [f'<span class="waits">{name} · waiting for you</span>' for name in ("Send", "[x](y)")]
-    plain = render_turn(turn_of(prompt, calls, ended="suspended"))[3]["metadata"]["title"]
-    assert not set("[]()") & set(plain)
+    row, first, nested, second = steps(calls, failed, ended="stop")
+    assert row == ("steps", "failed", "2 tools · 2 failed")
+    assert first[:2] == ("tool_call", "failed")
+    assert first[2].startswith("Send · failed: nobody is here at all")
+    assert first[2].endswith("…")
+    assert nested == ("tool_call_result", "failed", "Failed")
+    assert second == ("tool_call", "failed", "[x](y) · interrupted")
+    row, *waiting = steps(calls, ended="suspended")
+    assert row == ("steps", "done", "2 tools")
+    assert waiting == [("tool_call", "waiting", f"{name} · waiting for you") for name in ("Send", "[x](y)")]
 
 
 class SlowStore(MemoryStore):
@@ -206,7 +210,7 @@ async def test_answer_resumes_in_another_process(
     seen = [view async for view in watch(before, "ann", live.conversation)]
     assert (await live.run).finish_reason == "suspended"
     after = restarted()
-    assert (await view_of(after, "ann", live.conversation)).messages == seen[-1].messages
+    assert (await view_of(after, "ann", live.conversation)).turns == seen[-1].turns
     with pytest.raises(NotFound):
         await after.answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
     went_on = await after.answer(Asker(owner="ann"), live.conversation, "yearly", Choices())  # tools are now turned off
@@ -214,9 +218,9 @@ async def test_answer_resumes_in_another_process(
     seen = [view async for view in watch(after, "ann", live.conversation)]
     assert (await went_on.run).finish_reason == "stop"
     again = await view_of(after, "ann", live.conversation)
-    assert again.messages == seen[-1].messages
-    assert [one["content"][0]["text"] for one in again.messages if one["role"] == "user"][1:] == ["yearly"]
-    assert asked(again.messages) == ""
+    assert again.turns == seen[-1].turns
+    assert said_by_person(*again.turns)[1:] == [written("yearly")]
+    assert asked(*again.turns) == ""
     results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
     assert [one["content"] for one in results] == sent
     await over(after)
@@ -231,7 +235,7 @@ async def test_bad_arguments_are_refused_and_asking_continues(restarted: Callabl
     await over(page)
     with pytest.raises(InputError, match="do not fit"):
         await page.answer(Asker(owner="ann"), live.conversation, '{"to": 5, "shout": true}', Choices())
-    assert "<b>send</b>" in asked((await view_of(page, "ann", live.conversation)).messages)
+    assert "Allow send to run" in asked(*(await view_of(page, "ann", live.conversation)).turns)
     refused = await page.answer(Asker(owner="ann"), live.conversation, "Not now.", Choices())
     assert refused is not None
     assert (await refused.run).finish_reason == "stop"
@@ -271,12 +275,12 @@ async def test_approval_counts_only_for_its_question(
     other, other_id = await suspended(here, "ann")
     ids = {"none": "", "chat": chat, "run": question_id.run, "call": question_id.call}
     ids |= {"other chat": other, "other run": other_id.run, "other call": other_id.call}
-    before = [(await view_of(here, "ann", one)).messages for one in (chat, other)]
+    before = [(await view_of(here, "ann", one)).turns for one in (chat, other)]
     for page in here, there:
         for name, (who, where, run, call_id) in FOREIGN.items():
             with pytest.raises((Conflict, NotFound)):
                 await page.answer(Asker(owner=who), ids[where], ALLOW, Choices(), QuestionId(ids[run], ids[call_id]))
-            assert [(await view_of(page, "ann", one)).messages for one in (chat, other)] == before, name
+            assert [(await view_of(page, "ann", one)).turns for one in (chat, other)] == before, name
     assert await there.answer(ann, chat, ALLOW, Choices(), question_id) is not None
     await over(there)
     [prompt] = (await here._store.history(await here._store.get(other, owner="ann")))[:1]
@@ -359,7 +363,7 @@ def visitor_with_tools(visit: Visit, app: App, **how: Any) -> Visitor:
 
 
 def question(visitor: Visitor) -> Any:
-    return visitor.chat.locator(".asking")
+    return visitor.chat.locator('[data-kind="question"][data-state="waiting"]')
 
 
 def press(visitor: Visitor, label: str) -> None:

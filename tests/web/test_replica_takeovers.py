@@ -17,7 +17,7 @@ from tests.support import postgres_server, redis_servers
 from tests.support.aged_replicas import last_seen
 from tests.support.history_stores import started
 from tests.support.models import QWEN3
-from tests.support.replica_houses import Build, House, begin, calls, text_of, words
+from tests.support.replica_houses import Build, House, begin, calls, words
 from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ async def test_stop_of_lost_answer_is_obeyed(build: Build) -> None:
     await other.page.running.stop([conversation], "ann")
     await other.start()
     view = await other.until_idle(conversation)
-    shown = [text_of(message) for message in view.messages]
+    shown = view.texts
     assert "word9" in shown[1]
     assert "word399" not in shown[1]
     assert any("Stopped" in text for text in shown)
@@ -74,7 +74,7 @@ async def test_stop_of_lost_answer_without_text_is_shown(build: Build) -> None:
     await other.page.running.stop([conversation], "ann")
     await other.start()
     view = await other.until_idle(conversation)
-    assert any("Stopped" in text_of(message) for message in view.messages)
+    assert any("Stopped" in text for text in view.texts)
 
 
 @pytest.mark.full
@@ -86,7 +86,7 @@ async def test_late_writer_that_says_nothing_is_cancelled(build: Build) -> None:
     await one.replicas.leave()  # and joins again
     await until(lambda: not one.page.live_runs.count)
     view = await one.until_idle(conversation)
-    assert [text_of(message) for message in view.messages] == await other.texts(conversation)
+    assert view.texts == await other.texts(conversation)
     assert calls == ["once"]
 
 
@@ -102,7 +102,7 @@ async def test_step_begins_again_twice(build: Build) -> None:
         run = await next_run(following, conversation, run)
         house = following
     view = await house.until_idle(conversation)
-    assert words(0, 90) in [text_of(message) for message in view.messages]
+    assert words(0, 90) in view.texts
 
 
 async def next_run(house: House, conversation: str, run: str) -> str:
@@ -129,7 +129,7 @@ async def test_replica_lost_while_taking_over_is_replaced(build: Build, *, with_
     third = await build(*spec)
     await other.replicas.leave()
     view = await third.until_idle(conversation)
-    assert words(0, 60) in [text_of(message) for message in view.messages]
+    assert words(0, 60) in view.texts
 
 
 async def test_answer_that_kills_each_taker_ends(build: Build) -> None:
@@ -147,7 +147,7 @@ async def test_answer_that_kills_each_taker_ends(build: Build) -> None:
     last = await build()
     await house.lose_its_runs()
     view = await last.until_idle(conversation)
-    shown = [text_of(message) for message in view.messages]
+    shown = view.texts
     assert "word9" in shown[1]
     assert "word399" not in shown[1]
     assert any("Interrupted" in text for text in shown)
@@ -171,7 +171,7 @@ async def test_late_taker_stores_nothing(build: Build) -> None:
         with pytest.raises(Conflict):
             await mark_taken(late.store, lost, record, events, with_text=with_text)
     view = await other.until_idle(conversation)
-    assert words(0, 120) in [text_of(message) for message in view.messages]
+    assert words(0, 120) in view.texts
 
 
 @pytest.mark.full
@@ -187,7 +187,7 @@ async def test_handovers_in_order_are_not_counted(build: Build) -> None:
         run = await next_run(following, conversation, run)
         house = following
     view = await house.until_idle(conversation)
-    assert text_of(view.messages[1]) == words(0, 150)
+    assert view.texts[1] == words(0, 150)
 
 
 @pytest.mark.full
@@ -204,7 +204,7 @@ async def test_replica_that_goes_down_leaves_what_it_took(build: Build) -> None:
     third = await build()
     await other.replicas.leave()
     view = await third.until_idle(conversation)
-    assert text_of(view.messages[1]) == words(0, 60)
+    assert view.texts[1] == words(0, 60)
 
 
 @pytest.mark.full
@@ -217,7 +217,7 @@ async def test_process_joins_before_its_first_run(build: Build) -> None:
     assert one.replicas.id
     assert not await other.replicas.take(run)
     view = await one.until_idle(conversation)
-    assert text_of(view.messages[1]) == words(0, 60)
+    assert view.texts[1] == words(0, 60)
 
 
 async def test_deleted_conversation_is_not_taken_over(build: Build) -> None:
@@ -306,7 +306,7 @@ async def test_answer_outlives_restart_of_the_store(
     await asyncio.to_thread(own_server.start)
     await until(lambda: not one.page.live_runs.count)
     view = await other.until_idle(conversation)
-    shown = [text_of(message) for message in view.messages]
+    shown = view.texts
     assert shown[1] == words(0, count)
     assert not any("another one" in text for text in shown)
     assert "taken over" not in caplog.text
@@ -326,4 +326,4 @@ async def test_empty_redis_is_used_like_a_new_one(build: Build, own_server: Outa
     await other.until_stored(run, "word9")
     await one.lose_its_runs()
     view = await other.until_idle(conversation)
-    assert text_of(view.messages[1]) == words(0, 60)
+    assert view.texts[1] == words(0, 60)

@@ -25,7 +25,7 @@ from agent.web.chat.takeovers import MAX_TAKEOVERS
 from agent.web.chat.visitor import Visitor
 from agent.web.run_event_routes import RunFrames, stream
 from tests.support.models import QWEN3
-from tests.support.replica_houses import ANN, Build, House, begin, calls, text_of, words
+from tests.support.replica_houses import ANN, Build, House, begin, calls, words
 from tests.support.scripted_server import Running
 from tests.support.views import view_of, watch
 from tests.support.waiting import until, until_async
@@ -43,17 +43,17 @@ async def test_any_replica_shows_and_stops_an_answer(build: Build) -> None:
     shown: list[str] = []
     async with aclosing(watch(other.page, "ann", conversation)) as views:
         async for view in views:
-            if view.is_busy and "word0" in text_of(view.messages[1]):
-                shown.append(text_of(view.messages[1]))
+            if view.is_busy and "word0" in str(view.texts[1:]):
+                shown.append(view.texts[1])
                 if "word99" in shown[-1]:
                     await other.page.running.stop([conversation], "ann")
             last = view
     assert shown == sorted(shown, key=len)
     assert len(set(shown)) > 3  # it grew while it was shown
     stored = [await view_of(house.page, "ann", conversation) for house in (one, other)]
-    assert last.messages == stored[0].messages == stored[1].messages
-    assert "Stopped" in text_of(last.messages[-1])
-    assert "word399" not in text_of(last.messages[1])
+    assert last.turns == stored[0].turns == stored[1].turns
+    assert "Stopped" in last.texts[-1]
+    assert "word399" not in last.texts[1]
 
 
 async def test_foreign_visitor_reaches_no_answer_of_another_replica(build: Build) -> None:
@@ -66,7 +66,7 @@ async def test_foreign_visitor_reaches_no_answer_of_another_replica(build: Build
     assert await running.find(run, "bob") is None  # also when it is known here
     await running.stop([conversation], "bob")
     view = await one.until_idle(conversation)
-    assert text_of(view.messages[1]) == words(0, 60)
+    assert view.texts[1] == words(0, 60)
 
 
 async def test_lost_text_is_continued(build: Build) -> None:
@@ -76,10 +76,10 @@ async def test_lost_text_is_continued(build: Build) -> None:
     await one.lose_its_runs()
     await asyncio.sleep(0)
     view = await other.until_idle(conversation)
-    assert text_of(view.messages[1]) == words(0, 60)
-    assert "another one has continued the text" in text_of(view.messages[-1])
+    assert view.texts[1] == words(0, 60)
+    assert "another one has continued the text" in view.texts[-1]
     await until(lambda: not one.page.live_runs.count)  # the late writer gives up
-    assert await other.texts(conversation) == [text_of(message) for message in view.messages]
+    assert await other.texts(conversation) == view.texts
 
 
 async def test_replica_that_ends_in_order_leaves_its_answers_to_others(build: Build) -> None:
@@ -93,7 +93,7 @@ async def test_replica_that_ends_in_order_leaves_its_answers_to_others(build: Bu
     assert not any("event: end" in text for text in await reader)  # so the reader connects again
     await one.lose_its_runs()
     view = await other.until_idle(conversation)
-    assert text_of(view.messages[1]) == words(0, 100)
+    assert view.texts[1] == words(0, 100)
 
 
 async def read_all(live: RunningAnswer) -> list[str]:
@@ -107,7 +107,7 @@ async def test_step_begins_again_if_the_model_cannot_continue(build: Build) -> N
     await other.until_stored(run, "word9")
     await one.lose_its_runs()
     view = await other.until_idle(conversation)
-    texts = [text_of(message) for message in view.messages]
+    texts = view.texts
     assert words(0, 60) in texts
     assert "has begun this step again" in texts[-1]
     assert calls == ["once"]  # finished steps are kept
@@ -120,9 +120,9 @@ async def test_tool_of_unknown_outcome_waits_for_the_visitor(build: Build) -> No
     await one.lose_its_runs()
     view = await other.until_idle(conversation)
     assert calls == ["once"]
-    [button] = [option for message in view.messages for option in message["options"] or ()]
+    [button] = [one for turn in view.turns for one in turn.get("buttons", ())]
     assert button["value"]["do"] == "retry"
-    assert any("Interrupted" in text_of(message) for message in view.messages)
+    assert any("Interrupted" in text for text in view.texts)
 
 
 @pytest.mark.full
@@ -137,7 +137,7 @@ async def test_answer_that_loses_every_replica_ends_as_interrupted(build: Build)
         house, run = following, await following.replicas.unfinished_run(conversation, owner="ann") or ""
     assert run == ""
     view = await house.until_idle(conversation)
-    assert "Interrupted" in " ".join(text_of(message) for message in view.messages)
+    assert any("Interrupted" in text for text in view.texts)
     assert len(set(calls)) == 0
 
 
@@ -153,7 +153,7 @@ async def test_page_of_another_replica_keeps_an_answer_of_a_public_page(build: B
     async with aclosing(watch(other.page, "ann", conversation)) as views:
         async for view in views:
             last = view
-    assert text_of(last.messages[1]) == words(0, 120)
+    assert last.texts[1] == words(0, 120)
 
 
 async def test_answer_with_a_visitors_key_asks_for_it_again(
@@ -170,7 +170,7 @@ async def test_answer_with_a_visitors_key_asks_for_it_again(
     await other.until_stored(live.run_id, "word9")
     await one.lose_its_runs()
     view = await other.until_idle(live.conversation)
-    texts = [text_of(message) for message in view.messages]
+    texts = view.texts
     assert "word9" in texts[1]  # what was written stays
     assert any("Enter the key again" in text for text in texts)
     stored = [event.json for event in await other.store.runs.events(live.run_id, owner="ann")]

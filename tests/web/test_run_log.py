@@ -23,6 +23,7 @@ from agent.history.run_events import RunEvent, RunEvents
 from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.responses import Response
+from agent.web.answer_frames import BlockForm, TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.live_runs import LiveRun, LiveRuns
@@ -30,7 +31,6 @@ from agent.web.chat.recovery import end_interrupted_runs, partial_answer
 from agent.web.chat.remote_runs import RemoteRun
 from agent.web.chat.transcript import Bubble, fold_responses, to_turns
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
-from agent.web.ui.page_frames import page_frames
 from tests.support.fakes import Act, FakeConnection, Step, Words
 from tests.support.models import QWEN3
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
@@ -167,7 +167,7 @@ async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:
 
 def end_for_page(live: LiveRun) -> dict[str, Any]:
     """Return what the end says to a page."""
-    return json.loads(page_frames(RunningTurn(live, [], {}), ENGLISH).end())
+    return json.loads(TurnFrames(RunningTurn(live, [], {}), BlockForm(ENGLISH)).end())
 
 
 @pytest.mark.parametrize(

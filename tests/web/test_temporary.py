@@ -139,7 +139,7 @@ async def test_whole_chat_stores_nothing(
     await house.say(chat, f'!tool ask_user {{"question": "{WORD}?"}} !echo')
     assert await page.answer(ANN, chat, f"yes, {WORD}", Choices()) is not None
     await house.ended()
-    assert "yes, " in str((await view_of(page, "ann", chat)).messages)
+    assert "yes, " in str((await view_of(page, "ann", chat)).texts)
     await page.retry(ANN, chat, await house.last_prompt(chat), Choices(tools=True))
     await house.ended()
     await page.edit(ANN, chat, await house.last_prompt(chat), f"!text Edited {WORD}", Choices())
@@ -149,9 +149,9 @@ async def test_whole_chat_stores_nothing(
     await page.branches.choose("ann", chat, edited)
     copied = await page.branches.copy(ANN, chat, edited)
     assert is_temporary(copied)
-    shown = [(await view_of(page, "ann", one)).messages for one in (chat, copied)]
-    assert "Edited" in str(shown[0])
-    assert str(shown[1]).count("(media/") == str(shown[0]).count("(media/") == 2
+    shown = [str((await view_of(page, "ann", one)).texts) for one in (chat, copied)]
+    assert "Edited" in shown[0]
+    assert shown[1].count('"media/') == shown[0].count('"media/') == 2
     await house.assert_nothing_kept()
     erased = [ref(house.memory.chats[one]) for one in (chat, copied)]
     page.temporary.erase_all("ann")

@@ -129,10 +129,12 @@ class Events:
         follow(queued, has_view=True)
         named: set[Any] = {widgets.edited, *addressed}
         follow(chat.example.click(handlers.example, named, js=EXAMPLE, **shown), has_view=True)
-        handles = {chat.choose: handlers.option, chat.retry: handlers.retry, chat.edit: handlers.edit}
-        for button, handle in handles.items():
-            follow(acted := button.click(handle, named, box, js=ACTED, **QUIET))
-            acted.success(None, None, None, js="() => window.live.act.done()", **QUIET)
+        for button, handle in ((chat.choose, handlers.option), (chat.retry, handlers.retry)):
+            follow(button.click(handle, named, box, js=ACTED, **QUIET))
+        edited = chat.edit.click(handlers.edit, named, box, js=ACTED, **QUIET)
+        edited.success(None, None, None, js="() => window.live.act.edited(true)", **QUIET)
+        edited.failure(None, None, None, js="() => window.live.act.edited(false)", **QUIET)
+        follow(edited)
 
     def _connect_chat(self) -> None:
         """Connect the events that show other turns or another conversation, or end the answer."""

@@ -1,12 +1,13 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
-({ said, $, when, root, modules, language, stream, conversation, ask }) => {
+({ said, $, box, when, hint, root, modules, language, stream, conversation, ask }) => {
   const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000;
 
   let stored = []; // the stored turns, without the one that is being written
   let written; // that turn
   let upcoming; // the stored turns, while those before are shown until the first frame of an answer that is written again
   let transcript; // what draws the turns, once its module is loaded
+  let isAsked = false; // this page asked for the answer that begins next
   let waiting = []; // edits that are not drawn yet
   let drawn = -Infinity, drawing, refreshing;
   let over = ""; // the URL of the answer whose end was read last
@@ -16,7 +17,7 @@
 
   const turns = () => (written ? [...stored, written] : stored);
   const lastMessage = () => turns().findLast(({ bubbles }) => bubbles[0]?.kind === "user")?.id ?? "";
-  const draw = () => {
+  const draw = (isNew = false) => {
     clearTimeout(drawing);
     drawing = undefined;
     drawn = performance.now();
@@ -25,31 +26,32 @@
     const { dataset } = document.documentElement;
     if (written) dataset.running = "";
     else delete dataset.running;
-    transcript?.show(page.turns, { hasEarlier: hasEarlier && !isWhole });
+    transcript?.show(page.turns, { hasEarlier: hasEarlier && !isWhole, isNew });
   };
   const drawEdits = () => {
     clearTimeout(drawing);
     drawing = undefined;
+    if (!waiting.length) return;
     drawn = performance.now();
-    if (!waiting.length || !transcript) return;
-    written = transcript.apply(waiting, written.id);
-    waiting = [];
+    written = transcript.apply(waiting.splice(0), written.id);
     page.turns = turns();
   };
-  // Text that grows waits for the next regular draw. Anything else, such as the first text, is drawn at once.
-  const GROWS = ["blocks", "tail"];
-  const take = (frames) => {
-    for (const { turn, edits = [] } of frames) {
-      if (turn) {
-        [written, stored, upcoming] = [turn, upcoming ?? stored.filter(({ id }) => id !== turn.id), undefined];
-        draw();
-      } else if (written) waiting.push(...edits);
-    }
-    if (waiting.every(([kind]) => GROWS.includes(kind))) drawing ??= setTimeout(drawEdits, drawn + DRAW_MS - performance.now());
-    else drawEdits();
-  };
-  const follow = async (url) => {
-    const shown = page.conversation, end = await stream.read(take);
+  // Reads an answer. Blocks that grow wait for the next regular draw. Anything else, such as the first one, is drawn at once.
+  const follow = async (url, isMine) => {
+    await mounted;
+    if (!stream.reads(url)) return; // another chat was opened meanwhile
+    let isNew = isMine;
+    const shown = page.conversation, end = await stream.read((frames) => {
+      for (const { turn, edits = [] } of frames) {
+        if (turn) {
+          [written, stored, upcoming] = [turn, upcoming ?? stored.filter(({ id }) => id !== turn.id), undefined];
+          draw(isNew);
+          isNew = false;
+        } else if (written) waiting.push(...edits);
+      }
+      if (waiting.some(([kind]) => kind !== "blocks")) drawEdits();
+      else if (waiting.length) drawing ??= setTimeout(drawEdits, drawn + DRAW_MS - performance.now());
+    });
     if (!end) return;
     over = url;
     drawEdits();
@@ -82,6 +84,8 @@
   };
   document.addEventListener("message-sent", refreshLater);
   document.addEventListener("answer-asked", () => stream.watch(true));
+  for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (isAsked = true));
+  document.addEventListener("message-found", () => transcript?.stay());
 
   // While the visitor looks at another tab, the title of this one says that the answer has ended.
   let title;
@@ -115,8 +119,8 @@
 
   // Asks for older turns, once for each length of the chat.
   let asked = 0;
-  const earlier = () => {
-    if (!hasEarlier || asked === stored.length) return;
+  const earlier = ({ isClicked = false } = {}) => {
+    if (!hasEarlier || isWhole || (asked === stored.length && !isClicked)) return;
     asked = stored.length;
     $("#earlier")?.click();
   };
@@ -145,7 +149,10 @@
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
     const { turns: given, live, window: most, conversation: id, missing } = view;
     const isNext = id !== page.conversation, before = isNext ? [] : turns();
-    if (isNext) asked = 0;
+    if (isNext) {
+      asked = 0;
+      transcript?.leave();
+    }
     page.conversation = id;
     tell(view);
     if (missing && !given) return; // the page is empty already
@@ -164,10 +171,13 @@
       else stored = all;
     }
     if (!given && isNext) [isWhole, hasEarlier] = [true, false];
+    if (!given && stored.length && before.length && stored[0] !== before[0]) [isWhole, hasEarlier] = [false, true];
+    const isOpened = given && isNext, begins = live && !same, isMine = isAsked && !isOpened;
+    if (isOpened || begins) isAsked = false;
     draw();
-    if (given && isNext) transcript?.toEnd();
-    if (given && isNext) document.dispatchEvent(new Event("chat-opened"));
-    if (live && !same) follow(live);
+    if (isOpened || (begins && isMine)) transcript?.toEnd();
+    if (isOpened) document.dispatchEvent(new Event("chat-opened"));
+    if (begins) follow(live, isMine);
   };
 
   // What a button of the transcript does: it names a message and a text or a value, and clicks one of Gradio's buttons.
@@ -176,34 +186,43 @@
     $(`#${name}`)?.click();
   };
   act.named = ["", ""];
-  act.done = () => transcript?.edited();
-  // The text of a message or an answer, as it was written.
-  const textOf = async (id, part = "answer") => {
-    const { answer, message } = await ask(`/${conversation()}/messages/${encodeURIComponent(id)}/text`);
-    return part === "answer" ? answer : message;
+  act.edited = (isAccepted) => {
+    transcript?.edited(isAccepted);
+    if (isAccepted) box()?.focus();
   };
+  // The text of a message or an answer, as it was written.
+  const textOf = async (id, part = "answer") => (await ask(`/${conversation()}/messages/${encodeURIComponent(id)}/text`))[part];
   const page = { turns: [], conversation: "", show, earlier, entitle, act, textOf, lastMessage, isReading: () => Boolean(stream.reading()), expect: stream.expect };
   window.live = page;
 
-  when("#chat", async (element) => {
+  const mounted = new Promise((done) => when("#chat", async (element) => {
     const { mount } = await import(new URL(`${root}/assets/${modules}/transcript.js`, location));
-    const actions = ["copy", "edit", "retry", "undo", "branch"];
+    const actions = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
     transcript = page.transcript = mount(element, { labels: said.transcript, language, actions, textOf });
     const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
     on("earlier", earlier);
+    on("end", () => box()?.focus());
     on("choose", ({ turn, value }) => act("choose", turn, JSON.stringify(value)));
     on("retry", ({ turn }) => act("retry", turn));
     on("undo", ({ turn }) => act("undo", turn));
     on("edit", ({ turn, text }) => act("edit", turn, text));
-    on("version", ({ message }) => act("version", message));
+    on("unsent", ({ text }) => window.chats.keep(page.conversation, text));
+    on("failed", ({ text }) => hint(text));
+    on("version", ({ message, part }) => {
+      if (part === "message") transcript.stay(); // the question stays where it is, however long what follows it is
+      act("version", message);
+    });
     on("branch", ({ turn }) => {
       page.copied = page.conversation;
       act("copy-branch", turn);
     });
     draw();
+    transcript.toEnd();
+    done();
     document.dispatchEvent(new CustomEvent("transcript-ready", { detail: transcript }));
-  });
+  }));
   document.addEventListener("message-sent", () => (page.copied = ""));
+  document.addEventListener("own-data-deleted", () => transcript?.discard());
   document.addEventListener("click", ({ target }) => {
     const example = target.closest?.("#examples .example");
     if (example) act("example", "", example.value);

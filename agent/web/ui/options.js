@@ -113,20 +113,18 @@
     event.preventDefault();
     open(model);
   });
-  // Beside "Retry", which stands before "Undo": a button for another model. It makes the new version, and the composer
-  // keeps its own, because a visitor who compares answers goes on with the model of the chat.
-  const other = make("button", { type: "button", class: "retry-with", "aria-label": said.retry_with, title: said.retry_with,
-    "aria-haspopup": "dialog", "aria-expanded": "false" });
-  const offerOthers = () => {
-    const undo = [...document.querySelectorAll('#chat .message-buttons svg[aria-label="undo"]')].at(-1)?.closest("button");
-    if (!undo || known()?.dataset.others === undefined) other.remove();
-    else if (undo.previousElementSibling !== other) undo.before(other);
-  };
-  document.addEventListener("chat-mended", offerOthers);
-  other.addEventListener("click", () => open(other, (id) => other.isConnected && window.addressed.retry(other.previousElementSibling, id)));
-  for (const kind of ["pointerenter", "focus"]) {
-    for (const one of [model, other]) one.addEventListener(kind, () => load("models").catch(() => undefined), { once: true });
-  }
+  // The button beside "Retry" is for another model. That makes the new version, and the composer keeps its own, because a
+  // visitor who compares answers goes on with the model of the chat.
+  const offerOthers = () => document.documentElement.toggleAttribute("data-others", known()?.dataset.others !== undefined);
+  const preload = () => void load("models").catch(() => undefined);
+  when("#chat", (chat) => {
+    const other = '[data-action="retry-with"]';
+    chat.addEventListener("transcript:retry-with", ({ detail: { turn } }) => {
+      open($(`[data-turn="${CSS.escape(turn)}"] ${other}`, chat), (id) => window.live.act("retry", turn, id));
+    });
+    for (const kind of ["pointerover", "focusin"]) chat.addEventListener(kind, ({ target }) => target.closest(other) && preload());
+  });
+  for (const kind of ["pointerenter", "focus"]) model.addEventListener(kind, preload, { once: true });
   window.models = {
     // Chooses a model. The server can refuse a name.
     pick: (id, label) => {

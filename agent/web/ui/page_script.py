@@ -37,7 +37,6 @@ SCRIPTS = (
     "toasts",
     "pictures",
     "sources",
-    "print",
 )
 LAZY = ("viewer", "models")
 """The scripts that are loaded when they are used, with a style of the same name: `shared.load(name)`."""

@@ -67,7 +67,13 @@
       frames.push(JSON.parse(field.data));
       last = field.id;
     }
-    got(frames);
+    try {
+      got(frames);
+    } catch (error) {
+      last = ""; // the server sends the whole turn again
+      console.error(error);
+      throw error;
+    }
     return end ?? rest;
   };
 

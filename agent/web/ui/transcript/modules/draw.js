@@ -1,10 +1,9 @@
 // Draws turns as elements. Only the blocks that edits name are touched, and a block that grows keeps its nodes, so that
 // the reader's selection, folds and place stay. The HTML of blocks and captions is made by the server from an allow list.
+import { Frames } from "./blocks.js";
 import { applied, changes, firstDifference, keys } from "./edits.js";
 import { button, make } from "./elements.js";
 import { nameSources } from "./sources.js";
-
-export { button, make };
 
 /** @typedef {import("./edits.js").Turn} Turn @typedef {import("./edits.js").Bubble} Bubble @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {{key: string, root: HTMLElement, fold?: HTMLElement, parts: HTMLElement, title: HTMLElement, time: HTMLElement,
@@ -12,11 +11,11 @@ export { button, make };
 /** @typedef {{turn: Turn, root: HTMLElement, drawn: Drawn[], foot: HTMLElement, asked: HTMLElement, wait: HTMLElement,
  *   waits?: {number: number, since: number}}} View */
 
-const STEPS = ["reasoning", "tool_call", "tool_call_result"];
+export const STEPS = ["reasoning", "tool_call", "tool_call_result"];
 const NEVER_FOLDED = ["failed", "refused", "waiting"];
 const LEAST_WAIT = 3; // seconds
 // The attributes that this page adds to the HTML of blocks.
-const OWN = ["open", "role", "tabindex", "title", "aria-label", "aria-describedby", "target"];
+const OWN = ["open", "role", "tabindex", "title", "style", "aria-label", "aria-describedby", "target"];
 
 /**
  * Change the children of `old` into those of `next`, and keep each node that has only grown. What the module has added
@@ -46,6 +45,16 @@ function morph(old, next) {
   for (const node of nodes.slice(news.length)) node.remove();
 }
 
+/** Replace the children, but leave those that stay the same, and so the focus. @param {Element} parent @param {Element[]} next */
+function fill(parent, next) {
+  const old = [...parent.children];
+  next.forEach((to, number) => {
+    if (!old[number]) parent.append(to);
+    else if (!old[number].isEqualNode(to)) old[number].replaceWith(to);
+  });
+  for (const left of old.slice(next.length)) left.remove();
+}
+
 /** Put a bubble behind another one, or before all others. @param {Element} home @param {Element} node @param {Element | undefined} before */
 function put(home, node, before) {
   if (before ? before.nextElementSibling === node : node === home.querySelector(":scope > .bubble")) return;
@@ -70,6 +79,7 @@ export class Drawing {
   constructor(root, labels, { language, actions = [], hasTexts = false } = {}) {
     this.root = root;
     this.labels = labels;
+    this.frames = new Frames(labels);
     this.actions = actions;
     this.hasTexts = hasTexts;
     this.number = new Intl.NumberFormat(language || undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
@@ -88,6 +98,12 @@ export class Drawing {
       if (edits.length) this.draw(view, edits);
       if (this.root.children[number] !== view.root) this.root.insertBefore(view.root, this.root.children[number] ?? null);
     });
+    this.running();
+  }
+
+  /** Say for the style whether an answer is being written. */
+  running() {
+    this.root.toggleAttribute("data-running", [...this.views.values()].some(({ turn }) => turn.is_running));
   }
 
   /** Draw the edits of the turn with this id, which begins with them if it is new. @param {Edit[]} edits @param {string} id */
@@ -102,7 +118,7 @@ export class Drawing {
     let view = this.views.get(id);
     if (!view) {
       const foot = make("footer"), asked = make("footer"), wait = make("div", { className: "waiting", hidden: true },
-        make("i", { role: "img", "aria-label": this.labels.wait }), make("span", { role: "status" }), make("span", { className: "time" }));
+        make("i", { role: "img", "aria-label": this.labels.wait }), make("span"), make("span", { className: "time" }));
       const root = make("div", { className: "turn", "data-turn": id }, wait, foot);
       view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, asked, wait, root };
       this.views.set(id, view);
@@ -132,6 +148,7 @@ export class Drawing {
     this.arrange(view);
     this.waiting(view);
     this.foot(view);
+    this.running();
     this.tick();
   }
 
@@ -169,7 +186,7 @@ export class Drawing {
       const template = make("template", { innerHTML: blocks[at] });
       if (children[at]) morph(children[at], template.content);
       else parts.append(make("div", { className: "part", dir: "auto" }, template.content));
-      this.frames(children[at]);
+      this.frames.complete(/** @type {HTMLElement} */ (children[at]), STEPS.includes(bubble.kind));
       for (const link of children[at].querySelectorAll('a[href^="http"]')) link.setAttribute("target", "_blank");
       nameSources(children[at], turn, this.labels);
     }
@@ -207,7 +224,7 @@ export class Drawing {
   /** Say for what and how long the turn waits. @param {View} view */
   waiting(view) {
     const { turn, wait } = view, [, why, time] = wait.children, { waiting } = turn;
-    const isHidden = !waiting && (!turn.is_running || turn.bubbles.some(({ state }) => state === "running" || state === "waiting"));
+    const isHidden = !waiting && !(turn.is_running && turn.bubbles.every(({ kind }) => kind === "user"));
     if (wait.hidden !== isHidden) wait.hidden = isHidden;
     if (waiting && waiting.number !== view.waits?.number) view.waits = { number: waiting.number, since: performance.now() - waiting.seconds * 1000 };
     if (!waiting) view.waits = undefined;
@@ -272,10 +289,9 @@ export class Drawing {
   foot({ turn, foot, asked }) {
     const { labels } = this, children = [];
     if (turn.bubbles[0]?.kind === "user") {
-      const names = this.actions.filter((name) => name === "edit" || (name === "copy" && this.hasTexts));
+      const names = this.actions.filter((name) => name === "edit" || (name === "copy" && this.hasTexts && !turn.is_untyped));
       const mine = turn.question_versions ? [this.versions(turn.question_versions, labels.questionOlder, labels.questionNewer)] : [];
-      const label = { copy: labels.copy, edit: labels.edit };
-      asked.replaceChildren(...mine, ...names.map((name) => button(name === "copy" ? "copy-message" : name, label[name])));
+      fill(asked, turn.is_running ? [] : [...mine, ...names.map((name) => button(name, labels[name]))]);
     }
     if (turn.buttons?.length) {
       const buttons = turn.buttons.map(({ label }, number) => make("button", { type: "button", "data-action": "choose", value: number }, label));
@@ -283,23 +299,17 @@ export class Drawing {
     }
     if (turn.caption) children.push(make("div", { className: "caption", innerHTML: turn.caption }));
     if (turn.answer_versions) children.push(this.versions(turn.answer_versions, labels.answerOlder, labels.answerNewer));
-    const isPossible = { copy: turn.text || (this.hasTexts && turn.text === undefined), branch: turn.can_branch, edit: false };
+    const hasText = turn.text ?? (this.hasTexts && turn.bubbles.some(({ kind }) => kind === "output_text" || kind === "question"));
+    /** @type {Record<string, any>} */
+    const isPossible = { copy: hasText, branch: turn.can_branch, edit: false };
     const offered = turn.is_running ? [] : this.actions.filter((name) => isPossible[name] ?? true);
-    foot.replaceChildren(...children, ...offered.map((name) => button(name, labels[name])));
+    const opens = { "aria-haspopup": "dialog", "aria-expanded": "false" };
+    fill(foot, [...children, ...offered.map((name) => button(name, labels[name], name === "retry-with" ? opens : {}))]);
   }
 
   /** @param {import("./edits.js").Versions} versions @param {string} older @param {string} newer */
   versions({ ids, number }, older, newer) {
     const to = (/** @type {number} */ at, /** @type {string} */ label) => button("version", label, { value: ids[at - 1] ?? "", disabled: !ids[at - 1] });
     return make("span", { className: "versions" }, to(number - 1, older), make("span", { className: "count" }, `${number}/${ids.length}`), to(number + 1, newer));
-  }
-
-  /** Give code its language and a button. @param {Element} part */
-  frames(part) {
-    for (const pre of part.querySelectorAll("pre")) {
-      const code = pre.querySelector("code");
-      pre.dataset.language = /^language-(.+)$/.exec(code?.className ?? "")?.[1] ?? "";
-      if (!pre.querySelector(":scope > [data-own]")) pre.append(button("code", this.labels.code, { "data-own": "1" }));
-    }
   }
 }

@@ -1,55 +1,113 @@
-// The box in which a person's message is edited, in place of the message. There is one.
-import { make } from "./draw.js";
+// The box in which a person's message is edited, in place of its text. There is one.
+import { make } from "./elements.js";
+
+const SLOW_MS = 300;
+const touched = matchMedia("(pointer: coarse)"); // a keyboard on the screen has no Shift + Enter, so its Enter begins a line
 
 export class Editing {
   /**
    * @param {import("./draw.js").Drawing} drawing
-   * @param {{textOf?: (turn: string, part?: string) => Promise<string>, fire: (name: string, detail: object) => void}} options
+   * @param {{textOf: (turn: string, part: string) => Promise<string>, fire: (name: string, detail: object) => void,
+   *   fail: (text: string) => void, bring: (element: Element) => void}} options `bring` brings the box into view
    */
-  constructor(drawing, { textOf, fire }) {
+  constructor(drawing, { textOf, fire, fail, bring }) {
     this.drawing = drawing;
     this.textOf = textOf;
     this.fire = fire;
+    this.fail = fail;
+    this.bring = bring;
     this.turn = ""; // the turn whose message is edited
-    this.own = ""; // the text of the message
+    /** @type {string | undefined} The text of the message, once it is here. */
+    this.own = undefined;
+    this.begun = 0; // the times that a box was opened or closed
+    this.isSent = false; // until it is accepted or refused
     const { labels } = drawing;
-    this.area = make("textarea", { "aria-label": labels.editing, rows: 1 });
-    this.kept = make("p", { className: "caption" });
+    this.area = make("textarea", { "aria-label": labels.editing, rows: 1, dir: "auto" });
+    this.kept = make("p", { className: "caption", role: "status" });
     const send = make("button", { type: "submit" }, labels.send), cancel = make("button", { type: "button" }, labels.cancel);
-    this.form = make("form", { className: "edit" }, this.area, this.kept, make("div", {}, cancel, send));
-    cancel.addEventListener("click", () => this.end());
-    this.form.addEventListener("submit", (event) => {
+    this.form = make("form", { className: "edit" }, this.area, make("div", {}, this.kept, cancel, send));
+    cancel.addEventListener("click", () => this.cancel());
+    this.form.addEventListener("submit", (/** @type {Event} */ event) => {
       event.preventDefault();
-      this.fire("edit", { turn: this.turn, text: this.area.value });
+      this.send();
+    });
+    this.form.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      if (event.isComposing || event.keyCode === 229) return; // an input method uses the key; Safari tells only the code
+      const { key, shiftKey, ctrlKey, metaKey, target } = event;
+      const sends = target === this.area && key === "Enter" && !shiftKey && (!touched.matches || ctrlKey || metaKey);
+      if (!sends && key !== "Escape") return;
+      event.preventDefault();
+      event.stopPropagation();
+      sends ? this.send() : this.cancel();
     });
   }
 
-  /** @param {string} id */
+  /** Edit the message of this turn. What was typed into another one is told. @param {string} id */
   async begin(id) {
-    const view = this.drawing.views.get(id), article = view?.root.querySelector("article.mine");
-    if (!view || !article || this.turn === id) return this.area.focus();
+    const view = this.drawing.views.get(id);
+    if (!view?.asked.isConnected) return;
+    if (this.turn === id) return this.area.focus();
     this.leave();
+    const begun = (this.begun += 1), { area, kept, form, drawing: { labels } } = this;
     this.turn = id;
-    const text = view.turn.is_untyped ? "" : await this.textOf?.(id, "message");
-    if (this.turn !== id || text === undefined) return;
-    this.own = this.area.value = text;
-    this.kept.textContent = view.turn.kept ?? "";
-    this.area.setAttribute("aria-description", this.kept.textContent);
-    article.classList.add("editing");
-    article.prepend(this.form);
-    this.area.focus();
-    this.area.setSelectionRange(text.length, text.length);
-    this.form.scrollIntoView({ block: "nearest", behavior: "instant" });
+    area.value = "";
+    area.readOnly = form.hidden = true;
+    kept.textContent = "";
+    view.asked.before(form);
+    const slow = setTimeout(() => {
+      form.hidden = false;
+      kept.textContent = labels.loading;
+      this.bring(form);
+    }, SLOW_MS);
+    let text = "", failure = "";
+    try {
+      if (!view.turn.is_untyped) text = await this.textOf(id, "message");
+    } catch (error) {
+      failure = /** @type {Error} */ (error).message;
+    }
+    clearTimeout(slow);
+    if (this.begun !== begun) return;
+    if (failure) {
+      this.cancel();
+      return this.fail(failure);
+    }
+    this.own = area.value = text;
+    kept.textContent = view.turn.kept ?? "";
+    area.setAttribute("aria-description", kept.textContent);
+    area.readOnly = form.hidden = false;
+    area.focus({ preventScroll: true });
+    area.setSelectionRange(text.length, text.length);
+    this.bring(form);
+  }
+
+  send() {
+    if (this.own === undefined || this.isSent) return;
+    this.isSent = this.area.readOnly = true;
+    this.fire("edit", { turn: this.turn, text: this.area.value });
+  }
+
+  cancel() {
+    const view = this.drawing.views.get(this.turn);
+    this.end();
+    /** @type {HTMLElement | null | undefined} */ (view?.asked.querySelector('[data-action="edit"]'))?.focus({ preventScroll: true });
+  }
+
+  /** The server has accepted what was sent, or refused it: then the box stays open. @param {boolean} isAccepted */
+  edited(isAccepted) {
+    if (!this.isSent) return;
+    if (isAccepted) return this.end();
+    this.isSent = this.area.readOnly = false;
+    this.keep();
   }
 
   /** What was typed, unless it is what the message says. */
   unsent() {
-    return this.turn && this.area.value !== this.own ? this.area.value : "";
+    return this.own !== undefined && this.area.value !== this.own ? this.area.value : "";
   }
 
   /** Close the box of a message that is not shown any more, and tell what was typed. */
   keep() {
-    if (this.turn && !this.drawing.views.has(this.turn)) this.leave();
+    if (this.turn && !this.isSent && !this.drawing.views.has(this.turn)) this.leave();
   }
 
   leave() {
@@ -59,8 +117,10 @@ export class Editing {
   }
 
   end() {
+    this.begun += 1;
     this.turn = "";
-    this.form.parentElement?.classList.remove("editing");
+    this.own = undefined;
+    this.isSent = false;
     this.form.remove();
   }
 }

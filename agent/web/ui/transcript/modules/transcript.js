@@ -1,8 +1,10 @@
 // The transcript of a chat, in a page of one's own or as the script of `Transcript` in Gradio.
 import { listen } from "./actions.js";
-import { Drawing, make } from "./draw.js";
+import { Drawing } from "./draw.js";
+import { make } from "./elements.js";
 import { Editing } from "./editing.js";
 import { followEnd } from "./scroll.js";
+import { Speech } from "./speech.js";
 import { showSources } from "./sources.js";
 
 /**
@@ -10,61 +12,76 @@ import { showSources } from "./sources.js";
  * so on, and their details have the turn's id.
  * @param {HTMLElement} element
  * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string,
- *   textOf?: (turn: string, part?: string) => Promise<string>}} options `textOf` gives the text of an
- *   answer or of a "message" where the turn has none.
+ *   textOf?: (turn: string, part: string) => Promise<string>}} options `textOf` gives the text of an "answer" or of a
+ *   "message" as it was written. With it, a message is edited in its place: `transcript:edit` has the new text.
  */
 export function mount(element, { labels, language, actions, height, textOf }) {
   const turns = make("div", { className: "turns" });
-  const earlier = make("button", { type: "button", className: "earlier", hidden: true }, labels.earlier);
+  const earlier = make("button", { type: "button", className: "earlier", hidden: true, "data-print": labels.notPrinted }, labels.earlier);
   const scroller = make("div", { className: "transcript", role: "log", "aria-live": "off", "aria-label": labels.chat, tabIndex: 0 }, earlier, turns);
   const toEnd = make("button", { type: "button", className: "to-end", title: labels.toEnd, "aria-label": labels.toEnd, hidden: true });
-  const said = make("p", { className: "said", role: "status" });
+  const said = make("div", { className: "said", role: "status", "aria-live": "polite", "aria-atomic": "false" });
   if (height) scroller.style.maxHeight = height;
   const frame = make("div", { className: "transcript-frame" }, scroller, toEnd, said);
   element.append(frame);
   const drawing = new Drawing(turns, labels, { language, actions, hasTexts: Boolean(textOf) });
-  const place = followEnd(scroller, turns, toEnd);
-  /** @param {string} text */
-  const say = (text) => (said.textContent = text);
+  const speech = new Speech(drawing, said);
   /** @param {string} name @param {object} detail */
   const fire = (name, detail) => element.dispatchEvent(new CustomEvent(`transcript:${name}`, { detail, bubbles: true }));
-  const editing = new Editing(drawing, { textOf, fire });
-  listen(scroller, drawing, { fire, textOf, say, edit: (id) => editing.begin(id) });
-  const sources = showSources(frame, scroller, drawing, fire);
-  earlier.addEventListener("click", () => fire("earlier", {}));
-  /** Tell a screen reader what has come to its end. @param {() => void} draw */
-  const announced = (draw) => {
-    const running = [...drawing.views.values()].filter(({ turn }) => turn.is_running);
-    draw();
-    sources.keep();
-    const ended = running.find(({ turn }) => !turn.is_running);
-    if (running.length) say(ended ? (ended.turn.bubbles.some(({ state }) => state === "waiting") ? labels.asks : labels.ready) : "");
+  /** @param {string} text */
+  const say = (text) => speech.say(text);
+  /** @param {string} text */
+  const fail = (text) => {
+    say(text);
+    fire("failed", { text });
   };
+  const place = followEnd(scroller, turns, toEnd, () => earlier.hidden || fire("earlier", { isClicked: false }));
+  const editing = new Editing(drawing, { textOf: textOf ?? (async () => ""), fire, fail, bring: place.pin });
+  const { refocus } = listen(scroller, drawing, { fire, textOf, say, fail, edit: (id) => editing.begin(id) });
+  const sources = showSources(frame, scroller, drawing, fire);
+  earlier.addEventListener("click", () => fire("earlier", { isClicked: true }));
+  toEnd.addEventListener("click", () => fire("end", {}));
   return {
-    /** Show these turns in place of what is shown. @param {import("./edits.js").Turn[]} all @param {{hasEarlier?: boolean}} options */
-    show(all, { hasEarlier = false } = {}) {
+    /**
+     * Show these turns in place of what is shown.
+     * @param {import("./edits.js").Turn[]} all
+     * @param {{hasEarlier?: boolean, isNew?: boolean}} options `isNew`: a screen reader hears the last turn from its beginning
+     */
+    show(all, { hasEarlier = false, isNew = false } = {}) {
       const first = turns.firstElementChild?.getAttribute("data-turn");
-      const draw = () => announced(() => {
+      const draw = () => {
         earlier.hidden = !hasEarlier;
         drawing.show(all);
-      });
+      };
       first && all[0]?.id !== first ? place.hold(draw) : draw();
       editing.keep();
+      refocus();
+      sources.keep();
+      speech.drawn(isNew);
     },
     /** Apply the edits of one turn, of the last one if no id is given. Returns the turn. @param {import("./edits.js").Edit[]} edits @param {string} [id] */
     apply(edits, id = turns.lastElementChild?.getAttribute("data-turn") ?? "") {
-      announced(() => drawing.apply(edits, id));
+      drawing.apply(edits, id);
+      sources.keep();
+      speech.drawn();
       return drawing.view(id).turn;
     },
+    /** Show the end, and follow it until the reader scrolls up. */
+    toEnd: place.end,
+    /** Follow the end no longer: what the reader has chosen or found keeps its place. */
+    stay: place.stay,
     /** Edit the message of this turn. @param {string} id */
     edit: (id) => editing.begin(id),
-    /** Close the box in which a message is edited. */
-    edited: () => editing.end(),
+    /** Close the box in which a message is edited, if the server has accepted what was sent. @param {boolean} isAccepted */
+    edited: (isAccepted) => editing.edited(isAccepted),
+    /** Close that box, and tell what was typed by the event `transcript:unsent`. */
+    leave: () => editing.leave(),
+    /** Close that box, and forget what was typed. */
+    discard: () => editing.end(),
     /** What was typed into the box of a message that is edited. */
     unsent: () => editing.unsent(),
     /** Show a source in the list below its answer: those of a turn have numbers. */
     showSource: sources.list,
-    toEnd: place.follow,
   };
 }
 

@@ -1,0 +1,195 @@
+// What a block has beside its text: the language and buttons of code, the buttons of tables, the names of task boxes, and
+// room for long numbers. Code, tables and formulas that are wider than their place can be scrolled with the keyboard.
+// Only blocks that were drawn are looked at.
+import { button, make } from "./elements.js";
+
+const SAME = "c cpp cs css csv dart diff go html ini java js json jsx lua md php ps1 py r rb rs scala sh sql svg swift tex toml ts tsx vue xml yaml yml";
+/** @type {Record<string, string>} */
+const OTHER = {
+  bash: "sh", "c#": "cs", "c++": "cpp", csharp: "cs", elixir: "ex", haskell: "hs", javascript: "js", julia: "jl", jsonc: "json",
+  kotlin: "kt", latex: "tex", markdown: "md", mermaid: "mmd", perl: "pl", powershell: "ps1", python: "py", ruby: "rb", rust: "rs",
+  shell: "sh", typescript: "ts", zsh: "sh",
+};
+/** @type {Record<string, string>} */
+const WHOLE = { dockerfile: "Dockerfile", makefile: "Makefile" };
+
+/**
+ * The name under which code is saved. It has no ending that a model has chosen freely, because the reader's computer might run the file.
+ * @param {string} language
+ */
+function fileName(language) {
+  const name = language.toLowerCase();
+  const known = (/** @type {Record<string, string>} */ names) => (Object.hasOwn(names, name) ? names[name] : undefined);
+  return known(WHOLE) ?? `code.${known(OTHER) ?? (SAME.split(" ").includes(name) ? name : "txt")}`;
+}
+
+/** The parts of a long block: the server cuts it, and each later part is `more` of it. @param {Element} element */
+function wholeBlock(element) {
+  const all = [element];
+  for (let part = element.parentElement; part?.matches(".part"); ) {
+    part = /** @type {HTMLElement | null} */ (part.nextElementSibling);
+    const more = part?.querySelector(":scope > .more");
+    if (more?.localName !== element.localName) break;
+    all.push(more);
+  }
+  return all;
+}
+
+/** @type {Record<string, string>} */
+const SIGNS = { STRONG: "**", B: "**", EM: "*", I: "*", DEL: "~~", S: "~~" };
+
+/** @param {Element} element @param {string} name */
+const address = (element, name) => (element.getAttribute(name) ?? "").replaceAll("|", "%7C");
+
+/**
+ * The text of a cell, as Markdown or plain, without the numbers of sources.
+ * @param {Node} node
+ * @param {boolean} isMarkdown
+ * @returns {string}
+ */
+function textOf(node, isMarkdown) {
+  if (node instanceof Text) return isMarkdown ? node.data.replaceAll("|", "\\|") : node.data;
+  if (!(node instanceof Element) || node.matches(".mark, [data-own]")) return "";
+  if (node.matches("math")) {
+    const latex = node.getAttribute("alttext") ?? "";
+    return isMarkdown ? `$${latex.replaceAll("\\|", "\\Vert ").replaceAll("|", "\\vert ")}$` : latex;
+  }
+  if (node.matches("br")) return isMarkdown ? "<br>" : "\n";
+  if (node instanceof HTMLImageElement) return isMarkdown ? `![${node.alt}](${address(node, "src")})` : node.alt;
+  const text = [...node.childNodes].map((child) => textOf(child, isMarkdown)).join("");
+  if (!isMarkdown) return text;
+  if (node.matches("code")) {
+    const ticks = "`".repeat(Math.max(0, ...(text.match(/`+/g) ?? []).map(({ length }) => length)) + 1);
+    return ticks.length > 1 ? `${ticks} ${text} ${ticks}` : `\`${text}\``;
+  }
+  if (node.matches("a[href]")) return `[${text}](${address(node, "href")})`;
+  if (node.matches("sub, sup, kbd")) return `<${node.localName}>${text}</${node.localName}>`;
+  const sign = SIGNS[node.tagName] ?? "";
+  return sign + text + sign;
+}
+
+/** The cells of a table, whose later parts begin with the same head. @param {Element} table @param {boolean} isMarkdown */
+const cells = (table, isMarkdown) =>
+  wholeBlock(table).flatMap((part, number) => [...part.querySelectorAll(number ? "tbody tr" : "tr")])
+    .map((row) => [.../** @type {HTMLTableRowElement} */ (row).cells].map((cell) => textOf(cell, isMarkdown).trim()));
+
+/** @type {Record<string, string>} */
+const RULES = { "at-left": ":--", "at-center": ":-:", "at-right": "--:" };
+
+/** @param {HTMLTableElement} table */
+function asMarkdown(table) {
+  const rows = cells(table, true).map((row) => row.map((cell) => cell.replace(/\s+/g, " ")));
+  rows.splice(1, 0, [...table.rows[0].cells].map(({ className }) => RULES[className] ?? "---"));
+  return rows.map((row) => `| ${row.join(" | ")} |\n`).join("");
+}
+
+// A spreadsheet would run a cell that begins like a formula. Some also split cells at semicolons, tabs and line breaks,
+// and drop quotation marks there. A number may begin with a sign.
+const FORMULA = /^[\s\p{C}"]*[=@+\-＝＠＋－]/u, NUMBER = /^[+-][\d.,\s\p{Sc}]*(e[+-]?\d+)?%?$/iu;
+const inert = (/** @type {string} */ text) => text.split(/([;\t\r\n])/)
+  .map((part) => (FORMULA.test(part) && !NUMBER.test(part.trim()) ? `'${part}` : part)).join("");
+const field = (/** @type {string} */ text) => (/[",;\t\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+/** @param {HTMLTableElement} table */
+const asCsv = (table) => cells(table, false).map((row) => `${row.map((cell) => field(inert(cell))).join(",")}\r\n`).join("");
+
+/** What a button of a block copies or saves; nothing for other buttons. @param {HTMLButtonElement} pressed */
+export function textOfBlock(pressed) {
+  const tools = pressed.closest(".tools"), table = tools?.nextElementSibling, pre = tools?.closest("pre");
+  if (table instanceof HTMLTableElement) return pressed.dataset.action === "markdown" ? asMarkdown(table) : asCsv(table);
+  if (!pre) return undefined;
+  return wholeBlock(pre).map((part) => {
+    const code = part.querySelector("code");
+    return code ? code.textContent : [...part.childNodes].map((node) => (node instanceof Text ? node.data : "")).join("");
+  }).join("");
+}
+
+/** @param {string} name @param {string} text */
+export function save(name, text) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/plain" })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+export class Frames {
+  /** @param {Record<string, string>} labels */
+  constructor(labels) {
+    this.labels = labels;
+    this.wide = new ResizeObserver((all) => all.forEach(({ target }) => this.measure(/** @type {HTMLElement} */ (target))));
+  }
+
+  /** Complete a block that was drawn. In a step, code is only copied. @param {HTMLElement} part @param {boolean} isStep */
+  complete(part, isStep) {
+    for (const tools of part.querySelectorAll(".tools.above")) if (tools.nextElementSibling?.localName !== "table") tools.remove();
+    for (const one of part.querySelectorAll("pre, table, math[display=block], ol, input[type=checkbox], a[href^=http]")) {
+      if (one instanceof HTMLPreElement) this.code(one, isStep);
+      else if (one instanceof HTMLTableElement) this.table(one);
+      else if (one instanceof HTMLOListElement) makeRoom(one);
+      else if (one instanceof HTMLInputElement) this.task(one);
+      else if (one instanceof HTMLAnchorElement) one.toggleAttribute("data-bare", bare(one.textContent ?? "") === bare(one.getAttribute("href") ?? ""));
+      else this.watch(one, part);
+    }
+  }
+
+  /** @param {HTMLPreElement} pre @param {boolean} isStep */
+  code(pre, isStep) {
+    const code = pre.querySelector("code"), language = /^language-(.+)$/.exec(code?.className ?? "")?.[1] ?? "";
+    const own = pre.getAttribute("aria-label"), label = this.labels.save.replace("{name}", () => own ?? fileName(language));
+    this.watch(code ?? pre, pre);
+    if (pre.classList.contains("more")) return;
+    pre.dataset.language = own ?? language;
+    if (!pre.querySelector(":scope > .tools")) {
+      pre.prepend(make("div", { className: "tools", "data-own": "1" }, ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+    }
+    /** @type {HTMLButtonElement | null} */
+    const saves = pre.querySelector(":scope > .tools > [data-action=save]");
+    if (!saves || saves.title === label) return;
+    [saves.title, saves.value] = [label, own ?? fileName(language)];
+    saves.setAttribute("aria-label", label);
+  }
+
+  /** @param {HTMLTableElement} table */
+  table(table) {
+    this.watch(table, /** @type {HTMLElement} */ (table.parentElement));
+    if (table.classList.contains("more") || table.previousElementSibling?.matches(".tools")) return;
+    const { markdown, csv } = this.labels;
+    table.before(make("div", { className: "tools above", "data-own": "1" },
+      button("markdown", markdown, { className: "", textContent: "Markdown" }), button("csv", csv, { className: "", textContent: "CSV" })));
+  }
+
+  /** @param {HTMLInputElement} box */
+  task(box) {
+    const words = [.../** @type {HTMLElement} */ (box.parentElement).childNodes].filter(({ nodeName }) => !/^[OU]L$/.test(nodeName));
+    box.setAttribute("aria-label", words.map(({ textContent }) => textContent).join("").replace(/\s+/g, " ").trim() || this.labels.task);
+  }
+
+  /** Measure these after the next layout, and whenever their sizes change. @param {Element[]} all */
+  watch(...all) {
+    for (const one of all) {
+      this.wide.unobserve(one);
+      this.wide.observe(one);
+    }
+  }
+
+  /** Let the keyboard reach what is scrolled. @param {HTMLElement} target */
+  measure(target) {
+    if (!target.isConnected) return this.wide.unobserve(target);
+    const { overflowX, overflowY } = getComputedStyle(target);
+    const isScrolled = (overflowX === "auto" && target.scrollWidth > target.clientWidth + 1)
+      || (overflowY === "auto" && target.scrollHeight > target.clientHeight + 1);
+    if (isScrolled === target.hasAttribute("tabindex")) return;
+    if (!isScrolled) return ["tabindex", "role", "aria-label"].forEach((name) => target.removeAttribute(name));
+    const { wideTable, wideCode, wideFormula } = this.labels, isTable = target.matches("table, :has(> table)");
+    target.tabIndex = 0;
+    if (!target.matches("table")) target.setAttribute("role", "group");
+    target.setAttribute("aria-label", isTable ? wideTable : target.matches("pre, code") ? wideCode : wideFormula);
+  }
+}
+
+/** Numbers of more than two digits would be left of the text, on a phone outside the page. @param {HTMLOListElement} list */
+function makeRoom(list) {
+  const { length } = String(list.start + list.childElementCount - 1);
+  if (length > 2) list.style.setProperty("--digits", String(length));
+}
+
+/** An address without what it needs not have when it is read. Print adds the address to other links. @param {string} text */
+const bare = (text) => text.trim().replace(/^(?:https?:\/\/)?(?:www\.)?|\/$/g, "");
