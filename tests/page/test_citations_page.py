@@ -26,15 +26,14 @@ WORDS = (
 )
 RAIN, RIVER = "https://www.weather.example/cologne?day=1&unit=mm", "https://rhine.example/level"
 EVIL = '</q></li><img src=x onerror="window.hit=1"><script>window.hit=1</script> [x](javascript:hit) "\' `$'
-WATCH_MESSAGES = """() => {
-  let messages = window.live.messages;
-  Object.defineProperty(window.live, "messages", { get: () => messages, set: (value) => {
-    messages = value;
-    const has = (name) => value.some(({ content: [part] }) => part?.text?.includes(`class="${name}"`));
-    if (has("caption")) window.listed ??= has("citationlist");
-  } });
+WATCH_ENDS = """() => {
+  const log = document.querySelector("#chat .transcript");
+  new MutationObserver(() => {
+    const ended = log.querySelector(".turn > footer .caption");
+    if (ended) window.listed ??= Boolean(log.querySelector("[data-kind=sources]"));
+  }).observe(log, { childList: true, subtree: true });
 }"""
-ANSWER = "() => document.querySelector('#chat .bot-row').innerHTML"
+ANSWER = "() => document.querySelector('#chat .turn').innerHTML"
 
 
 def annotations() -> list[dict[str, Any]]:
@@ -74,11 +73,11 @@ def ask(own: App, visit: Visit, openai: Playing) -> Callable[..., Visitor]:
 
 
 def chips(visitor: Visitor) -> Locator:
-    return visitor.chat.locator(".citationchip")
+    return visitor.chat.locator(".mark")
 
 
 def items(visitor: Visitor) -> Locator:
-    return visitor.chat.locator(".citationlist li")
+    return visitor.chat.locator("[data-kind=sources] li")
 
 
 def choose(visitor: Visitor, item: str) -> None:
@@ -96,7 +95,7 @@ def exported(visitor: Visitor, item: str) -> Path:
 
 
 def card(visitor: Visitor) -> Locator:
-    return visitor.page.locator("#source")
+    return visitor.page.get_by_role("tooltip")
 
 
 def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) -> None:
@@ -105,8 +104,8 @@ def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) ->
     visitor.shot("citations-light")
     for _ in range(2):
         expect(chips(visitor)).to_have_text(["1", "2", "1"])
-        expect(visitor.chat.locator("strong + .citationchip")).to_have_text("1")
-        expect(visitor.chat.locator("td:last-child .citationchip")).to_have_text("1")
+        expect(visitor.chat.locator("strong + .mark")).to_have_text("1")
+        expect(visitor.chat.locator("td:last-child .mark")).to_have_text("1")
         expect(items(visitor)).to_have_text(
             [re.compile("Rain in Cologne *weather.example"), re.compile("rhine.example")]
         )
@@ -115,11 +114,11 @@ def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) ->
             expect(link).to_have_attribute("rel", "noopener noreferrer")
             expect(link).to_have_attribute("target", "_blank")
         expect(chips(visitor).nth(0)).to_have_attribute("aria-label", "Source 1: Rain in Cologne, weather.example")
-        expect(visitor.chat.locator(".citationlist")).to_contain_text(EVIL)
+        expect(visitor.chat.locator("[data-kind=sources]")).to_contain_text(EVIL)
         assert visitor.page.evaluate("window.hit") is None
-        expect(visitor.bubbles.first).to_have_accessible_name("Answer")
+        expect(visitor.chat.get_by_role("article", name="Answer")).to_have_count(1)
         assert "javascript:alert" not in visitor.chat.inner_html()
-        expect(visitor.chat.locator(".katex")).to_have_count(1)
+        expect(visitor.chat.locator("math")).to_have_count(1)
         live = visitor.page.evaluate(ANSWER)
         visitor.reload()
         expect(chips(visitor).nth(0)).to_have_attribute("aria-label", re.compile("Source"))
@@ -128,7 +127,7 @@ def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) ->
 
 def test_numbers_come_with_the_end_of_the_stream(own: App, visit: Visit, openai: Playing) -> None:
     visitor = visit(own.url, fresh=True)
-    visitor.page.evaluate(WATCH_MESSAGES)
+    visitor.page.evaluate(WATCH_ENDS)
     visitor.choose("gpt-6-luna")
     openai.clear()
     openai.play(replace(responses.cited(WORDS, *annotations()), pause=0.2))  # so that the page reads the stream
@@ -149,11 +148,11 @@ def test_number_shows_its_source(ask: Callable[..., Visitor]) -> None:
     visitor.box.focus()
     for _ in range(40):
         visitor.page.keyboard.press("Shift+Tab")
-        if visitor.page.evaluate("document.activeElement.matches('.citationchip')"):
+        if visitor.page.evaluate("document.activeElement.matches('.mark')"):
             break
     expect(card(visitor)).to_contain_text("Rain in Cologne")
     expect(chips(visitor).nth(2)).to_be_focused()
-    expect(chips(visitor).nth(2)).to_have_attribute("aria-describedby", "source")
+    expect(chips(visitor).nth(2)).to_have_accessible_description(re.compile("Rain in Cologne *weather.example"))
     assert violations(visitor.page) == []
     visitor.shot("citations-card")
     visitor.page.keyboard.press("Escape")
@@ -164,10 +163,10 @@ def test_escape_closes_the_card_before_it_stops(ask: Callable[..., Visitor]) -> 
     visitor = ask()
     visitor.choose("Qwen3-8B")
     visitor.say("!tokens 600 @30")
-    becomes(True, lambda: visitor.chat.evaluate("log => log.scrollTop") > 50)
+    becomes(True, lambda: visitor.log.evaluate("log => log.scrollTop") > 50)
     visitor.chat.hover()
     visitor.page.mouse.wheel(0, -100_000)  # so that the growing answer does not scroll the number away
-    becomes(0, lambda: visitor.chat.evaluate("log => log.scrollTop"))
+    becomes(0, lambda: visitor.log.evaluate("log => log.scrollTop"))
     chips(visitor).nth(0).hover()
     expect(card(visitor)).to_be_visible()
     visitor.page.keyboard.press("Escape")
@@ -182,12 +181,12 @@ def test_escape_closes_the_card_before_it_stops(ask: Callable[..., Visitor]) -> 
 
 def test_numbers_are_not_copied_or_spoken(ask: Callable[..., Visitor]) -> None:
     visitor = ask()
-    visitor.chat.locator(".bot-row + .message-buttons button").first.click()
+    visitor.chat.get_by_role("button", name="Copy message").last.click()
     assert visitor.page.evaluate("navigator.clipboard.readText()") == WORDS
     spoken = visitor.page.locator("#spoken")
     expect(spoken).to_contain_text("rained in Cologne on Monday, and the Rhine rose by 20 cm.")
     expect(spoken).not_to_contain_text("weather.example")
-    visitor.chat.locator(".tools .markdown").click()
+    visitor.chat.get_by_role("button", name="Markdown").click()
     assert "weather.example" not in visitor.page.evaluate("navigator.clipboard.readText()")
 
 
@@ -372,9 +371,9 @@ def test_model_cannot_make_numbers_of_its_own(own: App, visit: Visit, openai: Pl
     visitor = visit(own.url)
     visitor.choose("gpt-6-luna")
     openai.clear()
-    own_number = '<a class="citationchip of-1-0" href="https://evil.example">1</a>'
-    hidden = '<i class="&#99;itationchip of-1-0">2</i> <div class="citationlist"><ol><li value="1">x</li></ol></div>'
+    own_number = '<a class="mark" data-source="1" data-passage="0" href="https://evil.example">1</a>'
+    hidden = '<button type="button" data-source="1">x</button> {\ufdd01.0 https://evil.example\ufdd1'
     openai.play(responses.answer(f"Fake: {own_number} {hidden}"))
     visitor.ask("hello")
     expect(visitor.bubbles.first).to_contain_text("Fake")
-    expect(visitor.chat.locator(".citationchip, .citationlist")).to_have_count(0)
+    expect(visitor.chat.locator(".mark, [data-kind=sources]")).to_have_count(0)

@@ -51,9 +51,9 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
 
     def shown() -> None:
         title = re.compile(r"Text read from report\.pdf: pages [\d, -]*\b7\b[\d, -]* of 41")
-        expect(visitor.mine.locator("details.extracted summary")).to_have_text(title)
-        expect(visitor.chat.locator(".caption")).not_to_contain_text("report.pdf")  # it is named once
-        expect(visitor.mine.get_by_role("link", name="Save report.pdf")).to_be_visible()
+        expect(visitor.mine.locator("summary")).to_have_text(title)
+        expect(visitor.chat.locator("footer .caption")).not_to_contain_text("report.pdf")  # it is named once
+        expect(visitor.mine.get_by_role("link", name="report.pdf", exact=True)).to_be_visible()
 
     shown()
     visitor.shot("document-read")
@@ -79,7 +79,7 @@ def test_next_question_gets_other_pages(own: App, visit: Visit, server: Running,
     visitor.ask("!text A. What is the rent of the hall?")
     visitor.ask("!text B. What did the boat cost?")
     assert "Boat bought for 95 crowns." in json.dumps(server.journal()[-1]["body"]["messages"][-1]["content"])
-    title = visitor.mine.last.locator("details.extracted summary")
+    title = visitor.mine.last.locator("summary")
     expect(title).to_have_text(re.compile(r"Text read from report\.pdf: pages [\d, -]*\b30\b[\d, -]* of 41"))
     visitor.open(own.url)
     expect(title).to_have_text(re.compile(r"Text read from report\.pdf: pages [\d, -]*\b30\b[\d, -]* of 41"))
@@ -94,7 +94,7 @@ def test_tools_read_a_long_document(own: App, visit: Visit, server: Running, tmp
     contents = server.journal()[-1]["body"]["messages"]
     assert "Boat bought for 95 crowns." in json.dumps(contents[-1]["content"])
     visitor.ask('!tool read_pages {"file": "report.pdf", "from": 99, "to": 100} !text Wrong.')
-    failed = visitor.chat.locator(".thought-group > .title:visible").last
+    failed = visitor.chat.locator("[data-kind=tool_call] > details > summary:visible").last
     expect(failed).to_contain_text("failed: report.pdf has no pages 99 to 100: the files are report.pdf")
 
 
@@ -107,12 +107,12 @@ def test_long_text_file_is_kept_and_read_again(own: App, visit: Visit, server: R
     visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "costs.csv")
     expect(visitor.page.locator("#attached li")).to_contain_text("costs.csv: 37 sections, read as text. Too long for")
     visitor.ask("!text It is 812. What is the hall rent?")
-    expect(visitor.mine.locator("details.extracted summary")).to_contain_text("Text read from costs.csv: sections")
+    expect(visitor.mine.locator("summary")).to_contain_text("Text read from costs.csv: sections")
     visitor.ask('!tool search_files {"query": "crowns"} !text It cost 95.')
     assert "boat,95 crowns" in json.dumps(server.journal()[-1]["body"]["messages"][-1]["content"])
     visitor.shot("text-file-read")
     visitor.open(own.url)
-    link = visitor.mine.get_by_role("link", name="Save costs.csv")
+    link = visitor.mine.get_by_role("link", name="costs.csv", exact=True)
     with visitor.page.expect_download() as download:
         link.click()
     assert download.value.suggested_filename == "costs.csv"

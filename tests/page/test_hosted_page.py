@@ -154,7 +154,7 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     assert openai.requests[-1].headers["authorization"] == f"Bearer {KEY}"
     visitor.shot("key-used")
     visitor.ask("again")
-    expect(visitor.chat.locator(".problem")).to_contain_text("OpenAI rejected the API key")
+    expect(visitor.chat.locator("[data-kind=error]")).to_contain_text("OpenAI rejected the API key")
     expect(visitor.page.locator("#key-box")).to_be_hidden()
     received = traffic.received()
     assert "process_completed" in received[EVENT]
@@ -326,7 +326,7 @@ def test_page_explains_its_wait(hosted: App, visit: Visit, anthropic: Playing) -
     busy = {"type": "error", "error": {"type": "rate_limit_error", "message": "Too many."}}
     anthropic.play(Reply(status=429, headers={"retry-after": "3"}, body=busy), anthropic_messages.answer("At last."))
     visitor.say("hello")
-    expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("Provider is busy; retrying in 3 s")
+    expect(visitor.chat.locator(".waiting [role=status]")).to_contain_text("Provider is busy; retrying in 3 s")
     visitor.shot("waiting")
     expect(visitor.bubbles.first).to_have_text("At last.")
     assert len(anthropic.requests) == 2
@@ -339,7 +339,7 @@ def test_stop_ends_wait(hosted: App, visit: Visit, anthropic: Playing) -> None:
     chosen(visitor, "Claude Sonnet 5.5")
     anthropic.play(Reply(status=529, headers={"retry-after": "40"}, body={"type": "error", "error": {"type": "x"}}))
     visitor.say("hello")
-    expect(visitor.chat.locator(".waiting + .caption")).to_contain_text("retrying in")
+    expect(visitor.chat.locator(".waiting [role=status]")).to_contain_text("retrying in")
     visitor.stop.click()
     expect(visitor.caption).to_contain_text("Stopped")  # within 30 s, and the wait would take 40 s
     visitor.idle()

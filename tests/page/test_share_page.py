@@ -151,7 +151,7 @@ def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:
 
 FORMULAS = "!text As is known:\\n\\n$$a^2 + b^2 = c^2$$\\n\\nQuod erat demonstrandum."
 INDENT = """(inside) => {
-  const text = inside.closest(".prose, .text").getBoundingClientRect();
+  const text = inside.closest(".part, .text").getBoundingClientRect();
   return inside.getBoundingClientRect().left - text.left;
 }"""
 
@@ -160,7 +160,7 @@ INDENT = """(inside) => {
 def test_formula_is_at_the_place_it_has_in_the_chat(app: App, visit: Visit, look: dict[str, bool]) -> None:
     owner = visit(app.url, **look)
     owner.ask(FORMULAS)
-    assert owner.chat.locator(".katex-html .base").first.evaluate(INDENT) < 2
+    assert owner.chat.locator("math[display=block] > *").first.evaluate(INDENT) < 2
     owner.shot(f"formula-chat-{'-'.join(look) or 'light'}")
     made = owner.page.request.post(f"{app.url}/conversations/{owner.page.url.rpartition('/')[2]}/links", data={})
     owner.page.goto(app.url + made.json()["path"])

@@ -49,7 +49,7 @@ def open_chat(own: App, visit: Visit) -> Callable[..., Visitor]:
 
 
 def pictures(page: Page) -> Locator:
-    return page.locator('#chat .prose img[role="button"]')
+    return page.locator('#chat .part img[role="button"]')
 
 
 def viewer(page: Page) -> Locator:
@@ -174,8 +174,8 @@ def test_picture_keeps_its_name(open_chat: Callable[..., Visitor]) -> None:
     visitor = open_chat()
     mine = visitor.mine.locator("img")
     expect(mine).to_have_attribute("src", re.compile(r"\?name=wide\.png$"))
-    visitor.chat.get_by_role("button", name="Retry", exact=True).click()
-    expect(visitor.chat.locator(".caption .branches")).to_have_text("2/2")
+    visitor.chat.get_by_role("button", name="Try again").last.click()
+    expect(visitor.chat.locator(".versions .count")).to_have_text("2/2")
     visitor.idle()
     visitor.reload()
     expect(mine).to_have_attribute("src", re.compile(r"\?name=wide\.png$"))
