@@ -396,7 +396,8 @@ def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
         if isinstance(part, str):
             file = text_file_of(part)
             if file is not None and file[1].strip():
-                yield f'<pre class="file" role="group" aria-label="{escape(file[0])}"><code>{escape(file[1])}</code></pre>'
+                name, text = map(escape, file)
+                yield f'<pre class="file" role="group" aria-label="{name}"><code>{text}</code></pre>'
             else:
                 yield from to_blocks(shown_text(part, translator), is_typed=True)
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
