@@ -1,6 +1,6 @@
 // Draws turns as elements. Only the blocks that edits name are touched, and a block that grows keeps its nodes, so that
 // the reader's selection, folds and place stay. The HTML of blocks and captions is made by the server from an allow list.
-import { applied, changes, touched } from "./edits.js";
+import { addedText, applied, changes, touched } from "./edits.js";
 
 /** @typedef {import("./edits.js").Turn} Turn @typedef {import("./edits.js").Bubble} Bubble @typedef {import("./edits.js").Edit} Edit */
 /** @typedef {{root: HTMLElement, parts: HTMLElement, bubble: Bubble, since: number}} Drawn */
@@ -57,6 +57,24 @@ function morph(old, next) {
   for (const node of nodes.slice(news.length)) node.remove();
 }
 
+/**
+ * Add text at the end of a part, as this edit does. False if it does more than that.
+ * @param {Element} part
+ * @param {string} old the block before the edit
+ * @param {Edit} edit
+ */
+function grow(part, old, [, , , count, html]) {
+  const added = addedText(old.slice(old.length - count), html);
+  /** @type {Element | undefined} */
+  let place = part;
+  for (let left = added?.depth ?? 0; place && left; left -= 1) {
+    place = [...place.children].filter((child) => !(child instanceof HTMLElement && child.dataset.own)).at(-1);
+  }
+  if (!added || !(place?.lastChild instanceof Text)) return false;
+  place.lastChild.appendData(make("template", { innerHTML: added.text }).content.textContent);
+  return true;
+}
+
 export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
@@ -106,10 +124,16 @@ export class Drawing {
 
   /** @param {View} view @param {Edit[]} edits */
   draw(view, edits) {
-    const blocks = touched(view.turn, edits);
+    const blocks = touched(view.turn, edits), old = view.turn;
     view.turn = applied(view.turn, edits);
-    for (const [number, first] of blocks) if (number < view.turn.bubbles.length) this.bubble(view, number, first);
-    if (edits.every(([kind]) => kind === "blocks")) return;
+    for (const [number, first] of blocks) {
+      const own = edits.filter(([kind, at]) => at === number && kind !== "cut" && kind !== "turn");
+      const part = view.drawn[number]?.parts.children[first];
+      if (own.length === 1 && own[0][0] === "tail" && part && grow(part, old.bubbles[number].blocks[first], own[0])) {
+        view.drawn[number].bubble = view.turn.bubbles[number];
+      } else if (number < view.turn.bubbles.length) this.bubble(view, number, first);
+    }
+    if (edits.every(([kind]) => kind === "blocks" || kind === "tail")) return;
     for (const { root } of view.drawn.splice(view.turn.bubbles.length)) root.remove();
     this.arrange(view);
     this.foot(view);
