@@ -93,7 +93,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
 export async function connect(element, { props, trigger, watch, events }) {
   await styled();
   const { show } = mount(element, props);
-  for (const name of events) element.addEventListener(`transcript:${name}`, ({ detail }) => trigger(name, detail));
+  for (const name of events) element.addEventListener(`transcript:${name}`, (event) => trigger(name, /** @type {CustomEvent} */ (event).detail));
   const draw = () => show(props.value ?? []);
   watch("value", draw);
   draw();
