@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import sqlite3
 import time
@@ -185,6 +186,22 @@ def test_killed_server_loses_at_most_two_seconds(start_app: Callable[..., App]) 
     assert [value["type"] for _, value in stored[-2:]] == ["error", "ended"]
     assert stored[-1][1]["finish_reason"] == "interrupted"
     assert [number for number, _ in stored] == [*range(1, len(stored) + 1)]
+
+
+@pytest.mark.slow
+def test_second_process_on_one_folder_ends_no_living_run(start_app: Callable[..., App]) -> None:
+    """It ends the run as soon as the first process is dead."""
+    first = start_app()
+    visitor = HttpVisitor(first.url)
+    run = begun(first, visitor, "!tokens 9000 @20")
+    second = HttpVisitor(start_app(SWITCHBOARD_DATA=first.env["SWITCHBOARD_DATA"]).url, visitor.cookie)
+
+    def end() -> str | None:
+        return parsed(second.ask("GET", path(run)).text)[-1][1].get("finish_reason")
+
+    assert end() is None
+    first.stop(signal.SIGKILL)
+    becomes("interrupted", end)
 
 
 @pytest.mark.full
