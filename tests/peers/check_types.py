@@ -1,4 +1,4 @@
-"""Checks the types of the page's modules with TypeScript, as `jsconfig.json` says: `python -m tests.peers.check_types`."""
+"""Checks the types of the page's modules, as `jsconfig.json` says: `python -m tests.peers.check_types`."""
 
 import subprocess
 import sys

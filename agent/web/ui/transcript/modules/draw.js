@@ -304,7 +304,7 @@ export class Drawing {
     if (root.lastElementChild !== foot) root.append(wait, foot);
   }
 
-  /** The article after another one, or the first one. @param {Element} root @param {Element | undefined} before @param {boolean} isMine */
+  /** The article after another one, or the first one. @param {Element} root @param {Element | undefined} before @param {boolean} isMine @returns {Element} */
   article(root, before, isMine) {
     const next = before ? before.nextElementSibling : root.firstElementChild, name = isMine ? "mine" : "answer";
     const article = next?.localName === "article" ? next : root.insertBefore(make("article"), next);
