@@ -268,7 +268,7 @@ class _Answer:
                 is_whole = turn.note is not None or not is_last
                 blocks = renderer.text(bubble, number, self._sources, is_whole=is_whole)
                 if any(map(str.strip, bubble.texts)):
-                    yield _bubble("output_text", blocks)
+                    yield _bubble("output_text", blocks, state="done" if is_whole else "running")
             case "reasoning":
                 yield self._thought(number, bubble, is_running=turn.note is None and is_last)
             case "tool_call" if self._is_asked(bubble):
