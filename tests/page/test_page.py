@@ -699,8 +699,9 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 
 
+@pytest.mark.parametrize("part", ["statustracker-*.css", "*/draw.js"], ids=["gradio", "transcript"])
 @pytest.mark.parametrize(("lost", "loads"), [(1, 2), (20, 4)], ids=["once", "always"])
-def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, lost: int, loads: int) -> None:
+def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, part: str, lost: int, loads: int) -> None:
     context = browser.new_context()
     page, documents, parts = context.new_page(), list[str](), list[str]()
 
@@ -711,11 +712,12 @@ def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, lost: i
         else:
             route.continue_()
 
-    page.route("**/assets/statustracker-*.css", lose)
+    page.route(f"**/assets/{part}", lose)
     page.on("request", lambda request: documents.append(request.url) if request.is_navigation_request() else None)
     page.goto(app.url)
     if lost == 1:
         expect(Visitor(page).box).to_be_enabled()
+        expect(Visitor(page).log).to_be_attached()
     else:
         page.wait_for_function("JSON.parse(sessionStorage.getItem('lost-parts') ?? '[]').length === 3")
         page.wait_for_timeout(1000)
