@@ -13,7 +13,7 @@ export { button, make };
 const STEPS = ["reasoning", "tool_call", "tool_call_result"];
 
 // What the module adds to the elements of blocks.
-const OWN = ["open", "role", "tabindex", "aria-label", "style"];
+const OWN = ["open", "role", "tabindex", "aria-label", "style", "target"];
 
 /**
  * Change the children of `old` into those of `next`, and keep each node that has only grown. What the module has added
