@@ -51,7 +51,6 @@ from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, answer_error
 from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
-from agent.web.gradio_compat.contents import content_stand_ins
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.login import login_reader
 from agent.web.gradio_compat.video_streams import player_stand_in
@@ -125,7 +124,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES))
+    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.canary, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
