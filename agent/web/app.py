@@ -28,7 +28,7 @@ from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
-from agent.web.answer_frames import AnswerFrames, BlockForm
+from agent.web.answer_frames import AnswerFrames
 from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
@@ -173,11 +173,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
-    frames = AnswerFrames(services.conversations.views.running_turn, {"blocks": BlockForm})
+    frames = AnswerFrames(services.conversations.views.running_turn)
 
     def frames_of(live: RunningAnswer, request: Request) -> Awaitable[Frames]:
-        translator = negotiate(request.headers.get("accept-language", ""))
-        return frames.of(live, request.query_params["format"], translator)
+        return frames.of(live, negotiate(request.headers.get("accept-language", "")))
 
     RunEventRoutes(services.conversations.running, services.store, owner_of, frames_of).add_to(app)
 
