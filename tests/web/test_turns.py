@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from operator import is_
 from typing import Any, cast
 
 import pytest
