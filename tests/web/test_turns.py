@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from operator import is_
 from typing import Any, cast
 
 import pytest
@@ -236,6 +237,7 @@ def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pyte
         if number:
             assert len(rendered) <= 4
             assert before is None or len(json.dumps(edits(before, shown))) < 400
+            assert before is None or all(map(is_, before["bubbles"][:-1], shown["bubbles"]))
         before = shown
 
 
