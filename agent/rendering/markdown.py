@@ -54,9 +54,9 @@ _FORMULA = re.compile(INLINE.pattern + r"|\\\((?:[^\\\n`]|\\(?![()]))*+\\\)")
 _CONTAINERS = ("bullet_list_open", "ordered_list_open", "list_item_open", "blockquote_open")
 _TO_STUB = re.compile("(?:<(?:ul|ol|li|blockquote|p)(?: [^<>]*+)?+>|\n)*+\ufdd3")  # _STUB
 _BEGINS = {
-    "ul": re.compile(r"\n?<ul(?: [^<>]*)?>\n"),
-    "ol": re.compile(r"\n?<ol(?: [^<>]*)?>\n"),
-    "table": re.compile(r"<table>\n<thead>\n[\s\S]*?</thead>\n<tbody>\n"),
+    "ul": re.compile(r"\n?<ul(?: [^<>]*+)?+>\n"),
+    "ol": re.compile(r"\n?<ol(?: [^<>]*+)?+>\n"),
+    "table": re.compile(r"<table>\n<thead>\n(?:[^<]|<(?!/thead>))*+</thead>\n<tbody>\n"),
 }
 _FIRST_TAG = re.compile(r"<(\w++)[^<>]*+>")
 _INDENT = re.compile(r"[ \t>]*+")
