@@ -52,11 +52,11 @@ _STUB = "\ufdd3"
 """Stands for the part of a block that is kept as HTML, before the Markdown that goes on."""
 _FORMULA = re.compile(INLINE.pattern + r"|\\\((?:[^\\\n`]|\\(?![()]))*+\\\)")
 _CONTAINERS = ("bullet_list_open", "ordered_list_open", "list_item_open", "blockquote_open")
-_STUBS = rf"(?:(?:<(?:ul|ol|li|blockquote|p)(?: [^<>]*)?>|\n)*+{_STUB}){{%d}}"
+_TO_STUB = re.compile("(?:<(?:ul|ol|li|blockquote|p)(?: [^<>]*+)?+>|\n)*+\ufdd3")  # _STUB
 _BEGINS = {
-    "ul": re.compile(r"\n?<ul(?: [^<>]*)?>\n"),
-    "ol": re.compile(r"\n?<ol(?: [^<>]*)?>\n"),
-    "table": re.compile(r"<table>\n<thead>\n[\s\S]*?</thead>\n<tbody>\n"),
+    "ul": re.compile(r"\n?<ul(?: [^<>]*+)?+>\n"),
+    "ol": re.compile(r"\n?<ol(?: [^<>]*+)?+>\n"),
+    "table": re.compile(r"<table>\n<thead>\n(?:[^<]|<(?!/thead>))*+</thead>\n<tbody>\n"),
 }
 _FIRST_TAG = re.compile(r"<(\w++)[^<>]*+>")
 _INDENT = re.compile(r"[ \t>]*+")
@@ -119,18 +119,21 @@ class _Joint:
 
     def joined(self, html: str) -> list[str]:
         """Return the HTML of the block that goes on. If it does not go on, this HTML is that of the next block."""
-        is_new = not self.html
-        found = re.compile(_STUBS % self.prefix.count(_STUB)).match(html)
-        rest = html[found.end() :] if found else ""
+        is_new, stubs = not self.html, 0 if self.inner == "table" else self.prefix.count(_STUB)
+        at: int | None = 0
+        for _ in range(stubs):
+            found = _TO_STUB.match(html, at) if at is not None else None
+            at = found.end() if found else None
+        rest = html[at:] if at is not None else ""
         if self.html.endswith("\n"):
             rest = rest.removeprefix("\n")
-        begins = re.match(_BEGINS[self.inner], rest) if self.inner else found
+        begins = _BEGINS[self.inner].match(rest) if self.inner else None
         if self.inner == "table" and not begins:  # it has no more rows
             return [] if is_new else [self.html + self.ends]
-        if found and not is_new and (begins or _STUB in found[0]):
-            ends = "" if begins else f"</{self.inner}>\n"
-            return [self.html + ends + rest[begins.end() if begins and self.inner else 0 :]]
-        html = html.replace(_STUB, "", self.prefix.count(_STUB))
+        if at is not None and not is_new and (begins or at):
+            ends = f"</{self.inner}>\n" if self.inner and not begins else ""
+            return [self.html + ends + rest[begins.end() if begins else 0 :]]
+        html = html.replace(_STUB, "", stubs)
         if not is_new:
             return [self.html + self.ends, *([html] if html else [])]
         start = f' start="{self.number + (_STUB not in self.prefix)}"' if html.startswith("<ol") else ""

@@ -29,7 +29,7 @@ PIECES = (
         "https://d.example/x_y).",
     ),
     *("javascript:alert(1)", "[j](javascript:alert(1))", "&lt;", "&#x6a;", "{\ufdd01 https://e.example\ufdd1"),
-    *("注意\uff1a", "**注意\uff1a**请", "é", "\u2028", "\0", "\ud800", "\x0b", "\x0c"),
+    *("注意\uff1a", "**注意\uff1a**请", "é", "\u2028", "\0", "\ud800", "\x0b", "\x0c", "\ufdd3", "# \ufdd3"),
 )
 texts = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 

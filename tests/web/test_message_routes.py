@@ -12,6 +12,7 @@ from agent.web.middleware.requests import MAX_BODY
 from tests.conftest import App, becomes
 from tests.support.asking_tools import ASKING_CONFIG
 from tests.support.http_client import HttpVisitor, marker
+from tests.support.turn_edits import applied
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,41 @@ def test_chat_goes_on_over_routes_alone(app: App) -> None:
     )
     assert taken == {"text": f"!text {words[1]}", "files": []}
     assert words[1] not in shown(visitor, copy)
+
+
+SCRIPTS = (
+    '!reasoning Hm. !tool calculate {"expression": "6*7"} !text It is *42*.\\n\\n- a\\n- b',
+    '!tools calculate {"expression": "1/0"} calculate {"expression": "1+1"} !text Done.',
+    "!markdown 400",
+    "!text See [a]\\n\\n[a]: https://a.example",
+    "!reset 3",
+    "!status 400",
+    '!tool ask_user {"question": "Which?"} !text Good.',
+)
+
+
+def last_state(visitor: HttpVisitor, run: str) -> Any:
+    """Return the turn to which the frames of an answer lead."""
+    turn: Any = None
+    events = visitor.ask("GET", f"/runs/{run}/events?format=blocks").text
+    for line in re.findall(r"^data: (\{.*)$", events, re.MULTILINE):
+        frame = json.loads(line)
+        turn = frame.get("turn") or applied(turn, frame.get("edits", []))
+    return turn
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_frames_of_an_answer_lead_to_the_stored_turn(app: App, script: str) -> None:
+    visitor = HttpVisitor(app.url)
+    begun = asked(visitor, "/conversations", {"text": script})
+    path = f"/conversations/{begun['conversation']}"
+    for _ in range(2):
+        live = last_state(visitor, begun["run"])
+        stored = visitor.ask("GET", f"{path}?format=blocks").json["turns"][-1]
+        assert live == stored
+        if {"do": "continue", "entry": stored["id"]} not in [one["value"] for one in stored.get("buttons", ())]:
+            break
+        begun = asked(visitor, f"{path}/messages/{stored['id']}/continue", {})
 
 
 def test_message_with_files_reports_progress(app: App) -> None:
