@@ -567,6 +567,18 @@ def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit, dark: bo
     assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
 
 
+@pytest.mark.full
+def test_axe_finds_nothing_serious_at_any_moment_of_an_answer(app: App, visit: Visit) -> None:
+    """The dots and the growing text are looked at again and again, because a fault can be there for a moment only."""
+    visitor = visit(app.url)
+    visitor.say("!wait 12 !tokens 4000 @30")
+    expect(visitor.chat.locator(".waiting")).to_be_visible()
+    found = [grave(visitor.page) for _ in range(20)]
+    assert found == [[]] * 20
+    visitor.stop.click()
+    visitor.idle()
+
+
 # Names
 
 
