@@ -86,8 +86,8 @@ class App:
         """Return the app's files that contain the text."""
         return files_with(self.folder, text.encode())
 
-    def start(self, seconds: float = 60.0) -> "App":
-        """Start the app and return when it answers."""
+    def start(self, seconds: float = 240.0) -> "App":
+        """Start the app and return when it answers. Raises `RuntimeError` when it has ended, or after `seconds`."""
         path = self.folder / "app.log"
         path.touch()
         if self.imported and not self.prefix and self.imported.can_start(self.env):

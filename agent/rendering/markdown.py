@@ -72,8 +72,8 @@ _WORD_ENDS = re.compile(
 _BLANK = re.compile(r"\n[ \t]*+\n")
 _DASHES = re.compile(r"[|: \t]*+-[-|: \t]*+")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
-_DEFINITION = re.compile(r"^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[(?!\^)", re.MULTILINE)
-"""What can begin the definition of a link, whose address holds for the whole text."""
+_DEFINITION = re.compile(r"^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[(?!\^[0-9])", re.MULTILINE)
+"""What can begin the definition of a link, or of a footnote with a name, which holds for the whole text."""
 _MARK = re.compile(
     "{\ufdd0([0-9]+)(?:[.]([0-9]+))? ([^\ufdd0\ufdd1]*)\ufdd1"
 )  # BEGIN, and END; the inline rules are asked at a brace
@@ -91,7 +91,7 @@ _DETAILS = re.compile(r"<details(?: open)?>[ \t]*+(?:<summary>(?P<summary>[^\n]*
 _SUMMARY = re.compile(r"<summary>(?P<summary>[^\n]*?)</summary>[ \t]*+$", re.IGNORECASE)
 _OPENS = re.compile(r"<details(?: open)?>", re.IGNORECASE)
 _CLOSES = re.compile(r"</details>[ \t]*+$", re.IGNORECASE)
-_FOOTNOTE = re.compile(r"\[\^([0-9]{1,3})\](?P<defines>:[ \t]*+)?")
+_FOOTNOTE = re.compile(r"\[\^([0-9]{1,3}|[A-Za-z][\w-]{0,31})\](?P<defines>:[ \t]*+)?")
 _TASK = re.compile(r"\[([ xX])\][ \t]++")
 _ENVIRONMENT = re.compile(
     r"\\begin\{((?:align(?:ed|at)?|equation|gather(?:ed)?|multline|cases|[pbvBV]?matrix|array)\*?)\}"
@@ -543,6 +543,8 @@ def _read_footnote(state: StateInline, silent: bool) -> bool:
     found = _FOOTNOTE.match(state.src, state.pos, state.posMax)
     if found is None or found["defines"]:
         return False
+    if not (found[1].isdigit() or found[0] in state.env["references"]):  # it can be a pattern, such as [^a]
+        return False
     if not silent:
         state.push("footnote", "sup", 0).content = found[1]
     state.pos = found.end()
@@ -732,6 +734,7 @@ def _read_footnote_text(state: StateBlock, first: int, after: int, silent: bool)
     state.push("footnote", "sup", 0).content = found[1]
     token = state.push("inline", "", 0)
     token.content = state.getLines(first, line, state.blkIndent, False).strip()[found.end() :]
+    state.env["references"].setdefault(f"[^{found[1]}]", {"map": [first, line], "href": "", "title": ""})
     token.map, token.children = [first, line], []
     state.push("footnote_close", "p", -1)
     return True

@@ -28,7 +28,7 @@ from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
-from agent.web.answer_frames import AnswerFrames, BlockForm
+from agent.web.answer_frames import AnswerFrames
 from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
@@ -51,7 +51,6 @@ from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, answer_error
 from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
-from agent.web.gradio_compat.contents import content_stand_ins
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.login import login_reader
 from agent.web.gradio_compat.video_streams import player_stand_in
@@ -125,7 +124,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES))
+    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.canary, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
@@ -174,11 +173,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
-    frames = AnswerFrames(services.conversations.views.running_turn, {"blocks": BlockForm})
+    frames = AnswerFrames(services.conversations.views.running_turn)
 
     def frames_of(live: RunningAnswer, request: Request) -> Awaitable[Frames]:
-        translator = negotiate(request.headers.get("accept-language", ""))
-        return frames.of(live, request.query_params["format"], translator)
+        return frames.of(live, negotiate(request.headers.get("accept-language", "")))
 
     RunEventRoutes(services.conversations.running, services.store, owner_of, frames_of).add_to(app)
 

@@ -18,6 +18,7 @@ PIECES = (
     *"a b|-=#>*_~`$\\[]()!<:1.x+&\t\r\n",
     *("\n\n", "\n- ", "\n1. ", "\n    ", "\n  ", "\n> ", "\n# ", "\n===", "\n---\n", "- [ ] ", "- [x] t", "word " * 9),
     *("\n```", "```py\n", "\n~~~", "````", "| a | b |\n", "|---|--:|\n", "| 1 |\n", "**", "~~", "[^1]", "[^1]: note"),
+    *("[^a]", "\n[^a]: note"),
     *("$$", "\n$$\n", "\\[", "\\]", "\\(x\\)", "$x_1$", "\\begin{align}\n", "\\end{align}"),
     *("<details>\n", "<summary>s</summary>\n", "\n</details>\n", "<br>", "<sub>", "</sub>", "<b>", "<script>"),
     *(
@@ -176,6 +177,10 @@ DRAWN = {
     ),
     "a footnote": ("a[^1] [^b]", '<p>a<sup class="footnote">1</sup> [^b]</p>'),
     "its text": ("[^1]: *b*", '<p class="footnote">\n<sup class="footnote">1</sup><em>b</em></p>'),
+    "a named footnote": (
+        "a[^b] [^c]\n\n[^b]: d",
+        '<p>a<sup class="footnote">b</sup> [^c]</p>\n<p class="footnote">\n<sup class="footnote">b</sup>d</p>',
+    ),
     "four ticks": ("````\n```\na\n````", "<pre><code>```\na\n</code></pre>"),
     "open code": ("```\na <b>", "<pre><code>a &lt;b&gt;</code></pre>"),
     "alignment": (

@@ -100,7 +100,8 @@ class Imported:
         asked = {"env": dict(env), "files": [*map(str, files)], "argv": [*argv], "folder": str(folder)}
         with self._lock:
             print(json.dumps(asked | {"own_session": own_session}), file=self._process.stdin, flush=True)
-            if not self._forked.acquire(timeout=60):
+            # The imports take seconds, and minutes on a machine that does much else.
+            if not self._forked.acquire(timeout=240) or not self._next:
                 raise RuntimeError("the process with the imports does not answer")
             return self._next.pop()
 
@@ -117,6 +118,7 @@ class Imported:
                     self._apps[said["pid"]] = app = Forked(said["pid"])
                     self._next.append(app)
                     self._forked.release()
+        self._forked.release()  # it has ended
 
 
 @contextmanager

@@ -14,7 +14,7 @@ HTML = (
 )
 ATTRIBUTES_OF_HTML = "href rel src alt class start title type disabled checked display alttext"
 PAGE_HTML = "audio button q bdi"
-ATTRIBUTES_OF_PAGE = "download controls data-source data-passage value open"
+ATTRIBUTES_OF_PAGE = "aria-label role download controls data-source data-passage value open"
 
 
 def applied(turn: Turn | None, edits: Sequence[Edit]) -> Turn:

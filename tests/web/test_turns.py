@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from operator import is_
 from typing import Any, cast
 
 import pytest
@@ -36,7 +37,7 @@ from agent.rendering import markdown
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.rendering.bubbles import edits
 from agent.responses import BubbleMarker, Piece, Response
-from agent.web.answer_frames import BlockForm, TurnFrames
+from agent.web.answer_frames import TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.transcript import Turn, fold_responses, relabel_last, to_turns
@@ -236,6 +237,7 @@ def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pyte
         if number:
             assert len(rendered) <= 4
             assert before is None or len(json.dumps(edits(before, shown))) < 400
+            assert before is None or all(map(is_, before["bubbles"][:-1], shown["bubbles"]))
         before = shown
 
 
@@ -245,7 +247,7 @@ async def test_frames_lead_to_the_stored_turn() -> None:
     words = [Words("reasoning", ["Hm. ", "So."]), Words("output_text", [f"Part {number}.\n\n" for number in range(20)])]
     live = runs.start(Agent(FakeConnection([Step(words)])).run("Hi."), unstored())
     running = RunningTurn(live, [], {})
-    frames, turn, last = TurnFrames(running, BlockForm(ENGLISH)), None, ""
+    frames, turn, last = TurnFrames(running, ENGLISH), None, ""
     async with aclosing(live.updates()) as updates:
         async for _ in updates:
             for id_, data in [*await frames.after(last)]:

@@ -1,10 +1,11 @@
 """Renders turns as bubbles of blocks: the same while an answer is written as after a reload."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import groupby
+from typing import cast
 from urllib.parse import urlencode
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
@@ -67,6 +68,11 @@ class TurnRenderer:
         self._texts = dict[int, _GrowingText]()
         self._values = dict[int, tuple[object, list[str]]]()
         """The blocks of calls and results, and of what they were made, by the numbers of their bubbles."""
+        self._steps = dict[int, tuple[tuple[object, ...], Bubble]]()
+        """The calls and results that have ended, and of what they were made, by the numbers of their bubbles."""
+        self._before = list[tuple[object, int]]()
+        self._steps_before: list[Bubble] | None = None
+        """What is before the text that grows, and how it is shown. None: there is no such text."""
         self._shown: Turn | None = None
 
     def render(self, turn: transcript.Turn, waiting: str = "", *, is_first: bool = False) -> Turn:
@@ -77,7 +83,7 @@ class TurnRenderer:
         """
         sources = Sources()
         bubbles = self._message(turn.user) if turn.user is not None else []
-        bubbles += _Answer(turn, self, sources, self._translator).bubbles()
+        bubbles += self._answer(turn, sources, is_first=is_first)
         bubbles += [shown_file(ROUTE + id_, self._translator) for id_ in turn.files]
         if sources:
             bubbles.append(_bubble("sources", [source_list(sources, self._translator)]))
@@ -88,6 +94,9 @@ class TurnRenderer:
         shown = self._with_fields(turn, bubbles, sources, waiting)
         if self._shown is not None and not is_first:
             _keep_seconds(self._shown, shown)
+            for number, (old, new) in enumerate(zip(self._shown["bubbles"], bubbles, strict=False)):
+                if old == new:  # the next comparison is quick
+                    bubbles[number] = old
         if not is_first:
             self._shown = shown
         return shown
@@ -112,6 +121,25 @@ class TurnRenderer:
                 blocks = ["".join(as_written(text))] if text else []
             known = self._values[number] = (bubble.first, blocks)
         return known[1]
+
+    def step(self, number: int, given: tuple[object, ...], make: Callable[[], Bubble]) -> Bubble:
+        """Return the same bubble again if it is made of the same as before."""
+        known = self._steps.get(number)
+        if known is None or known[0] != given:
+            known = self._steps[number] = (given, make())
+        return known[1]
+
+    def _answer(self, turn: transcript.Turn, sources: Sources, *, is_first: bool) -> list[Bubble]:
+        """Return the bubbles of the answer. Nothing before a text that grows is made again."""
+        whole = _Answer(turn, self, sources, self._translator)
+        before = [(one.first, len(one.texts)) for one in turn.bubbles[:-1]]
+        if not is_first and self._steps_before is not None and before == self._before and whole.ends_with_text():
+            return [*self._steps_before, *whole.last_text()]
+        bubbles = whole.bubbles()
+        if not is_first:
+            is_growing = whole.ends_with_text() and [*whole.last_text()] == bubbles[-1:]
+            self._before, self._steps_before = before, bubbles[:-1] if is_growing else None
+        return bubbles
 
     def _message(self, entry: Entry) -> list[Bubble]:
         if self._asked is None:
@@ -166,6 +194,7 @@ class _GrowingText:
         self._texts: Sequence[str] = ()
         self._count, self._text, self._is_whole = 0, "", False
         self._blocks, self._marked, self._with_marks = Blocks(), "", list[str]()
+        self._shown = list[str]()
 
     def take(self, texts: Sequence[str]) -> bool:
         """Take the pieces of the text. Return False if it is another one, or goes on after it was whole."""
@@ -193,7 +222,8 @@ class _GrowingText:
         if not self._is_whole:
             self._blocks.update(self._text, is_whole=is_whole)
             self._is_whole = is_whole
-        return [*self._blocks.html]
+            self._shown = [*self._blocks.html]
+        return self._shown
 
 
 class _Answer:
@@ -202,11 +232,23 @@ class _Answer:
     def __init__(self, turn: transcript.Turn, renderer: TurnRenderer, sources: Sources, translator: Translator) -> None:
         self._turn, self._renderer, self._sources, self._translator = turn, renderer, sources, translator
         self._seconds = list(turn.reasoning)
-        self._unanswered = {call["id"] for call in transcript.unanswered_tool_calls(turn.bubbles)}
-        self._failures, self._refusals = failures(turn), refusals(turn)
+        self._unanswered, self._failures, self._refusals = set[str](), dict[str, str](), dict[str, str]()
+
+    def ends_with_text(self) -> bool:
+        """Return True if the answer is being written, ends with a text, and nothing in it is cited."""
+        bubbles = self._turn.bubbles
+        is_text = self._turn.note is None and bool(bubbles) and bubbles[-1].first.type == "output_text"
+        return is_text and not any(bubble.citations for bubble in bubbles)
+
+    def last_text(self) -> Iterator[Bubble]:
+        """Yield the last bubble, which is a text."""
+        return self._shown(len(self._turn.bubbles) - 1, self._turn.bubbles[-1], is_inside=False)
 
     def bubbles(self) -> list[Bubble]:
         """Return the bubbles in their order. A row stands before steps that follow one another."""
+        turn = self._turn
+        self._unanswered = {call["id"] for call in transcript.unanswered_tool_calls(turn.bubbles)}
+        self._failures, self._refusals = failures(turn), refusals(turn)
         out, written = list[Bubble](), [*self._written()]
         for is_steps, group in groupby(written, key=lambda one: one[2]["kind"] in STEPS):
             steps = [*group]
@@ -223,7 +265,7 @@ class _Answer:
                 yield from files
                 files.clear()
             yield from ((number, bubble, shown) for shown in self._shown(number, bubble, is_inside=is_inside))
-            if bubble.first.type == "tool_call_result":
+            if bubble.first.type == "tool_call_result" and _given(bubble).get("files"):
                 shown_files = (
                     shown_file(one["url"], self._translator, one["name"]) for one in bubble.content.get("files", ())
                 )
@@ -258,7 +300,7 @@ class _Answer:
     def _is_asked(self, bubble: transcript.Bubble) -> bool:
         """Return False for a question that could not be asked: it is a failed call like any other, which says why."""
         id_ = call_id(bubble)
-        return is_question(bubble.content) and not self._failures.get(id_) and id_ not in self._refusals
+        return is_question(_given(bubble)) and not self._failures.get(id_) and id_ not in self._refusals
 
     def _shown(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Iterator[Bubble]:
         turn, renderer = self._turn, self._renderer
@@ -268,7 +310,7 @@ class _Answer:
                 is_whole = turn.note is not None or not is_last
                 blocks = renderer.text(bubble, number, self._sources, is_whole=is_whole)
                 if any(map(str.strip, bubble.texts)):
-                    yield _bubble("output_text", blocks)
+                    yield _bubble("output_text", blocks, state="done" if is_whole else "running")
             case "reasoning":
                 yield self._thought(number, bubble, is_running=turn.note is None and is_last)
             case "tool_call" if self._is_asked(bubble):
@@ -300,8 +342,20 @@ class _Answer:
         return shown
 
     def _call(self, number: int, bubble: transcript.Bubble) -> Bubble:
+        turn, id_ = self._turn, call_id(bubble)
+        is_open = id_ in self._unanswered
+        given = (
+            id(bubble.first),
+            is_open and turn.replies is not None,
+            self._refusals.get(id_),
+            self._failures.get(id_),
+        )
+        shown = self._renderer.step(number, given, lambda: self._made_call(number, bubble))
+        return _running(shown, bubble, turn) if turn.note is None and is_open else shown
+
+    def _made_call(self, number: int, bubble: transcript.Bubble) -> Bubble:
         translator, id_ = self._translator, call_id(bubble)
-        name = translator(tool_title(bubble.content["name"]))
+        name = translator(tool_title(_given(bubble)["name"]))
         state: BubbleState = "done"
         if id_ in self._unanswered and self._turn.replies is not None:
             state, name = "waiting", translator(_("{name} · waiting for you", name=name))
@@ -313,22 +367,22 @@ class _Answer:
             short = short_reason(why, translator)
             said = _("{name} · failed: {why}", name=name, why=short) if why else _("{name} · interrupted", name=name)
             state, name = "failed", translator(said)
-        shown = _bubble("tool_call", self._renderer.value(bubble, number), state=state, title=name)
-        is_running = self._turn.note is None and id_ in self._unanswered
-        return _running(shown, bubble, self._turn) if is_running else shown
+        return _bubble("tool_call", self._renderer.value(bubble, number), state=state, title=name)
 
     def _result(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Iterator[Bubble]:
-        content, translator = bubble.content, self._translator
-        blocks = self._renderer.value(bubble, number)
-        if not blocks and content.get("files"):
-            return
+        if self._renderer.value(bubble, number) or not _given(bubble).get("files"):
+            given = (id(bubble.first), is_inside)
+            yield self._renderer.step(number, given, lambda: self._made_result(number, bubble, is_inside=is_inside))
+
+    def _made_result(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Bubble:
+        content: Call = bubble.content
         failed = has_failed(content)
         state: BubbleState = "failed" if failed else "refused" if content.get("is_refused") else "done"
-        title = translator(_("Failed") if failed else _("Result"))
-        shown = _bubble("tool_call_result", blocks, state=state, title=title)
+        title = self._translator(_("Failed") if failed else _("Result"))
+        shown = _bubble("tool_call_result", self._renderer.value(bubble, number), state=state, title=title)
         if is_inside:
             shown["inside"] = True
-        yield shown
+        return shown
 
     def _row(self, steps: Sequence[Written], *, goes_on: bool) -> Bubble:
         translator = self._translator
@@ -343,8 +397,14 @@ class _Answer:
         return _running(row, steps[0][1], self._turn) if goes_on else row
 
 
+def _given(bubble: transcript.Bubble) -> Call:
+    """Return what a call or a result has, without the addresses of its files."""
+    return cast(Call, bubble.first.content)
+
+
 def _is_reply(bubble: transcript.Bubble) -> bool:
-    return bubble.content["name"] == ASK_USER and not bubble.content["is_error"]
+    content: Call = _given(bubble)
+    return content["name"] == ASK_USER and not content["is_error"]
 
 
 def _bubble(kind: BubbleKind, blocks: list[str], *, state: BubbleState = "done", title: str = "") -> Bubble:
@@ -430,7 +490,7 @@ def refusals(turn: transcript.Turn) -> dict[str, str]:
 
 
 def _results(turn: transcript.Turn) -> list[Call]:
-    return [bubble.content for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
+    return [_given(bubble) for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
 
 
 def has_answer(turn: transcript.Turn) -> bool:
@@ -476,8 +536,8 @@ def _keep_seconds(old: Turn, new: Turn) -> None:
     """Keep the seconds of what runs and has not changed, because the page counts them itself."""
     counted = {"blocks": 0, "seconds": 0}
     for before, after in zip(old["bubbles"], new["bubbles"], strict=False):
-        if after["state"] == "running" and {**before, **counted} == {**after, **counted}:
-            after["seconds"] = before.get("seconds", 0.0)
+        if "seconds" in before and after["state"] == "running" and {**before, **counted} == {**after, **counted}:
+            after["seconds"] = before["seconds"]
     before, after = old.get("waiting"), new.get("waiting")
     if before and after and before["number"] == after["number"]:
         after["seconds"] = before["seconds"]

@@ -15,8 +15,9 @@ from agent.errors import AgentError, Conflict
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.models.catalog import ModelSpec
+from agent.models.families import LONGEST_NAME
 from agent.providers import preload
-from agent.web.chat.choices import Choices
+from agent.web.chat.choices import Choices, text_of
 from agent.web.chat.conversations import CONTINUE, Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import MessageId
@@ -192,7 +193,8 @@ class Handlers:
         The next messages go to the model in the composer all the same.
         """
         session = self._sessions.get(request)
-        entry, model = str(values(given)["addressed"]), str(values(given)["edited"] or "")
+        entry = str(values(given)["addressed"])
+        model = text_of(values(given)["edited"], LONGEST_NAME + 1)  # a longer one is refused
 
         async def retry() -> None:
             choices = self._choices(session, given)

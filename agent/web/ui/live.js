@@ -49,7 +49,7 @@
           isNew = false;
         } else if (written) waiting.push(...edits);
       }
-      if (waiting.some(([kind]) => kind !== "blocks")) drawEdits();
+      if (waiting.some(([kind]) => kind !== "blocks" && kind !== "tail")) drawEdits();
       else if (waiting.length) drawing ??= setTimeout(drawEdits, drawn + DRAW_MS - performance.now());
     });
     if (!end) return;
