@@ -601,7 +601,7 @@ SENTENCES = ["The first sentence is here.", "Then a second one, with a number: 3
 @pytest.mark.gate("A screen reader hears sentences.")
 def test_screen_reader_hears_sentences_not_tokens(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-live", "off")
+    expect(visitor.log).to_have_attribute("aria-live", "off")
     spoken = visitor.chat.locator(".said")
     expect(spoken).to_have_attribute("aria-live", "polite")
     visitor.page.evaluate(
