@@ -408,7 +408,7 @@ class Visitor:
         becomes(True, lambda: self.page.evaluate(LAST_MESSAGE) not in (before, "", None))
         turn = self.chat.locator(f'[data-turn="{self.page.evaluate(LAST_MESSAGE)}"]')
         expect(turn.locator(".mine").first).to_be_visible()
-        expect(turn.locator("footer .caption, [data-kind=error]").first).to_be_visible()
+        expect(turn.locator("footer .caption, [data-kind=error], [data-kind=question]").first).to_be_visible()
         self.idle()
 
     def choose(self, model: str) -> None:

@@ -102,7 +102,7 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
 COUNT_WORDS = """() => {
   window.words = [];
   const look = () => {
-    window.words.push(document.querySelector("#chat").innerText.match(/word\\d+/g)?.length ?? 0);
+    window.words.push(document.querySelector("#chat .turns").innerText.match(/word\\d+/g)?.length ?? 0);
     requestAnimationFrame(look);
   };
   look();

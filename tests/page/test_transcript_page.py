@@ -1,6 +1,7 @@
 """The transcript in Chromium: the example in Gradio, and its module alone, as our page uses it."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -299,11 +300,11 @@ def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[...,
     page.get_by_text("Calculate").click()
     expect(page.locator("pre").filter(has_text="2")).to_be_visible()
     assert grave(page) == []
-    for name in ("Both", "Next version of the answer", "Try again"):
+    for name in ("Both", "Next version of the answer", "Retry"):
         page.get_by_role("button", name=name).last.click()
     assert page.evaluate("events") == [
         ["choose", {"turn": "1", "value": {"text": "Both"}}],
-        ["version", {"turn": "1", "message": "c"}],
+        ["version", {"turn": "1", "message": "c", "part": "answer"}],
         ["retry", {"turn": "1"}],
     ]
     reply = [
@@ -321,3 +322,74 @@ def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[...,
     wait = {"why": "2 answers are before this one.", "seconds": 3.0, "number": 1}
     transcript("apply", [["turn", {"id": "1", "is_running": True, "waiting": wait}]], "1")
     expect(page.get_by_text(wait["why"])).to_be_visible()
+
+
+def heard(page: Page) -> list[str]:
+    """Return what a screen reader was told."""
+    return page.locator(".said p").all_inner_texts()
+
+
+def test_screen_reader_hears_what_is_new(page: Page, transcript: Callable[..., Any]) -> None:
+    """That is finished sentences, steps, failures, questions and the end, and nothing of what was there before."""
+    before = turn("1", bubble("output_text", ["<p>An old answer.</p>"]))
+    transcript("show", [before])
+    asked = bubble("user", ["<p>What?</p>"])
+    growing = bubble("output_text", ["<p>One is 3.5 m. Two is **th</p>"], state="running")
+    call = bubble("tool_call", ["<p>{}</p>"], title="Weather", state="running", seconds=0.0)
+    new = turn("2", asked, bubble("reasoning", ["<p>Hm.</p>"], seconds=2.0), call, growing, is_running=True)
+    transcript("show", [before, new], {"isNew": True})
+    becomes(["Reasoning Weather One is 3.5 m."], lambda: heard(page))
+    failed = {**call, "title": "Weather · failed", "state": "failed"}
+    blocks = ["<p>One is 3.5 m. Two is <b>three</b><br>and</p>", '<p><math alttext="x^2"><mi>x</mi></math>是的。不</p>']
+    transcript("apply", [["bubble", 2, failed], ["blocks", 3, 0, blocks]], "2")
+    becomes("Weather · failed Two is three and x^2是的。", lambda: heard(page)[-1])
+    ended = [
+        ["bubble", 3, bubble("output_text", blocks)],
+        ["bubble", 4, bubble("question", ["<p>Which?</p>"], state="waiting")],
+    ]
+    transcript("apply", [*ended, ["turn", {"id": "2", "is_running": False}]], "2")
+    becomes(["不 Which?", "Waiting for you"], lambda: heard(page)[2:])
+    transcript("show", [turn("7", bubble("output_text", ["<p>Of another chat.</p>"]))])
+    assert heard(page) == []
+
+
+def test_wait_says_why_and_is_counted(page: Page, transcript: Callable[..., Any]) -> None:
+    wait = {"why": "", "seconds": 2.5, "number": 1}
+    waiting = {"is_running": True, "waiting": wait}
+    transcript("show", [turn("1", bubble("user", ["<p>What?</p>"]), **waiting)])
+    expect(page.get_by_role("img", name="waiting for the model")).to_be_attached()
+    assert page.locator(".waiting .time").inner_text() == ""
+    expect(page.locator(".waiting .time")).to_have_text("Waiting for the model · 3 s")
+    for why in ("2 ahead of you", ""):
+        transcript("apply", [["turn", {"id": "1", **waiting, "waiting": {**wait, "why": why, "seconds": 90.0}}]], "1")
+        expect(page.locator(".waiting .why")).to_have_text(why)
+    expect(page.locator(".waiting .time")).to_have_text(re.compile(r"· \d s$"))  # it is the same wait
+    transcript("apply", [["turn", {"id": "1", "is_running": False}]], "1")
+    expect(page.locator(".waiting")).to_be_hidden()
+
+
+def test_place_holds_and_what_is_unfolded_comes_into_view(page: Page, transcript: Callable[..., Any]) -> None:
+    lines = [f"<p>line {number}</p>" for number in range(40)]
+    thought = bubble("reasoning", [f"<p>thought {number}</p>" for number in range(5)], title="Thought")
+    turns = [turn("2", bubble("output_text", lines)), turn("3", bubble("output_text", lines[:4]), thought)]
+    page.evaluate("""addEventListener("transcript:earlier", () => (globalThis.asked = (globalThis.asked ?? 0) + 1))""")
+    transcript("show", turns, {"hasEarlier": True})
+    becomes(0, lambda: scrolled(page)[1])
+    page.get_by_text("Thought", exact=True).click()
+    expect(page.get_by_text("thought 4")).to_be_in_viewport(ratio=1)
+    becomes(0, lambda: scrolled(page)[1])  # the end is in view, so that it is followed
+    assert page.evaluate("globalThis.asked") is None
+    page.locator(".transcript").hover()
+    page.mouse.wheel(0, -10_000)
+    becomes(0, lambda: scrolled(page)[0])
+    becomes(True, lambda: bool(page.evaluate("globalThis.asked")))
+    seen = page.get_by_text("line 3", exact=True).first
+    before = seen.bounding_box()
+    older = turn("1", bubble("output_text", lines))
+    transcript("show", [older, *turns])
+    transcript("apply", [["bubble", 2, bubble("output_text", lines)]], "3")
+    becomes(True, lambda: scrolled(page)[0] > 0)
+    after = page.locator('[data-turn="2"]').get_by_text("line 3", exact=True).bounding_box()
+    assert before
+    assert after
+    assert abs(after["y"] - before["y"]) <= 1
