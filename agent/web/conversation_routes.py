@@ -34,7 +34,7 @@ from agent.web.chat.chat_view import newest_first
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.chat.sent_message import typed_text
-from agent.web.chat.turns import count_bubbles, render_turn
+from agent.web.chat.turns import answer_text, count_bubbles, render_turn
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
 from agent.web.heavy_work import RequestLimit, TooManyRequests
@@ -177,8 +177,7 @@ class ConversationRoutes:
     async def _text(self, request: Request, owner: str) -> Any:
         self._count(request, owner)
         turn = await self._views.turn(owner, _id(request), str(request.path_params["entry"]))
-        answer = [bubble.text for bubble in turn.bubbles if bubble.first.type == "output_text"]
-        return {"message": typed_text(turn.user) if turn.user else "", "answer": "\n\n".join(answer)}
+        return {"message": typed_text(turn.user) if turn.user else "", "answer": answer_text(turn)}
 
     async def _place(self, request: Request, owner: str) -> Any:
         self._count(request, owner)

@@ -211,7 +211,7 @@ def test_answer_goes_on_in_another_chat(app: App, visit: Visit) -> None:
     expect(mark).to_be_hidden()  # it has ended
     expect(visitor.mine).to_have_text(["Quiet one"])
     row(visitor, "!tokens").get_by_role("link").click()
-    expect(visitor.chat.locator(".bot-row")).to_contain_text("word199")
+    expect(visitor.bubbles).to_contain_text("word199")
 
 
 @pytest.mark.gate("On a phone, the list of chats is a drawer.")
@@ -318,7 +318,7 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     page = visitor.page
     visitor.ask("!text Walrus facts.")
     visitor.chat.get_by_role("button", name="Edit").last.click()
-    page.locator("textarea.edit-textarea").fill("!text Otter facts.")
+    visitor.chat.locator(".edit textarea").fill("!text Otter facts.")
     visitor.chat.get_by_role("button", name="Send").click()
     expect(visitor.chat).to_contain_text("Otter facts.")
     visitor.idle()
@@ -336,7 +336,7 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     visitor.shot("hit")
     expect(visitor.chat).to_contain_text("answer 40")
     expect(found).to_have_count(0)
-    expect(visitor.chat.locator(".bot-row").first).to_be_in_viewport()
+    expect(visitor.bubbles.first).to_be_in_viewport()
 
     search.fill("FACTS otter")
     expect(rows(visitor).locator(".excerpt mark")).to_have_text(["Otter", "facts"])

@@ -510,7 +510,7 @@ def test_composer_is_in_the_middle_of_empty_page(own: App, visit: Visit) -> None
     height = page.viewport_size["height"] if page.viewport_size else 0
     assert abs(middle(dock) - height / 2) < height / 12
     example = visitor.examples.first
-    assert middle(visitor.chat.locator(".empty")) < middle(dock) < middle(example)
+    assert middle(page.locator("#greeting")) < middle(dock) < middle(example)
     visitor.ask("!text A first answer.")
     expect(page.locator(EMPTY)).to_have_count(0)
     assert middle(dock) > height * 0.8

@@ -128,7 +128,7 @@ def transcript(page: Page) -> Callable[..., Any]:
         """async (options) => {
           const { mount } = await import("/transcript.js"), main = document.querySelector("main");
           globalThis.events = [];
-          for (const name of ["choose", "retry", "version"]) {
+          for (const name of ["choose", "retry", "version", "edit", "unsent", "failed"]) {
             main.addEventListener(`transcript:${name}`, ({ detail }) => events.push([name, detail]));
           }
           globalThis.shown = mount(main, options);
@@ -393,3 +393,67 @@ def test_place_holds_and_what_is_unfolded_comes_into_view(page: Page, transcript
     assert before
     assert after
     assert abs(after["y"] - before["y"]) <= 1
+
+
+EDITING = """async ([labels, turns]) => {
+  const { mount } = await import("/transcript.js"), main = document.querySelector("main");
+  main.replaceChildren();
+  const textOf = (id, part) => new Promise((done, fail) => (globalThis.route = { id, part, done, fail }));
+  globalThis.shown = mount(main, { labels, actions: ["copy", "edit", "retry", "undo"], textOf });
+  shown.show(turns);
+}"""
+"""Shows the turns with a route for their texts that answers when the test says so."""
+
+
+def test_message_is_edited_in_its_place(page: Page, transcript: Callable[..., Any]) -> None:
+    """A slow or failing route, a redraw, a refusal and a message that is gone lose nothing of what was typed."""
+    from agent.web.ui.transcript.component import Transcript
+
+    asked = [
+        "<p>One</p>",
+        '<p class="file"><img alt="red" src="data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="></p>',
+    ]
+    turns = [
+        turn("1", bubble("user", asked), bubble("output_text", ["<p>A</p>"]), kept="1 file stays with this message"),
+        turn("2", bubble("user", ["<p>Two</p>"]), bubble("error", ["<p>B</p>"], state="failed")),
+    ]
+    page.evaluate(EDITING, [translated(Transcript.LABELS, "en"), turns])
+    edit, box = page.get_by_role("button", name="Edit"), page.get_by_role("textbox", name="Edit your message")
+    expect(page.get_by_role("button", name="Copy message")).to_have_count(3)  # an error is no text
+    for name in ("Retry", "Undo"):
+        expect(page.get_by_role("button", name=name)).to_have_count(1)
+    edit.first.click()
+    expect(page.get_by_text("The text is being loaded")).to_be_visible()
+    expect(box).to_be_hidden()
+    page.evaluate("route.fail(new Error('No way.'))")
+    expect(edit.first).to_be_focused()
+    assert page.evaluate("events.at(-1)") == ["failed", {"text": "No way."}]
+    edit.first.click()
+    page.evaluate("route.done('**One**')")
+    expect(box).to_be_focused()
+    expect(box).to_have_value("**One**")
+    expect(page.get_by_text("One", exact=True)).to_be_hidden()
+    expect(page.get_by_role("img", name="red")).to_be_visible()
+    expect(page.get_by_text("1 file stays")).to_be_visible()
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("x")
+    page.keyboard.press("Escape")
+    expect(edit.first).to_be_focused()
+    expect(page.get_by_text("One", exact=True)).to_be_visible()
+    assert [name for name, _ in page.evaluate("events")] == ["failed"]  # who cancels wants nothing kept
+
+    edit.first.click()
+    page.evaluate("route.done('**One**')")
+    page.keyboard.type(" more")
+    page.evaluate("(turns) => shown.show(turns)", [{**turns[0], "caption": "c"}, {**turns[1], "is_running": True}])
+    expect(edit).to_have_count(0)  # none while an answer is written
+    expect(box).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert page.evaluate("events").count(["edit", {"turn": "1", "text": "**One** more"}]) == 1
+    page.evaluate("shown.edited(false)")
+    page.keyboard.type("!")
+    expect(box).to_have_value("**One** more!")
+    page.evaluate("(turns) => shown.show(turns)", turns[1:])
+    expect(box).to_have_count(0)
+    assert page.evaluate("events.at(-1)") == ["unsent", {"text": "**One** more!"}]

@@ -294,10 +294,10 @@ class _Answer:
     def _is_call_or_result(self, bubble: transcript.Bubble) -> bool:
         """Return False for a question that a person was asked, and for the reply, too."""
         if bubble.first.type == "tool_call":
-            return not self._is_asked(bubble)
+            return not self.is_asked(bubble)
         return bubble.first.type == "tool_call_result" and not _is_reply(bubble)
 
-    def _is_asked(self, bubble: transcript.Bubble) -> bool:
+    def is_asked(self, bubble: transcript.Bubble) -> bool:
         """Return False for a question that could not be asked: it is a failed call like any other, which says why."""
         id_ = call_id(bubble)
         return is_question(_given(bubble)) and not self._failures.get(id_) and id_ not in self._refusals
@@ -313,7 +313,7 @@ class _Answer:
                     yield _bubble("output_text", blocks, state="done" if is_whole else "running")
             case "reasoning":
                 yield self._thought(number, bubble, is_running=turn.note is None and is_last)
-            case "tool_call" if self._is_asked(bubble):
+            case "tool_call" if self.is_asked(bubble):
                 if bubble.content != turn.question:  # which is shown at the end of the turn
                     yield _bubble("question", [paragraph(question(bubble.content))])
                 if (reply := (turn.replies or {}).get(call_id(bubble) or "")) is not None:
@@ -400,6 +400,17 @@ class _Answer:
 def _given(bubble: transcript.Bubble) -> Call:
     """Return what a call or a result has, without the addresses of its files."""
     return cast(Call, bubble.first.content)
+
+
+def answer_text(turn: transcript.Turn) -> str:
+    """Return the texts of the answer and the questions that it asks, as the model wrote them."""
+    answer, texts = _Answer(turn, TurnRenderer(), Sources(), ENGLISH), list[str]()
+    for bubble in turn.bubbles:
+        if bubble.first.type == "output_text":
+            texts.append(bubble.text)
+        elif bubble.first.type == "tool_call" and answer.is_asked(bubble):
+            texts.append(question(_given(bubble)))
+    return "\n\n".join(texts)
 
 
 def _is_reply(bubble: transcript.Bubble) -> bool:

@@ -149,12 +149,11 @@
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
     const { turns: given, live, window: most, conversation: id, missing } = view;
     const isNext = id !== page.conversation, before = isNext ? [] : turns();
-    if (isNext) {
-      asked = 0;
-      transcript?.leave();
-    }
+    const left = page.conversation, unsent = isNext && transcript?.leave();
+    if (isNext) asked = 0;
     page.conversation = id;
     tell(view);
+    if (unsent) window.chats.keep(left, unsent);
     if (missing && !given) return; // the page is empty already
     const same = stream.reads(live);
     if (!same) stream.turnTo(live);
@@ -223,7 +222,7 @@
     document.dispatchEvent(new CustomEvent("transcript-ready", { detail: transcript }));
   }));
   document.addEventListener("message-sent", () => (page.copied = ""));
-  document.addEventListener("own-data-deleted", () => transcript?.discard());
+  document.addEventListener("own-data-deleted", () => transcript?.leave());
   document.addEventListener("click", ({ target }) => {
     const example = target.closest?.("#examples .example");
     if (example) act("example", "", example.value);

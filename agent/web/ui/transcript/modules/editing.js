@@ -52,9 +52,9 @@ export class Editing {
     this.leave();
     const begun = (this.begun += 1), { area, kept, form, drawing: { labels } } = this;
     this.turn = id;
-    area.value = "";
-    area.readOnly = form.hidden = true;
-    kept.textContent = "";
+    area.value = kept.textContent = "";
+    area.readOnly = false;
+    area.hidden = form.hidden = true;
     view.asked.before(form);
     const slow = setTimeout(() => {
       form.hidden = false;
@@ -76,7 +76,7 @@ export class Editing {
     this.own = area.value = text;
     kept.textContent = view.turn.kept ?? "";
     area.setAttribute("aria-description", kept.textContent);
-    area.readOnly = form.hidden = false;
+    area.hidden = form.hidden = false;
     area.focus({ preventScroll: true });
     area.setSelectionRange(text.length, text.length);
     this.bring(form);

@@ -74,10 +74,12 @@ export function mount(element, { labels, language, actions, height, textOf }) {
     edit: (id) => editing.begin(id),
     /** Close the box in which a message is edited, if the server has accepted what was sent. @param {boolean} isAccepted */
     edited: (isAccepted) => editing.edited(isAccepted),
-    /** Close that box, and tell what was typed by the event `transcript:unsent`. */
-    leave: () => editing.leave(),
-    /** Close that box, and forget what was typed. */
-    discard: () => editing.end(),
+    /** Close that box. Returns what was typed. */
+    leave() {
+      const text = editing.unsent();
+      editing.end();
+      return text;
+    },
     /** What was typed into the box of a message that is edited. */
     unsent: () => editing.unsent(),
     /** Show a source in the list below its answer: those of a turn have numbers. */
