@@ -63,7 +63,12 @@ def test_blocks_can_be_copied_and_saved(app: App, visit: Visit, dark: bool) -> N
         becomes(text, lambda: page.evaluate(COPIED))
     shown = [one.removesuffix(' / ""') for one in code.evaluate_all(LANGUAGES)]
     assert shown == ['"python"', '""', '"exe"', '"mermaid"']
-    files = (("code.py", "print(1)\n"), ("code.txt", "plain\n"), ("code.txt", "no program\n"), ("code.mmd", "graph TD\n"))
+    files = (
+        ("code.py", "print(1)\n"),
+        ("code.txt", "plain\n"),
+        ("code.txt", "no program\n"),
+        ("code.mmd", "graph TD\n"),
+    )
     for block, (name, text) in zip(code.all(), files, strict=True):
         block.get_by_role("button", name="Copy the code").click()
         becomes(text.strip(), lambda: page.evaluate(COPIED).strip())
