@@ -80,12 +80,13 @@ test-all: .venv/.dev $(PEERS)
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) --rerun-alone --hypothesis-profile full $(TESTS)
 	$(if $(filter tests,$(TESTS)),@$(MAKE) --no-print-directory test-container test-vllm test-s3 test-space)
 
-check: .venv/.dev
+check: .venv/.dev $(PEERS)
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/pyright
 	.venv/bin/pyright tests/support/typed_programs.py
 	.venv/bin/mypy
+	.venv/bin/python -m tests.peers.check_types
 	.venv/bin/python -m agent.i18n.catalogues --check
 	.venv/bin/python -m pytest -q tests/project/test_architecture.py
 

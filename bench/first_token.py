@@ -52,9 +52,9 @@ WATCH = """
   }).observe({ type: "resource" });
   new MutationObserver(() => {
     if (!bench.enter || bench.seen) return;
-    const [asked, answer] = [...document.querySelectorAll("#chat .message-row")].slice(-2);
-    if (answer?.matches(".bot-row") && asked.textContent.includes(bench.mark) && answer.textContent.includes("word"))
-      bench.seen = Date.now();
+    const turn = [...document.querySelectorAll("#chat .turn")].at(-1);
+    const has = (part, text) => turn?.querySelector(part)?.textContent.includes(text);
+    if (has(".mine", bench.mark) && has(".answer", "word")) bench.seen = Date.now();
   }).observe(document.querySelector("#chat"), { childList: true, subtree: true, characterData: true });
 }
 """
@@ -148,7 +148,7 @@ def on_page(here: Place, rounds: int) -> list[Sent]:
         for number in range(rounds):
             if not here.turns and number:
                 page.locator("#new").click()
-                page.locator("#chat .message-row").first.wait_for(state="detached")
+                page.locator("#chat .turn").first.wait_for(state="detached")
             after = here.last()
             page.evaluate("(mark) => (window.bench.mark = mark)", prompt(number, here.wait))
             box.press_sequentially(prompt(number, here.wait), delay=15)

@@ -47,7 +47,7 @@ RETURN_SHARE = 0.15
 SESSION_KB = 50.0
 FOREIGN = (
     "/runs/{run}/events?wait=0",
-    "/runs/{run}/events?format=page&wait=0",
+    "/runs/{run}/events?format=blocks&wait=0",
     "/conversations/{conversation}",
     "/export/{conversation}?format=json",
     "/c/{conversation}",

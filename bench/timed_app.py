@@ -11,11 +11,11 @@ from typing import Any, cast
 import app
 from agent.providers import http
 from agent.runtime.run_stream import RunStream
+from agent.web.answer_frames import TurnFrames
 from agent.web.chat.journal import StoreJournal
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.middleware.isolation import IsolationMiddleware
 from agent.web.ui.handlers import Handlers
-from agent.web.ui.page_frames import PageFrames
 
 STEPS = ("join", "handler", "stored", "leaves", "text", "shown", "told", "asked", "frame")
 """The request of the page arrives; its handler starts; the message is stored; the request to the model leaves; the run
@@ -58,7 +58,7 @@ def watch(steps: Steps) -> None:
 
     isolate, submit, write = IsolationMiddleware.__call__, Handlers.submit, StoreJournal.write
     transport = cast(Any, http)._BatchingTransport
-    send, emit, after = transport.handle_async_request, RunStream.emit, PageFrames.after
+    send, emit, after = transport.handle_async_request, RunStream.emit, TurnFrames.after
     tell = BoundedQueue.send_message
 
     async def isolated(self: IsolationMiddleware, scope: Any, receive: Any, answer: Any) -> None:
@@ -93,8 +93,8 @@ def watch(steps: Steps) -> None:
         steps.pass_("text")
         emit(self, piece)
 
-    def frames_after(self: PageFrames, last_id: str) -> Any:
-        frames = after(self, last_id)
+    async def frames_after(self: TurnFrames, last_id: str) -> Any:
+        frames = await after(self, last_id)
         if any("word0" in data for _, data in frames):
             steps.pass_("frame")
         return frames
@@ -105,7 +105,7 @@ def watch(steps: Steps) -> None:
     cast(Any, StoreJournal).write = written
     cast(Any, BoundedQueue).send_message = told
     cast(Any, RunStream).emit = emitted
-    cast(Any, PageFrames).after = frames_after
+    cast(Any, TurnFrames).after = frames_after
     transport.handle_async_request = sent
 
 

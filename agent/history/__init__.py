@@ -21,14 +21,13 @@ from agent.history.records import (
     now,
     vectors_id,
 )
-from agent.history.replicas import BEAT_SECONDS, DEAD_SECONDS, OwnRun, Replicas, replicas_of
+from agent.history.replicas import BEAT_SECONDS, OwnRun, Replicas, replicas_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, excerpt_parts
 
 __all__ = [
     "BEAT_SECONDS",
     "CHANGED_ELSEWHERE",
-    "DEAD_SECONDS",
     "NO_CONVERSATION",
     "NO_ENTRY",
     "NO_LINK",

@@ -61,9 +61,14 @@ class StoreOnServer(Protocol):
 
 def other_histories(url: str, folder: Path) -> list[Path]:
     """Return the histories in this folder that the URL does not name."""
-    own = {"sqlite": sqlite_path, "json": json_path}.get(url.partition(":")[0])
-    opened = own(url, folder).resolve() if own else None
+    opened = path_of(url, folder)
     return [path for path in (folder / FILE, folder / FOLDER) if path.exists() and path.resolve() != opened]
+
+
+def path_of(url: str, folder: Path) -> Path | None:
+    """Return the file or the folder of the history that a URL names, or None if it is in memory or on a server."""
+    own = {"sqlite": sqlite_path, "json": json_path}.get(url.partition(":")[0])
+    return own(url, folder).resolve() if own else None
 
 
 @contextmanager

@@ -4,7 +4,7 @@
 The texts of messages are not in it: a page that copies or edits them asks for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 BubbleKind = Literal[
@@ -17,8 +17,9 @@ BubbleState = Literal["running", "done", "failed", "refused", "waiting"]
 
 Edit = list[Any]
 """`["bubble", n, bubble]` puts bubble n, `["blocks", n, first, blocks]` puts the blocks of bubble n from number `first`
-on, `["cut", n]` leaves the first n bubbles, and `["turn", fields]` replaces all other fields of the turn. They are
-made in their order."""
+on, `["tail", n, number, count, html]` puts this HTML in place of the last `count` UTF-16 code units of a block,
+`["cut", n]` leaves the first n bubbles, and `["turn", fields]` replaces all other fields of the turn. They are made in
+their order."""
 
 
 class Bubble(TypedDict):
@@ -118,17 +119,37 @@ def edits(old: Turn, new: Turn) -> list[Edit]:
     before, after = old["bubbles"], new["bubbles"]
     for number, bubble in enumerate(after):
         last = before[number] if number < len(before) else None
+        if last is bubble:
+            continue
         if last is None or {**last, "blocks": 0} != {**bubble, "blocks": 0}:
             out.append(["bubble", number, bubble])
         elif last["blocks"] != bubble["blocks"]:
-            first = first_difference(last["blocks"], bubble["blocks"])
-            out.append(["blocks", number, first, bubble["blocks"][first:]])
+            out += _block_edits(number, last["blocks"], bubble["blocks"])
     if len(before) > len(after):
         out.append(["cut", len(after)])
     fields = {key: value for key, value in new.items() if key != "bubbles"}
     if fields != {key: value for key, value in old.items() if key != "bubbles"}:
         out.append(["turn", fields])
     return out
+
+
+def _block_edits(number: int, old: Sequence[str], new: Sequence[str]) -> Iterator[Edit]:
+    first = first_difference(old, new)
+    if first < min(len(old), len(new)) and (same := _same_length(old[first], new[first])):
+        dropped = len(old[first][same:].encode("utf-16-le", "surrogatepass")) // 2
+        yield ["tail", number, first, dropped, new[first][same:]]
+        first += 1
+    if old[first:] != new[first:]:
+        yield ["blocks", number, first, new[first:]]
+
+
+def _same_length(one: str, other: str) -> int:
+    """Return the length of what two texts begin with, without half a character at its end."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low - ("\ud800" <= one[low - 1 : low] <= "\udbff")
 
 
 def first_difference(old: Sequence[str], new: Sequence[str]) -> int:

@@ -1,8 +1,8 @@
 """The frames of running answers for pages: a turn as a whole, and then how it changes.
 
-Their form decides what is in them: `agent.web.ui.page_frames`, or `BlockForm`. A page gets one frame with the whole
-turn, and then edits. The id of a frame is a random tag of its instance and a number. So a page that missed some
-continues where it was, and one that continues after a frame of another instance gets the whole turn again.
+A page gets one frame with the whole turn, and then edits (see `agent.rendering.bubbles`). The id of a frame is a random
+tag of its instance and a number. So a page that missed some continues where it was, and one that continues after a
+frame of another instance gets the whole turn again.
 
 The end is `{"stored": true, "complete": ...}` if the store has it: the page then shows the turn as it is stored, and
 `complete` says whether a waiting message can follow (see `agent.web.chat.chat_view.is_complete`). Otherwise it is `{}`,
@@ -12,10 +12,10 @@ and the page asks for the stored turns.
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from agent.i18n.translator import Translator
@@ -32,52 +32,19 @@ WAIT_SECONDS = 0.5
 """Seconds after which a turn is rendered again without a new event, because a wait is counted."""
 
 
-class Form(Protocol):
-    """Renders the frames of one answer in one language. A value is a rendered turn."""
-
-    async def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> Any:
-        """Return the turn. `is_first`: for a page that begins to watch. Others watch `watched_since` this time."""
-        ...
-
-    def edits(self, old: Any, new: Any) -> list[Any]:
-        """Return what has changed since the value `old`, None before the first one."""
-        ...
-
-    def whole(self, value: Any) -> dict[str, Any]:
-        """Return the frame for a page that has nothing yet."""
-        ...
-
-
-class BlockForm:
-    """Frames of bubbles and blocks: `{"turn": Turn}` or `{"edits": [...]}` (see `agent.rendering.bubbles`)."""
-
-    def __init__(self, translator: Translator) -> None:
-        self._translator, self._renderer = translator, TurnRenderer(translator)
-
-    async def render(self, turn: RunningTurn, watched_since: float, *, is_first: bool) -> bubbles.Turn:
-        """Implement `Form.render`. A thread renders, because a long list or code takes many milliseconds."""
-        waiting, shown = wait_text(turn.live.waiting, self._translator), turn.turn(monotonic())
-        return await TURNS.run(self._renderer.render, shown, waiting, is_first=is_first)
-
-    def edits(self, old: bubbles.Turn | None, new: bubbles.Turn) -> list[bubbles.Edit]:
-        """Implement `Form.edits`."""
-        return bubbles.edits(old or cast(bubbles.Turn, {"bubbles": []}), new)
-
-    def whole(self, value: bubbles.Turn) -> dict[str, Any]:
-        """Implement `Form.whole`."""
-        return {"turn": value}
-
-
 class TurnFrames:
-    """The frames of one answer. See `agent.web.run_event_routes.Frames`. The same frames serve all pages."""
+    """The frames of one answer in one language: `{"turn": Turn}` or `{"edits": [...]}`. The same ones serve all pages.
 
-    def __init__(self, turn: RunningTurn, form: Form) -> None:
-        self._turn, self._form = turn, form
+    See `agent.web.run_event_routes.Frames`.
+    """
+
+    def __init__(self, turn: RunningTurn, translator: Translator) -> None:
+        self._turn, self._translator, self._renderer = turn, translator, TurnRenderer(translator)
         self._tag, self._frames, self._size = uuid4().hex[:8], deque[Frame](), 0
         self._first = 0
         """The number of the oldest frame that is kept."""
         self._lock = asyncio.Lock()
-        self._value: Any = None
+        self._shown = cast(bubbles.Turn, {"bubbles": []})
         self._watched_since = monotonic()
         self._rendered: tuple[int, bool] | None = None
         self._rendered_at = 0.0
@@ -95,8 +62,7 @@ class TurnFrames:
                 if first >= 0:
                     return [*islice(self._frames, first, first + FRAMES)]
             if self._whole is None:
-                value = await self._form.render(self._turn, monotonic(), is_first=True)
-                self._whole = self._frames[-1][0], _dump(self._form.whole(value))
+                self._whole = self._frames[-1][0], _dump({"turn": await self._render(is_first=True)})
             return [self._whole]
 
     def end(self) -> str:
@@ -116,9 +82,9 @@ class TurnFrames:
         if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
             return
         self._rendered, self._rendered_at, self._whole = state, now, None
-        value = await self._form.render(self._turn, self._watched_since, is_first=False)
-        if edits := self._form.edits(self._value, value):
-            self._value = value
+        shown = await self._render(is_first=False)
+        if edits := bubbles.edits(self._shown, shown):
+            self._shown = shown
             data = _dump({"edits": edits})
             self._frames.append((f"{self._tag}-{self._first + len(self._frames)}", data))
             self._size += len(data)
@@ -126,27 +92,27 @@ class TurnFrames:
                 self._size -= len(self._frames.popleft()[1])
                 self._first += 1
 
+    async def _render(self, *, is_first: bool) -> bubbles.Turn:
+        """Return the turn. `is_first`: for a page that begins to watch.
+
+        A thread renders, because a long list or code takes many milliseconds.
+        """
+        waiting, turn = wait_text(self._turn.live.waiting, self._translator), self._turn.turn(monotonic())
+        return await TURNS.run(self._renderer.render, turn, waiting, is_first=is_first)
+
 
 class AnswerFrames:
-    """The frames of all running answers, by answer, form and language.
+    """The frames of all running answers, by answer and language. `read` returns the turn of a running answer."""
 
-    `read` returns the turn of a running answer, and `forms` makes forms by the names that a page asks for.
-    """
+    def __init__(self, read: Callable[[RunningAnswer], Awaitable[RunningTurn]]) -> None:
+        self._read = read
 
-    def __init__(
-        self,
-        read: Callable[[RunningAnswer], Awaitable[RunningTurn]],
-        forms: Mapping[str, Callable[[Translator], Form]],
-    ) -> None:
-        self._read, self._forms = read, forms
-
-    async def of(self, live: RunningAnswer, form: str, translator: Translator) -> TurnFrames:
+    async def of(self, live: RunningAnswer, translator: Translator) -> TurnFrames:
         """Return the frames of this answer in this language."""
-        name = f"{form} {translator.language}"
-        if name not in live.frames:
+        if translator.language not in live.frames:
             turn = await self._read(live)
-            live.frames.setdefault(name, TurnFrames(turn, self._forms[form](translator)))
-        return live.frames[name]
+            live.frames.setdefault(translator.language, TurnFrames(turn, translator))
+        return live.frames[translator.language]
 
 
 def _dump(value: dict[str, Any]) -> str:

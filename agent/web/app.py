@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 from agent.errors import AgentError
 from agent.fetch import Guard
 from agent.history import Entry, HistoryStore, now, open_store, replicas_of
-from agent.history.open_store import other_histories
+from agent.history.open_store import other_histories, path_of
 from agent.i18n.translator import LANGUAGES, negotiate
 from agent.local.manager import LocalModels
 from agent.media.places import open_place
@@ -28,18 +28,18 @@ from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
-from agent.web.answer_frames import AnswerFrames, BlockForm
+from agent.web.answer_frames import AnswerFrames
 from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import IMPORT_LEASE, ExpiredConversations, RetentionPeriods, add_missing_expiry
+from agent.web.chat.expiry import ExpiredConversations, IsOnly, RetentionPeriods, add_missing_expiry
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatLinks
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
-from agent.web.chat.recovery import recover
+from agent.web.chat.recovery import join_processes, recover
 from agent.web.chat.replica import Replica
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.storage_quota import StorageQuota
@@ -51,7 +51,6 @@ from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, answer_error
 from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
-from agent.web.gradio_compat.contents import content_stand_ins
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.login import login_reader
 from agent.web.gradio_compat.video_streams import player_stand_in
@@ -99,6 +98,7 @@ class _Services:
 
     settings: Settings
     store: HistoryStore
+    is_only: IsOnly
     media: MediaStore
     models: LocalModels
     unsent_files: UnsentFiles
@@ -124,7 +124,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES) | content_stand_ins(STATIC_FILES))
+    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.canary, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
@@ -173,11 +173,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
-    frames = AnswerFrames(services.conversations.views.running_turn, {"blocks": BlockForm})
+    frames = AnswerFrames(services.conversations.views.running_turn)
 
     def frames_of(live: RunningAnswer, request: Request) -> Awaitable[Frames]:
-        translator = negotiate(request.headers.get("accept-language", ""))
-        return frames.of(live, request.query_params["format"], translator)
+        return frames.of(live, negotiate(request.headers.get("accept-language", "")))
 
     RunEventRoutes(services.conversations.running, services.store, owner_of, frames_of).add_to(app)
 
@@ -192,6 +191,7 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     use_table_in(settings.data_dir)
     temporary = TemporaryMemory()
     opened = await open_store(settings.store, folder=settings.data_dir, is_secret=settings.public is not None)
+    is_only = join_processes(path_of(settings.store, settings.data_dir))
     store = TemporaryStore(opened, temporary)
     unsent_files = UnsentFiles(settings.upload_dir or settings.data_dir / "uploads", settings.uploads)
     os.environ["GRADIO_TEMP_DIR"] = str(unsent_files.folder)  # Gradio takes files that a visitor names from here
@@ -202,7 +202,7 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     conversations = Conversations(settings, store, media, models, _tools(settings), quota, temporary)
     importer = Importer(settings, store, media, quota, conversations.list.is_in_use, _rendered)
     visitors = VisitorCookies.in_folder(settings.data_dir)
-    return _Services(settings, store, media, models, unsent_files, conversations, importer, visitors)
+    return _Services(settings, store, is_only, media, models, unsent_files, conversations, importer, visitors)
 
 
 def _build_page(settings: Settings, conversations: Conversations, visitors: VisitorCookies) -> gr.Blocks:
@@ -223,7 +223,7 @@ async def _lifespan(services: _Services, canary: Canary, watchdog: Watchdog) -> 
     """Start what runs beside the page, and close everything in order at the end."""
     replicas, recovery = replicas_of(services.store), None
     if replicas is None:
-        recovery = await recover(services.store, services.conversations.live_runs.is_busy)
+        recovery = await recover(services.store, services.conversations.live_runs.is_busy, services.is_only)
     else:
         conversations = services.conversations
         replica = Replica(services.store, replicas, conversations.live_runs, conversations.takeovers)
@@ -272,7 +272,9 @@ class _ConversationExpiry:
         self._services = services
         in_use = services.conversations.list.is_in_use
         periods, is_importing = RetentionPeriods.of(services.settings), services.importer.is_storing
-        self._expired = ExpiredConversations(services.store, services.media, in_use, is_importing, periods)
+        self._expired = ExpiredConversations(
+            services.store, services.media, in_use, is_importing, periods, services.is_only
+        )
         self._has_added_expiry = False
 
     async def run(self) -> int:
@@ -282,9 +284,6 @@ class _ConversationExpiry:
             await add_missing_expiry(services.store, services.settings)
             self._has_added_expiry = True
         deleted = await self._expired.delete()
-        while not deleted and self._expired.has_seen_import:
-            await asyncio.sleep(IMPORT_LEASE.total_seconds())
-            deleted = await self._expired.delete()
         await services.conversations.replies.forget_deleted(services.store)
         return deleted
 

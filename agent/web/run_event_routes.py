@@ -34,7 +34,7 @@ CHUNK = 16 * 1024
 FRAMES = 1000
 """Frames that are looked up at once for a reader."""
 
-PAGE_FORMATS = ("blocks",)
+PAGE_FORMAT = "blocks"
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 NOTHING = "{}"
 
@@ -116,13 +116,13 @@ class RunEventRoutes:
     async def events(self, request: Request) -> Response:
         """Answer a request. `after` or `Last-Event-ID` is the last event that the reader has.
 
-        With a format of `PAGE_FORMATS` the events are frames for a page (see `agent.web.answer_frames`). With `wait=0`
+        With the format `PAGE_FORMAT`, the events are frames for a page (see `agent.web.answer_frames`). With `wait=0`
         the answer ends with the events so far, for readers whose connection delivers no stream.
         """
         owner, run_id = self._owner_of(request), str(request.path_params["run_id"])
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
         live = await self._running.find(run_id, owner)
-        for_page = request.query_params.get("format") in PAGE_FORMATS
+        for_page = request.query_params.get("format") == PAGE_FORMAT
         if live is None:
             return await self._stored(request, run_id, owner, last_id, for_page=for_page)
         try:

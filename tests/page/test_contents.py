@@ -1,4 +1,4 @@
-"""What a model writes requests nothing with the visitor's cookie, and a diagram only draws."""
+"""What a model writes requests nothing with the visitor's cookie, and does nothing to the page."""
 
 # ruff: noqa: E501
 
@@ -10,6 +10,12 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Request, expect
 
+from agent.i18n.translator import ENGLISH
+from agent.media.store import ROUTE
+from agent.rendering.html import source_item
+from agent.rendering.markdown import to_blocks
+from agent.rendering.sources import Source
+from agent.web.chat.turns import file_block
 from tests.conftest import App, Visitor
 
 pytestmark = pytest.mark.browser
@@ -107,63 +113,6 @@ def test_pictures_of_texts_request_nothing(app: App, visit: Visit) -> None:
 
 MAKE_LINK = """async (chat) => (await (await fetch(`/conversations/${chat}/links`, {
   method: "POST", headers: { "content-type": "application/json" }, body: "{}" })).json()).path"""
-ATTACKS = {
-    "themeCSS": "%%{init: {'themeCSS': 'body{color:red} *{background:url(/logout)}'}}%%\\ngraph TD\\n A[label]",
-    "settings": "%%{init: {'securityLevel': 'loose', 'htmlLabels': true, 'secure': []}}%%\\ngraph TD\\n A[label]",
-    "two": "%%{init: {'x': 1}}%%\\n%%{initialize: {'themeCSS': '}*{color:red}'}}%%\\ngraph TD\\n A[label]",
-    "front": "---\\ntitle: label\\nconfig:\\n  securityLevel: loose\\n  themeCSS: 'a{background:url(/logout)}'\\n---\\ngraph TD\\n A[label]",
-    "font": "%%{init: {'fontFamily': 'x;}*{background:url(/logout)}', 'themeVariables': {'primaryColor': 'url(/logout)'}}}%%\\ngraph TD\\n A[label]",
-    "click": 'graph TD\\n A[label]\\n click A "javascript:window.broken=1"',
-    "href": 'graph TD\\n A[label] --> B\\n click A href "/logout" _self\\n click B "https://elsewhere.invalid/leak.png" _top',
-    "html": 'graph TD\\n A["label<img src=/logout onerror=window.broken=1>"] --> B["<script>window.broken=1</script>"]',
-    "foreign": 'graph TD\\n A["label<foreignObject><iframe src=/logout></iframe></foreignObject>"]',
-    "style": "graph TD\\n A[label]\\n style A fill:url(/logout),background:url(/logout),stroke:red",
-    "class": "graph TD\\n A[label]:::c\\n classDef c fill:red}*{background:url(/logout)\\n linkStyle default fill:url(/logout)",
-    "import": "graph TD\\n A[label]:::c\\n classDef c fill:#fff;}@import '/logout';*{color:red",
-    "image": 'graph TD\\n A@{ img: "/logout", label: "label", h: 60, w: 60 }',
-    "remote": 'graph TD\\n A@{ img: "http://elsewhere.invalid/leak.png", label: "label" }',
-    "icon": 'graph TD\\n A@{ icon: "logos:x", label: "label" } --> B[fa:fa-car]',
-    "sequence": "sequenceDiagram\\n participant A as label\\n A->>B: <img src=/logout>\\n link A: x @ javascript:window.broken=1",
-    "classes": 'classDiagram\\n class label\\n click label href "/logout" "_self"\\n style label fill:url(/logout)',
-    "c4": 'C4Context\\n Person(a, "label", "x", $sprite="/logout", $link="javascript:window.broken=1")',
-    "entity": 'graph TD\\n A["label#lt;img src=/logout onerror=window.broken=1#gt;&lt;img src=/logout&gt;"]',
-    "gantt": 'gantt\\n title label\\n section s\\n a :a1, 2020-01-01, 3d\\n click a1 href "/logout"',
-    "broken": "graph TD\\n label[[[<img src=/logout>",
-    "literal": 'graph TD\\n A[label] --> B\\n click A href "http://[::1]/logout" _self\\n click B "//[fe80::1]:80/leak.png"',
-    "less": 'graph TD\\n A["label 1 < 2 <b"] --> B["a <= b << c <"]\\n B --> C["<"]',
-    "less in a sequence": "sequenceDiagram\\n participant A as label < 2\\n A->>B: x < y <z> <a href=/logout>c",
-}
-PLACE = """() => ["body", "#composer", "#chat"].map((name) => {
-  const { color, backgroundImage, position } = getComputedStyle(document.querySelector(name));
-  return [color, backgroundImage, position].join();
-})"""
-ODD = "a, script, style, foreignObject, image, use, iframe, img, [style*=url], [onclick], [onerror], [onload], [href]"
-
-
-@pytest.mark.gate("A diagram draws, and does nothing else.")
-def test_diagrams_only_draw(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    page = visitor.page
-    requested, before = requests_of(page), page.evaluate(PLACE)
-    blocks = [f"```mermaid\\n{text}\\n```\\n\\nEnd of {name}." for name, text in ATTACKS.items()]
-    visitor.ask(
-        "!text " + "\\n\\n".join([*blocks, "```mermaid\\ngraph TD\\n  A[Begin<br/>line] --> B{ready?}\\n```\\n\\nEnd."])
-    )
-    diagrams = visitor.bubbles.locator(".mermaid")
-    expect(diagrams).to_have_count(len(ATTACKS) + 1)
-    for diagram in diagrams.all():
-        expect(diagram.locator("> svg, > pre")).to_have_count(1, timeout=20_000)
-    expect(diagrams.last.locator("svg")).to_contain_text("ready?")
-    page.evaluate(LATER_PICTURE)
-    drawn = {name: diagram.locator("> svg").count() for name, diagram in zip(ATTACKS, diagrams.all(), strict=False)}
-    assert sum(drawn.values()) > len(ATTACKS) / 2, drawn  # the others are not valid, and are shown as code
-    assert requested == []
-    assert diagrams.locator(ODD).count() == 0
-    assert page.evaluate(PLACE) == before
-    assert page.evaluate("[window.broken, document.querySelector('iframe').contentWindow.broken]") == [None, None]
-    visitor.shot("diagrams")
-
-
 LINKS = "[one](/logout) <a href='/logout' rel='opener'>two</a> [three][3]\\n\\n[3]: HOST/logout?_target_url=/ 'x'"
 
 
@@ -174,7 +123,7 @@ def test_link_in_a_text_has_no_referrer(app: App, visit: Visit) -> None:
     links = visitor.bubbles.locator("a[href]")
     expect(links.first).to_be_attached()
     found = links.evaluate_all("links => links.map((link) => [link.textContent, link.getAttribute('rel')])")
-    assert [name for name, _ in found][:2] == ["one", "three"], "HTML is shown as text"
+    assert [name for name, _ in found] == ["three"], "HTML is shown as text, and a link has its site"
     assert {rel for _, rel in found} == {"noopener noreferrer"}
     with visitor.page.context.expect_event("request", lambda request: "logout" in request.url) as asked:
         links.first.click()
@@ -237,6 +186,210 @@ KEEP = """async ([name, text]) => {
 }"""
 COVERS = """() => [...document.querySelectorAll("#chat *, main *")].filter((one) =>
   one.innerText?.includes("cover") && getComputedStyle(one).position === "fixed").length"""
+MORE = (
+    "<math><annotation-xml encoding='text/html'><img src='/LEAK' onerror='window.broken=1'></annotation-xml></math>",
+    "<math><semantics><annotation-xml encoding='application/xhtml+xml'><style>*{all:unset}</style></annotation-xml></semantics></math>",
+    "<math><mglyph src='/LEAK'/><style><img src=/LEAK onerror=window.broken=1></style></math><mtext><table><mglyph><style>",
+    "$$\\begin{aligned}\\href{/LEAK}{x}&\\url{/LEAK}\\\\</math><img src=/LEAK>&\\text{</mtext><script>window.broken=1</script>}\\end{aligned}$$",
+    "$\\text{<img src=/LEAK onerror=window.broken=1>} \\unicode{x3c} \\require{html} \\style{position:fixed}{x} \\color{url(/LEAK)}{x}$",
+    "\\[\\def\\a{\\a\\a}\\a \\rule{999999em}{999999em} \\kern{-9999em} x\\]",
+    "[a](javascript:window.broken=1) [b](JaVaScRiPt&colon;window.broken=1) [c](java\tscript:window.broken=1) [d](vbscript:x) [e](file:///etc/passwd)",
+    "[a](\x01javascript:window.broken=1) [b]( javascript:window.broken=1) <javascript:window.broken=1> [c](view-source:/LEAK) [d](intent://x#Intent;end)",
+    "[x]: javascript:window.broken=1\n\n[x] [y][x] ![z][x]",
+    "![x](/LEAK) ![x](http://elsewhere.invalid/leak.png) ![x](data:image/svg+xml,<svg onload=window.broken=1>) ![x](//elsewhere.invalid/leak)",
+    '[x](data:image/png;base64,AAAA"onmouseover=window.broken=1) ![" onerror=window.broken=1 x="](https://elsewhere.invalid/leak.png)',
+    '[link](https://a.invalid/?q="onmouseover=window.broken=1) https://a.invalid/"onmouseover=window.broken=1 <https://a.invalid/\'onclick=window.broken=1>',
+    '```"><img src=/LEAK onerror=window.broken=1>\nx\n```',
+    "```html' onmouseover='window.broken=1\n</code></pre><img src=/LEAK>\n```",
+    "~~~x\" style=\"position:fixed;inset:0\n</code></pre><div style='position:fixed;inset:0'>cover</div>\n~~~",
+    '| <img src=/LEAK> | a |\n|---|:-:" style="position:fixed|\n| <script>window.broken=1</script> | `</td>` <td onclick=x> |',
+    "<details open ontoggle=window.broken=1><summary onclick=window.broken=1>s</summary>x</details>",
+    "<details>\n<summary><img src=/LEAK></summary>\n\n<iframe src=/LEAK></iframe>\n\n</details>",
+    "<br onclick=window.broken=1> <sub onmouseover=window.broken=1>x</sub> <kbd style='position:fixed;inset:0'>cover</kbd> <sup><script>window.broken=1</script></sup>",
+    "- [ ] <input type=image src=/LEAK>\n- [x\"onfocus=window.broken=1 autofocus] x\n1. <li style='position:fixed'>cover</li>",
+    "[^1]: <img src=/LEAK>\n\nx[^1] <a id=composer name=composer>x</a> <img name=body id=chat src=/LEAK>",
+    "<div class='transcript-frame to-end' data-action=retry data-turn=x id=composer style='position:fixed;inset:0;z-index:9'>cover</div>",
+    "<!--><img src=/LEAK>--> <![CDATA[><img src=/LEAK>]]> <?x ><img src=/LEAK>?> <!doctype html><html onload=window.broken=1><body background=/LEAK>",
+    "&lt;img src=/LEAK onerror=window.broken=1&gt; &#60;script&#62;window.broken=1&#60;/script&#62; \\<img src=/LEAK>",
+    "{\ufdd01.1 javascript:window.broken=1\ufdd1 {\ufdd01 /LEAK\ufdd1 \ufdd2 \ufdd3",
+)
+AROUND = (
+    "{}",
+    "text {} text",
+    "# {}",
+    "> {}",
+    "- {}",
+    "1. {}",
+    "**{}**",
+    "[{}](https://example.invalid)",
+    "| a |\n|---|\n| {} |",
+    "x[^2]\n\n[^2]: {}",
+    "<details>\n<summary>{}</summary>\n\n{}\n\n</details>",
+    "```html\n{}",
+    "<math>{}</math>",
+    "$x {} y$",
+)
+"""Where these texts stand in an answer."""
+ACTIVE = """() => {
+  const chat = document.querySelector("#chat .transcript"), all = [...chat.querySelectorAll("*")];
+  const mine = (one) => one.closest("[data-own], footer") || one.matches(".part") || !one.closest(".part, summary");
+  const names = (one) => [...one.attributes].map(({ name }) => name);
+  const texts = all.filter((one) => !mine(one));
+  const covers = texts.filter((one) => !["static", "relative"].includes(getComputedStyle(one).position));
+  const box = document.querySelector("#composer textarea").getBoundingClientRect();
+  return {
+    elements: [...new Set(texts.map(({ localName }) => localName))],
+    attributes: [...new Set(texts.filter((one) => one instanceof HTMLElement).flatMap(names))],
+    formulas: [...new Set(texts.filter((one) => !(one instanceof HTMLElement)).flatMap(names))],
+    schemes: [...new Set(texts.map((one) => one.getAttribute("href")).filter(Boolean).map((url) => url.replace(/:[^]*/, "")))],
+    covers: covers.map(({ outerHTML }) => outerHTML.slice(0, 200)),
+    isReached: Boolean(document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2).closest("#composer")),
+    broken: window.broken, path: location.pathname,
+  };
+}"""
+ELEMENTS = set(
+    [
+        "p",
+        "br",
+        "strong",
+        "em",
+        "s",
+        "del",
+        "code",
+        "pre",
+        "span",
+        "a",
+        "ul",
+        "ol",
+        "li",
+        "blockquote",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "input",
+        "sub",
+        "sup",
+        "kbd",
+        "details",
+        "summary",
+        "button",
+        "img",
+        "audio",
+        "bdi",
+        "q",
+    ]
+)
+MATHS = set(
+    [
+        "math",
+        "mrow",
+        "mi",
+        "mn",
+        "mo",
+        "mtext",
+        "mspace",
+        "msup",
+        "msub",
+        "msubsup",
+        "mfrac",
+        "msqrt",
+        "mroot",
+        "mover",
+        "munder",
+        "munderover",
+        "mtable",
+        "mtr",
+        "mtd",
+        "mstyle",
+        "mpadded",
+        "mphantom",
+        "menclose",
+        "mmultiscripts",
+        "mprescripts",
+        "none",
+        "merror",
+    ]
+)
+ATTRIBUTES = set(
+    [
+        "dir",
+        "class",
+        "href",
+        "rel",
+        "target",
+        "start",
+        "type",
+        "checked",
+        "disabled",
+        "open",
+        "role",
+        "aria-label",
+        "tabindex",
+        "style",
+        "title",
+        "value",
+        "download",
+        "src",
+        "alt",
+        "controls",
+        "data-language",
+        "data-bare",
+        "data-source",
+        "data-passage",
+    ]
+)
+
+
+@pytest.mark.gate("No text that a model writes acts on the page.")
+def test_hostile_texts_only_show(app: App, visit: Visit) -> None:
+    """500 texts, drawn as the server renders them, in the page with its policy."""
+    visitor = visit(app.url, fresh=True)
+    page, asked = visitor.page, list[str]()
+    visitor.ask("!text Hello.")
+    page.on("request", lambda request: asked.append(request.url))
+    texts = [around.replace("{}", text) for text in HOSTILE + MORE for around in AROUND]
+    texts = [text.replace("LEAK", f"leak{number}") for number, text in enumerate(texts)]
+    assert len(texts) > 500
+    turns = list[Any]()
+    for number, text in enumerate(texts):
+        name, source = text[:120], Source(1, text, passages=[text])
+        bubbles = [("output_text", to_blocks(text))]
+        if number % len(AROUND) == 0:
+            bubbles += [
+                (
+                    "user",
+                    [*to_blocks(text, is_typed=True), file_block(f"{ROUTE}AAAAAAAAAAAAAAAAAAAAAA.pdf", ENGLISH, name)],
+                ),
+                ("reasoning", to_blocks(text)),
+                ("sources", [source_item(source, ENGLISH, opens=True)]),
+            ]
+        shown = [{"kind": kind, "state": "done", "blocks": blocks, "title": text} for kind, blocks in bubbles]
+        turns.append({"id": f"t{number}", "is_running": False, "bubbles": shown, "caption": ""})
+    path = urlsplit(page.url).path
+    page.evaluate("(turns) => window.live.transcript.show(turns)", turns)
+    expect(visitor.chat.locator(".turn")).to_have_count(len(texts))
+    page.evaluate("document.querySelectorAll('#chat details').forEach((one) => one.open = true)")
+    page.evaluate("document.querySelectorAll('#chat .turn').forEach((one) => one.style.contentVisibility = 'visible')")
+    page.evaluate(LATER_PICTURE)
+    found = page.evaluate(ACTIVE)
+    assert {*found["elements"]} <= ELEMENTS | MATHS
+    assert {*found["attributes"]} <= ATTRIBUTES
+    assert [
+        one for one in found["formulas"] if one.startswith("on") or one.split(":")[-1] in ("href", "src", "style")
+    ] == []
+    assert {*found["schemes"]} <= {"http", "https", "mailto", "data", "media/"}
+    assert [found["covers"], found["isReached"], found["broken"], found["path"]] == [[], True, None, path]
+    assert [url for url in asked if not url.endswith((*ICONS, "?later"))] == []
 
 
 @pytest.mark.full
@@ -266,7 +419,7 @@ def test_hostile_html_requests_submits_and_covers_nothing(app: App, visit: Visit
         page.evaluate(LATER_PICTURE)
         assert leaks == [], path
         assert page.evaluate(COVERS) == 0, path
-        odd = page.locator(":is(.user-row, .bot-row) :is(form, iframe, base, meta, link, use, object, embed, dialog)")
+        odd = page.locator(":is(.turn, article) :is(form, iframe, base, meta, link, use, object, embed, dialog)")
         assert odd.evaluate_all("all => all.map((one) => one.outerHTML.slice(0, 200))") == [], path
         assert page.evaluate("window.broken") is None
         assert urlsplit(page.url).path == path

@@ -73,7 +73,7 @@ async def public(model_server: Running, tmp_path: Path) -> AsyncIterator[Convers
 async def test_answer_is_continued_once_and_counts_as_message(public: Conversations) -> None:
     async def last(conversation: str) -> str:
         view = await view_of(public, "ann", conversation)
-        return [one["metadata"]["id"] for one in view.messages if one["role"] == "user"][-1]
+        return view.turns[-1]["id"]
 
     async def over() -> None:
         await public.live_runs.close(seconds=30)
@@ -93,10 +93,10 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
     await over()
     with pytest.raises(Conflict, match="gone on since"):  # the limit did not end this answer
         await public.continue_answer(ANN, chat, await last(chat), GO_ON, Choices())
-    before = (await view_of(public, "ann", chat)).messages
+    before = (await view_of(public, "ann", chat)).turns
     with pytest.raises(Limited, match="5 messages a minute"):
         await public.retry(ANN, chat, await last(chat), Choices())
-    assert (await view_of(public, "ann", chat)).messages == before
+    assert (await view_of(public, "ann", chat)).turns == before
 
 
 COUNT_WORDS = """() => {
@@ -139,7 +139,7 @@ def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit:
         visitor.page.reload()
         expect(caption).to_be_visible()
         assert visitor.labels() == seen
-        expect(visitor.bubbles).to_have_count(2)  # the text and the caption
+        expect(visitor.bubbles).to_have_count(1)
         sent = server.journal()[-1]["body"]
         assert sent["continue_final_message"]
         assert [one["role"] for one in sent["messages"]][-2:] == ["user", "assistant"]

@@ -19,16 +19,14 @@ pytestmark = pytest.mark.browser
 Visit = Callable[..., Visitor]
 STREAMS = "**/runs/**"
 CONTENT = """() => {
-  const passing = ["data-since", "data-seconds"];
   const dump = (node) => {
     if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeType === Node.TEXT_NODE ? node.data : "";
-    const attributes = [...node.attributes].filter(({ name }) => !passing.includes(name));
-    const said = attributes.map(({ name, value }) => `${name}=${JSON.stringify(value)}`).sort().join(" ");
+    const said = [...node.attributes].map(({ name, value }) => `${name}=${JSON.stringify(value)}`).sort().join(" ");
     return `\\n<${node.nodeName} ${said}>` + [...node.childNodes].map(dump).join("");
   };
-  return dump(document.querySelector("#chat .bubble-wrap .message-wrap"));
+  return dump(document.querySelector("#chat .turns"));
 }"""
-"""The whole chat as text, without the order of attributes, and without what the page counts while it waits."""
+"""The whole chat as text, without the order of attributes."""
 KEEP_BEGUN = """() => {
   const show = window.live.show;
   window.live.show = (view) => {
@@ -51,13 +49,15 @@ HOLD_BEGUN = """() => {
 }"""
 """Does not show the view of an answer that has begun, but keeps it."""
 COUNT_REDRAWS = """() => {
-  let ended = false;
   window.redraws = 0;
-  const count = ({ target }) => (window.redraws += ended && target.closest("#redraw") ? 1 : 0);
-  document.addEventListener("click", count, true);
-  document.addEventListener("chat-view", ({ detail }) => (ended = !detail.live));
+  const watch = new MutationObserver((all) => (window.redraws += all.length));
+  const how = { childList: true, subtree: true, characterData: true, attributes: true };
+  document.addEventListener("chat-view", ({ detail }) => {
+    watch.disconnect();
+    if (!detail.live) watch.observe(document.querySelector("#chat .turns"), how);
+  });
 }"""
-"""Counts how often the chat is drawn again once the page shows the stored conversation after an answer."""
+"""Counts what changes in the chat once the page shows the end of an answer."""
 SCENES = [
     "!reasoning Let me think. !text **Bold**, `code` and a [link](https://example.org).",
     "!text ```python\\nprint(1)\\n```\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n- one\\n- two\\n\\n$$x^2$$",
@@ -72,8 +72,6 @@ SCENES = [
     "!tokens 3000 @5000",
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
-WITHOUT_BUTTONS = ":is(table, .code_wrap:has(code)):not(:has(> .tools), .thought-group *)"
-"""Tables and code that do not have their buttons yet."""
 PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
 REFRESH_ID = 'window.gradio_config.components.find(({ props }) => props.elem_id === "refresh").id'
 IN_PIECES = """(() => {
@@ -176,12 +174,11 @@ def test_end_and_reload_show_the_same(making_app: App, visit: Visit) -> None:
         visitor.ask(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
         visitor.page.wait_for_timeout(300)  # the stored conversation has been shown over it
         assert visitor.page.evaluate("window.redraws") == 0, scene
-    expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)  # page.js has been over all of it
     before = visitor.page.evaluate(CONTENT)
     visitor.page.reload()
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_visible()
     visitor.show_earlier()
-    expect(visitor.chat.locator(".user-row")).to_have_count(len(SCENES))
+    expect(visitor.chat.locator(".turn")).to_have_count(len(SCENES))
     becomes(before, lambda: visitor.page.evaluate(CONTENT))
 
 
@@ -190,7 +187,7 @@ def test_answers_of_several_models_are_named(start_app: Callable[..., App], visi
         visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
         visitor.ask("!text One.")
         visitor.ask("!text Two.")
-        captions = visitor.chat.locator(".caption")
+        captions = visitor.chat.locator(".turn > footer .caption")
         visitor.page.evaluate(COUNT_REDRAWS)
         for model in ("lab/Other", "lab/Other", "Qwen/Qwen3-8B"):
             visitor.choose(model)
@@ -222,15 +219,13 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
     for number, scene in enumerate(PICTURED, 1):
         visitor.say(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
         becomes(True, lambda: visitor.page.evaluate(LOADED))
-        expect(visitor.chat.locator(".caption")).to_have_count(number)
+        expect(visitor.chat.locator(".turn > footer .caption")).to_have_count(number)
         visitor.idle()
-        expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
-        expect(visitor.chat.locator(WITHOUT_BUTTONS)).to_have_count(0)  # they are added once the chat is at rest
         assert refresh not in asked, scene
-        before, messages = picture(), visitor.page.evaluate("window.live.messages")
+        before, turns = picture(), visitor.page.evaluate("window.live.turns")
         visitor.page.evaluate("window.seen = undefined, document.querySelector('#refresh').click()")
-        becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.messages?.length")))
-        assert visitor.page.evaluate("window.live.messages") == messages, scene
+        becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.turns?.length")))
+        assert visitor.page.evaluate("window.live.turns") == turns, scene
         assert ImageChops.difference(before, picture()).getbbox() is None, scene
         asked.clear()
 
@@ -321,12 +316,12 @@ def test_view_of_before_the_end_changes_nothing(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     visitor.page.evaluate(KEEP_BEGUN)
     visitor.ask("!tokens 20 @20")
-    shown, asked = visitor.page.evaluate("window.live.messages"), list[str]()
+    shown, asked = visitor.page.evaluate("window.live.turns"), list[str]()
     visitor.page.on("request", lambda request: asked.append(request.url))
     with visitor.page.expect_request("**/queue/join*"):
-        visitor.page.evaluate("window.live.show({ ...window.begun, messages: [] })")
+        visitor.page.evaluate("window.live.show({ ...window.begun, turns: [] })")
     visitor.idle()
-    assert visitor.page.evaluate("window.live.messages") == shown
+    assert visitor.page.evaluate("window.live.turns") == shown
     assert not [url for url in asked if "/runs/" in url]
 
 
@@ -341,7 +336,7 @@ def test_view_of_before_the_message_changes_nothing(app: App, visit: Visit) -> N
     visitor.say("!tokens 60 @20")
     expect(visitor.bubbles.last).to_contain_text("word3")
     visitor.page.evaluate("(view) => window.live.show(view)", old)
-    assert len(visitor.page.evaluate("window.live.messages")) > len(old["messages"])
+    assert len(visitor.page.evaluate("window.live.turns")) > len(old["turns"])
     expect(visitor.chat).to_contain_text("word59")
     visitor.idle()
 
@@ -455,20 +450,19 @@ def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App]
     app.stop(signal.SIGKILL)
     app.start()
     visitor.page.goto(app.url)
-    expect(visitor.chat.locator(".problem")).to_contain_text("Interrupted")
+    expect(visitor.chat.locator("[data-kind=error]")).to_contain_text("Interrupted")
     shown = shown_words(visitor)
     assert len(shown) > 50  # how much is lost at most is the law of test_run_event_routes.py
     assert shown == words(len(shown))
     visitor.shot("interrupted")
     visitor.chat.get_by_role("button", name="Continue").click()
     expect(visitor.bubbles.first).to_contain_text(f"word{len(shown) + 20}")
-    expect(visitor.chat.locator(".problem")).to_have_count(0)
+    expect(visitor.chat.locator("[data-kind=error]")).to_have_count(0)
     visitor.shot("continued")
     expect(visitor.caption).to_contain_text("≈", timeout=20_000)  # of the first part, by its length
     visitor.idle()
-    expect(visitor.chat.locator(".user-row")).to_have_count(1)
+    expect(visitor.chat.locator(".turn")).to_have_count(1)
     assert shown_words(visitor) == words(500)
-    expect(visitor.chat.locator("[data-testid=bot]:not([role])")).to_have_count(0)
     before = visitor.page.evaluate(CONTENT)
     visitor.page.reload()
     expect(visitor.caption).to_be_visible()
@@ -479,6 +473,6 @@ def test_first_message_of_a_new_chat_is_shown_alone(app: App, visit: Visit) -> N
     """The view of the message can overtake the empty view of the new chat, and then comes twice."""
     visitor = visit(app.url)
     visitor.ask("!text One.")
-    view = {"conversation": "f" * 32, "messages": None, "live": "", "window": 30, "guest": "", "missing": ""}
+    view = {"conversation": "f" * 32, "turns": None, "live": "", "window": 30, "guest": "", "missing": ""}
     visitor.page.evaluate("(view) => [window.live.show(view), window.live.show(view)]", view)
-    expect(visitor.chat.locator(".message-row")).to_have_count(0)
+    expect(visitor.chat.locator(".turn")).to_have_count(0)

@@ -20,7 +20,7 @@ Visit = Callable[..., Visitor]
 WATCH_ANSWER = """() => {
   window.texts = [];
   const look = () => {
-    const text = [...document.querySelectorAll("#chat .bot .prose")].map((one) => one.innerText).join("").trim();
+    const text = [...document.querySelectorAll("#chat .answer .part")].map((one) => one.innerText).join("").trim();
     if (text !== window.texts.at(-1)) window.texts.push(text);
     requestAnimationFrame(() => setTimeout(look)); // as it was drawn
   };
@@ -42,15 +42,16 @@ def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.allow_tools()
     visitor.ask('!reasoning I should add them. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.')
-    expect(visitor.bubbles).to_have_count(5)  # reasoning, text, tool with its result nested, text, caption
-    expect(visitor.bubbles.nth(0).locator(".title")).to_contain_text("Reasoning")
+    kinds = ["reasoning", "output_text", "tool_call", "tool_call_result", "output_text"]
+    assert visitor.bubbles.evaluate_all("all => all.map(one => one.dataset.kind)") == kinds
+    expect(visitor.bubbles.nth(0).locator(".title")).to_have_text("Reasoning")
     expect(visitor.bubbles.nth(1)).to_have_text("Adding.")
     expect(visitor.bubbles.nth(2).locator(".title").first).to_contain_text("Calculate")
-    expect(visitor.bubbles.nth(3)).to_have_text("It is 42.")
+    expect(visitor.bubbles.nth(4)).to_have_text("It is 42.")
     visitor.bubbles.nth(2).locator(".title").first.click()
-    nested = visitor.bubbles.nth(2).locator(".thought-group .thought-group")
-    expect(nested.locator(".title")).to_contain_text("Result")
-    expect(nested).to_contain_text("42")
+    nested = visitor.bubbles.nth(2).locator(".bubble")
+    expect(nested.locator(".title")).to_have_text("Result")
+    expect(nested.locator(".part")).to_have_text("42")
     expect(visitor.caption).to_contain_text("s to first token")
     visitor.shot("bubbles")
 
@@ -66,8 +67,8 @@ def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], vi
     visitor.allow_tools()
     calls = f'{HOSTILE} {{}} calculate {{"expression": "1/0"}} nap {{"seconds": 30}} calculate {{"expression": "2+2"}}'
     visitor.ask(f"!tools {calls} !text Done.")
-    expect(visitor.page.locator("#spoken")).to_contain_text("Nap · failed: The tool took longer")
-    titles = visitor.chat.locator(".thought-group > .title:visible")
+    expect(visitor.chat.locator(".said")).to_contain_text("Nap · failed: The tool took longer")
+    titles = visitor.chat.locator("summary:visible, [data-action=steps]")
     for reloaded in (False, True):
         if reloaded:
             visitor.page.reload()
@@ -82,11 +83,8 @@ def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], vi
         titles.first.click()
         expect(titles).to_have_count(5)
         expect(titles.last).to_have_text("Calculate")
-        expect(titles.nth(1).locator("img, strong, a, .katex, code")).to_have_count(0)
-        bad = [
-            title.locator(".prose").evaluate("one => getComputedStyle(one.querySelector('span') ?? one).color")
-            for title in titles.all()
-        ]
+        expect(titles.nth(1).locator("img, strong, a, math, code")).to_have_count(0)
+        bad = [title.locator(".title").evaluate("one => getComputedStyle(one).color") for title in titles.all()]
         assert bad[0] != bad[1] == bad[2] == bad[3] != bad[4]
         visitor.shot(f"failed-tools-{reloaded}")
 
@@ -95,9 +93,10 @@ def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!think 90 @100 !text Done.")
     group = visitor.bubbles.nth(0)
-    expect(group.locator(".title")).to_contain_text(re.compile(r"Reasoning · (0\.[6-9]|1\.\d) s"))
-    expect(group).not_to_contain_text("thought5")
+    expect(group.locator("summary")).to_have_text(re.compile(r"^Reasoning(0\.[6-9]|1\.\d) s$"))
+    expect(group.locator(".parts")).to_be_hidden()
     group.locator(".title").click()
+    expect(group.locator(".parts")).to_be_visible()
     expect(group).to_contain_text("thought5")
     visitor.shot("reasoning-open")
 
@@ -106,10 +105,10 @@ def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
 def test_error_is_a_bubble_and_chat_continues(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!status 401")
-    expect(visitor.chat.locator(".problem")).to_have_text("The server's key was rejected. Tell its owner.")
+    expect(visitor.chat.locator("[data-kind=error]")).to_have_text("The server's key was rejected. Tell its owner.")
     visitor.shot("error")
     visitor.ask("!cut 5")
-    expect(visitor.chat.locator(".problem").last).to_contain_text("broke off")
+    expect(visitor.chat.locator("[data-kind=error]").last).to_contain_text("broke off")
     visitor.ask("!text Back again.")
     expect(visitor.chat).to_contain_text("Back again.")
 
@@ -121,10 +120,10 @@ def test_markdown_code_tables_and_latex_render(app: App, visit: Visit) -> None:
         "```python\\nprint(1)\\n```\\n\\n$$x^2$$ and \\(y_1\\)"
     )
     bubble = visitor.bubbles.nth(0)
-    for selector in ("h1", "strong", "table td", "pre code.language-python", ".katex"):
+    for selector in ("h1", "strong", "table td", "pre code.language-python", "math"):
         expect(bubble.locator(selector).first).to_be_visible()
-    expect(bubble.locator(".katex-display")).to_have_count(1)
-    expect(bubble.locator(".katex")).to_have_count(2)
+    expect(bubble.locator("math[display=block]")).to_have_count(1)
+    expect(bubble.locator("math")).to_have_count(2)
     visitor.shot("markdown")
 
 
@@ -132,8 +131,9 @@ def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.page.locator("#model input")).to_have_value("Qwen3-8B")
     visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
-    label = visitor.bubbles.nth(0).get_attribute("aria-label") or ""
-    assert label.endswith(": \n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"), repr(label)
+    visitor.chat.locator("[data-action=copy]").click()
+    copied = "\n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"
+    becomes(copied, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
     expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
 
 
@@ -159,7 +159,7 @@ def test_html_of_a_message_stays_in_the_chat(app: App, visit: Visit) -> None:
     )
     visitor.ask("!text Hello.")
     # The server escapes HTML. This is what a text could do that gets around it.
-    add = "html => document.querySelector('#chat .bot .prose').insertAdjacentHTML('beforeend', html)"
+    add = "html => document.querySelector('#chat .answer .part').insertAdjacentHTML('beforeend', html)"
     visitor.page.evaluate(add, html)
     expect(visitor.bubbles.first).to_contain_text("Over.")
     log, top = visitor.chat.bounding_box(), visitor.page.locator("#bar").bounding_box()
@@ -184,8 +184,7 @@ def test_text_in_angle_brackets_is_shown(app: App, visit: Visit) -> None:
             becomes(text, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
         visitor.page.reload()
     visitor.chat.get_by_role("button", name="Edit").click()
-    expect(visitor.chat.locator("textarea.edit-textarea")).to_have_value(asked)
-    expect(visitor.page.locator("#spoken")).not_to_contain_text("&#")
+    expect(visitor.chat.get_by_role("textbox")).to_have_value(asked)
 
 
 def test_question_is_shown_as_typed(app: App, visit: Visit) -> None:
@@ -197,7 +196,7 @@ def test_question_is_shown_as_typed(app: App, visit: Visit) -> None:
     for _ in "asked", "reloaded":
         expect(question.locator("pre code")).to_have_text("*a*")
         expect(question.locator("p code")).to_have_text("b*c*d")
-        expect(question.locator(".katex")).to_have_count(1)
+        expect(question.locator("math")).to_have_count(1)
         expect(question.locator("a")).to_have_attribute("href", "https://example.org/a_b?c=1&d=_2")
         assert question.locator("p").first.inner_text() == typed
         expect(question.locator("em, strong, del, h1, ol, ul, blockquote")).to_have_count(0)
@@ -205,7 +204,7 @@ def test_question_is_shown_as_typed(app: App, visit: Visit) -> None:
         becomes(asked, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
         visitor.page.reload()
     visitor.chat.get_by_role("button", name="Edit").click()
-    expect(visitor.chat.locator("textarea.edit-textarea")).to_have_value(asked)
+    expect(visitor.chat.get_by_role("textbox")).to_have_value(asked)
 
 
 # Stop
@@ -241,7 +240,7 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
     if "tokens" in script or "after" in script:
         expect(visitor.chat).to_contain_text("word4")
     if tools:
-        expect(visitor.chat.locator(".thought-group").first).to_be_visible()
+        expect(visitor.chat.locator("[data-kind=tool_call]").first).to_be_visible()
     visitor.stop.click()
     # Measure on the server, because the page's timing depends on the load of this machine.
     expect(visitor.caption).to_contain_text(re.compile(r"· Stopped( ·|\.|$)"))
@@ -250,7 +249,7 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
         line = model_server.wait_for(lambda journal: journal[before]["closed"])[before]
         assert line["ended"] == "client_closed"
     if tools:
-        expect(visitor.bubbles.first.locator(".title .failed").first).to_contain_text("failed: Cancelled")
+        expect(visitor.chat.locator(".bubble[data-state=failed] .title").first).to_contain_text("failed: Cancelled")
     if "block" in script:
         expect(visitor.caption).to_contain_text("was left running")
     if "tokens" in script or "after" in script:
@@ -317,7 +316,7 @@ def test_second_page_sees_and_stops_answer(app: App, visit: Visit) -> None:
         expect(visitor.caption).to_contain_text("Stopped")
         visitor.idle()
     first.box.press("Enter")
-    expect(first.chat.locator(".bot-row").last).to_contain_text("Mine.")
+    expect(first.chat.locator(".answer").last).to_contain_text("Mine.")
 
 
 @pytest.mark.gate("Two tabs on one chat show the same.")
@@ -336,13 +335,13 @@ def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit) -> None:
     expect(second.chat).to_contain_text("word159")
     expect(second.box).to_have_value("not sent yet")
     first.chat.get_by_role("button", name="Edit").last.click()
-    first.page.locator("textarea.edit-textarea").fill("!text Edited.")
-    first.chat.get_by_role("button", name="Submit").click()
+    first.chat.get_by_role("textbox").fill("!text Edited.")
+    first.chat.get_by_role("button", name="Send").click()
     expect(second.mine.last).to_have_text("!text Edited.")
     second.box.fill("")
     second.ask("!text Two.")
     expect(first.mine).to_have_count(3)
-    expect(first.chat.locator(".bot-row").last).to_contain_text("Two.")
+    expect(first.chat.locator(".answer").last).to_contain_text("Two.")
     expect(first.mine.last).to_have_text("!text Two.")
 
 
@@ -425,7 +424,7 @@ def test_kill_9_loses_only_the_tail(start_app: Callable[..., App], visit: Visit)
     visitor.open(own.url)
     expect(visitor.mine).to_have_count(2)
     expect(visitor.chat).to_contain_text("Kept.")
-    expect(visitor.chat.locator(".problem")).to_contain_text("the server went down")
+    expect(visitor.chat.locator("[data-kind=error]")).to_contain_text("the server went down")
     visitor.shot("after-kill-9")
     visitor.ask("!text Onwards.")
     expect(visitor.chat).to_contain_text("Onwards.")
@@ -440,7 +439,7 @@ def test_retry_answers_on_a_branch(app: App, visit: Visit, model_server: Running
     visitor.ask("first")
     visitor.ask("second")
     before = len(model_server.journal())
-    visitor.chat.get_by_role("button", name="Retry", exact=True).click()
+    visitor.chat.locator("[data-action=retry]").last.click()
     line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
     visitor.idle()
     asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]
@@ -457,9 +456,9 @@ def test_edit_replaces_the_message(app: App, visit: Visit, model_server: Running
     visitor.ask("secnod")
     before = len(model_server.journal())
     visitor.chat.get_by_role("button", name="Edit").last.click()
-    visitor.page.locator("textarea.edit-textarea").fill("second, better")
+    visitor.chat.get_by_role("textbox").fill("second, better")
     visitor.shot("editing")
-    visitor.chat.get_by_role("button", name="Submit").click()
+    visitor.chat.get_by_role("button", name="Send").click()
     line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
     asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]
     assert asked == ["first", "second, better"]
@@ -471,8 +470,8 @@ def test_title_follows_the_edited_first_message(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("Trains to Rmoe")
     visitor.chat.get_by_role("button", name="Edit").last.click()
-    visitor.page.locator("textarea.edit-textarea").fill("Trains to Rome")
-    visitor.chat.get_by_role("button", name="Submit").click()
+    visitor.chat.get_by_role("textbox").fill("Trains to Rome")
+    visitor.chat.get_by_role("button", name="Send").click()
     titles = [visitor.page.locator("#chats .title").first, visitor.page.locator("#name h1")]
     for title in titles:
         expect(title).to_have_text("Trains to Rome")
@@ -504,9 +503,9 @@ def test_button_to_the_end_is_not_there_for_empty_space(app: App, visit: Visit) 
     to_end = visitor.page.get_by_role("button", name="Jump to the end")
     visitor.chat.hover()
     for up, is_there in ((15, False), (15, True)):
-        before = visitor.chat.evaluate("log => log.scrollTop")
+        before = visitor.log.evaluate("log => log.scrollTop")
         visitor.page.mouse.wheel(0, -up)
-        visitor.page.wait_for_function(f"document.querySelector('#chat').scrollTop <= {before} - {up}")
+        visitor.page.wait_for_function(f"document.querySelector('.transcript').scrollTop <= {before} - {up}")
         expect(to_end).to_be_visible(visible=is_there)
 
 
@@ -563,12 +562,12 @@ def test_copied_answer_is_seen(app: App, visit: Visit) -> None:
     visitor = visit(app.url, locale="de-DE")
     visitor.ask("!text The answer.")
     copy = visitor.chat.get_by_role("button", name="Nachricht kopieren").last
-    sign = "(button) => [button.ariaLabel, getComputedStyle(button.querySelector('svg')).maskImage !== 'none']"
-    element = copy.element_handle()
-    assert element is not None
+    sign = "(button) => getComputedStyle(button, '::before').maskImage"
+    before = copy.evaluate(sign)
     copy.click()
-    becomes(["Kopiert", True], lambda: element.evaluate(sign))
-    becomes(["Nachricht kopieren", False], lambda: element.evaluate(sign))
+    becomes(True, lambda: copy.evaluate(sign) != before)
+    expect(visitor.chat.locator(".said p").last).to_have_text("Kopiert")
+    becomes(before, lambda: copy.evaluate(sign))
 
 
 @pytest.mark.gate("The settings reach the model.")
@@ -656,22 +655,14 @@ def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App]
         assert not any("number 0" in message["content"] for message in sent)
 
 
-def test_examples_of_another_model_are_shown(app: App, visit: Visit) -> None:
-    """Gradio changes only the words of an example, if there are as many as before."""
-    visitor = visit(app.url)
-    visitor.chat.locator(".example-text").first.evaluate(
-        "(words) => void (words.firstChild.data = 'Ask another model')"
-    )
-    expect(visitor.examples.first).to_have_text("Ask another model")
-
-
 def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    earlier = visitor.page.locator("#earlier")
+    earlier = visitor.page.get_by_role("button", name="Show earlier messages")
     for number in range(12):
         visitor.ask(f"!text answer {number}")
+    visitor.page.evaluate("document.addEventListener('chat-view', ({ detail }) => (window.seen = detail))")
     visitor.page.evaluate("document.querySelector('#refresh').click()")
-    expect(earlier).to_be_attached()  # the server has sent the newest messages
+    visitor.page.wait_for_function("window.seen?.earlier")  # the server has sent the newest messages
     expect(visitor.mine).to_have_count(12)
     expect(earlier).to_be_hidden()
     visitor.page.emulate_media(media="print")
@@ -684,7 +675,7 @@ def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
 def test_page_without_its_oldest_messages_offers_them(app: App, visit: Visit) -> None:
     """A page drops its oldest messages during a long chat."""
     visitor = visit(app.url)
-    earlier = visitor.page.locator("#earlier")
+    earlier = visitor.page.get_by_role("button", name="Show earlier messages")
     for number in range(20):
         visitor.ask(f"!text answer {number}")
     expect(visitor.mine).to_have_count(20)
@@ -708,33 +699,9 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 
 
-def test_text_is_drawn_without_a_lost_part(app: App, visit: Visit) -> None:
-    """Gradio loads what draws formulas and the colours of code with the first text that has them."""
-    visitor, lost = visit(app.url, fresh=True), list[str]()
-    clipped = (
-        "node => getComputedStyle(node).position === 'absolute'"  # what a screen reader reads in place of the formula
-    )
-
-    def lose(route: Route) -> None:
-        if route.request.url in lost:
-            return route.continue_()
-        lost.append(route.request.url)
-        return route.abort()
-
-    for part in ("katex-*.css", "auto-render-*.js", "prism-python-*.js"):
-        visitor.page.route(f"**/assets/{part}", lose)
-    visitor.ask("!text The code:\\n\\n```python\\nreturn 1\\n```\\n\\nand the end.")
-    expect(visitor.bubbles.first).to_contain_text("and the end.")
-    visitor.ask("!text It is $$E = mc^2$$ and no more.")
-    expect(visitor.chat).to_contain_text("and no more.")
-    visitor.ask("!text Once more: $$a + b$$ it is.")
-    becomes(True, lambda: visitor.chat.locator(".katex-mathml").last.evaluate(clipped))
-    assert len(lost) == 3
-    visitor.shot("lost-parts")
-
-
+@pytest.mark.parametrize("part", ["statustracker-*.css", "*/draw.js"], ids=["gradio", "transcript"])
 @pytest.mark.parametrize(("lost", "loads"), [(1, 2), (20, 4)], ids=["once", "always"])
-def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, lost: int, loads: int) -> None:
+def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, part: str, lost: int, loads: int) -> None:
     context = browser.new_context()
     page, documents, parts = context.new_page(), list[str](), list[str]()
 
@@ -745,11 +712,12 @@ def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, lost: i
         else:
             route.continue_()
 
-    page.route("**/assets/statustracker-*.css", lose)
+    page.route(f"**/assets/{part}", lose)
     page.on("request", lambda request: documents.append(request.url) if request.is_navigation_request() else None)
     page.goto(app.url)
     if lost == 1:
         expect(Visitor(page).box).to_be_enabled()
+        expect(Visitor(page).log).to_be_attached()
     else:
         page.wait_for_function("JSON.parse(sessionStorage.getItem('lost-parts') ?? '[]').length === 3")
         page.wait_for_timeout(1000)

@@ -112,7 +112,7 @@ def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Runn
 
 
 OVERLAP = """(hint) => {
-  const button = document.querySelector("#chat .option"), { bottom } = button.getBoundingClientRect();
+  const button = document.querySelector("#chat .choices button"), { bottom } = button.getBoundingClientRect();
   return [hint.textContent !== "", hint.getBoundingClientRect().top - bottom];
 }"""
 """A hint: true if it is shown, and its distance below the first button of the chat."""

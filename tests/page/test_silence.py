@@ -22,49 +22,51 @@ EMPTY = {
 @pytest.mark.gate("An empty answer is reported.")
 def test_empty_answer_is_reported_and_can_be_retried(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
-    problems = visitor.chat.locator(".problem")
+    problems = visitor.chat.locator("[data-kind=error]")
     for number, script in enumerate(EMPTY.values(), 1):
         visitor.ask(script)
         expect(problems).to_have_count(number)
         expect(problems.last).to_have_text("The model returned an empty answer.")
-        expect(visitor.chat.locator(".user-row")).to_have_count(number)
-        expect(visitor.chat.locator(".bot-row")).to_have_count(number)
+        expect(visitor.chat.locator(".turn")).to_have_count(number)
+        expect(visitor.chat.locator(".answer")).to_have_count(number)
     seen = visitor.labels()
     visitor.shot("empty-answer")
     visitor.page.reload()
     expect(visitor.mine).to_have_count(len(EMPTY))
     assert visitor.labels() == seen
     before = len(model_server.journal())
-    asked = visitor.chat.locator(".user-row").last
-    id_ = str(asked.get_attribute("data-message"))
-    visitor.chat.get_by_role("button", name="Try again").click()
+    asked = visitor.chat.locator(".turn").last
+    id_ = str(asked.get_attribute("data-turn"))
+    visitor.chat.locator("[data-action=choose]:visible").click()
     model_server.wait_for(lambda journal: len(journal) > before and journal[-1]["ended"])
-    expect(asked).not_to_have_attribute("data-message", id_)
-    expect(visitor.chat.get_by_role("button", name="Try again")).to_be_visible()
+    expect(asked).not_to_have_attribute("data-turn", id_)
+    expect(visitor.chat.locator("[data-action=choose]:visible")).to_have_text("Try again")
     expect(problems).to_have_count(len(EMPTY))
     visitor.idle()
     said = [one["content"] for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "user"]
     assert said == list(EMPTY.values())
     visitor.ask("!text Now I speak.")
-    expect(visitor.chat.get_by_role("button", name="Try again")).to_have_count(0)
+    expect(visitor.chat.locator("[data-action=choose]:visible")).to_have_count(0)
     expect(visitor.bubbles.filter(has_text="Now I speak.")).to_be_visible()
 
 
 def seconds_waited(dots: Locator) -> int:
     """Wait until the page counts the seconds of a wait, and return their number."""
-    expect(dots).to_have_attribute("data-waited", re.compile(r"^Waiting for the model · \d+ s$"))
-    return int(re.sub(r"\D", "", str(dots.get_attribute("data-waited"))))
+    time = dots.locator(".time")
+    expect(time).to_have_text(re.compile(r"^Waiting for the model · \d+ s$"))
+    return int(re.sub(r"\D", "", time.inner_text()))
 
 
 def test_wait_is_counted(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.allow_tools()
-    answer, dots = visitor.chat.locator(".bot-row").last, visitor.chat.locator(".waiting")
+    answer, dots = visitor.chat.locator(".answer").last, visitor.chat.locator(".waiting:visible")
     visitor.say("!wait 25 !text Here I am.")
     expect(dots).to_be_visible()
-    assert dots.get_attribute("data-waited") is None  # a short wait is not counted
+    expect(dots.get_by_role("img", name="waiting for the model")).to_be_attached()
+    expect(dots.locator(".time")).to_have_text("")  # a short wait is not counted
     assert seconds_waited(dots) >= 3
-    expect(dots).to_have_attribute("data-waited", re.compile(r"· (?:[6-9]|[12]\d) s$"))
+    expect(dots.locator(".time")).to_have_text(re.compile(r"· (?:[6-9]|[12]\d) s$"))
     visitor.page.reload()
     assert seconds_waited(dots) >= 6  # the reload did not begin the count again
     visitor.shot("waiting")

@@ -180,8 +180,75 @@ def test_growing_text_keeps_selection_and_folds(page: Page, transcript: Callable
     expect(page.get_by_text("inside")).to_be_visible()
     expect(page.get_by_text("Hm", exact=True)).to_be_visible()
     drawn = page.locator('[data-kind="output_text"] .part')
-    assert [one.strip() for one in drawn.all_inner_texts()] == ["More\n\ninside", "The first words grow,\nbold", "a\n1"]
+    assert [one.strip() for one in drawn.all_inner_texts()] == [
+        "More\n\ninside",
+        "The first words grow,\nbold",
+        "Markdown\nCSV\na\n1",
+    ]
     expect(page.get_by_role("status").get_by_role("paragraph").last).to_have_text("Answer ready")
+
+
+REACHED = """() => [...document.querySelectorAll("[data-kind] [tabindex]")].map((one) =>
+  [one.localName, one.getAttribute("role"), one.getAttribute("aria-label")])"""
+
+
+def test_block_can_be_scrolled_by_keyboard_only_if_it_is_wide(page: Page, transcript: Callable[..., Any]) -> None:
+    wide = " ".join(f"word{number}" for number in range(99))
+    text = f"```\n{wide}\n```\n\n|{'a|' * 99}\n|{'-|' * 99}\n\n$$\n{'a+' * 99}b\n$$\n\n> |{'a|' * 99}\n> |{'-|' * 99}\n"
+    wanted = [
+        ["code", "group", "Code"],
+        ["div", "group", "Table"],
+        ["math", "group", "Formula"],
+        ["table", None, "Table"],
+    ]
+    blocks, short = Blocks(), "```\nword\n```\n\n| a |\n|---|\n| b |\n\n$$\na\n$$\n"
+    transcript("show", [turn("1", bubble("output_text", to_blocks(short)), bubble("output_text", [], state="running"))])
+    for size in range(0, len(text) + 40, 40):  # whatever is added at a time
+        first = blocks.update(text[:size])
+        transcript("apply", [["blocks", 1, first, blocks.html[first:]]], "1")
+    transcript("apply", [["bubble", 1, bubble("output_text", to_blocks(text))]], "1")
+    becomes(wanted, lambda: page.evaluate(REACHED))
+    assert grave(page) == []
+    transcript("apply", [["bubble", 1, bubble("output_text", to_blocks(short))]], "1")
+    becomes([], lambda: page.evaluate(REACHED))
+
+
+def test_long_block_is_copied_and_saved_whole(page: Page, transcript: Callable[..., Any]) -> None:
+    """The server cuts it, and each later part is `more` of it."""
+    code = ['<pre{}><code class="language-python">one\n</code></pre>', '<pre class="more"><code>  two\n</code></pre>']
+    head = "<thead><tr><th>a</th></tr></thead>"
+    table = [
+        f'<table{more}>{head}<tbody><tr><td class="at-right">{number}</td></tr></tbody></table>'
+        for number, more in enumerate(("", ' class="more"', ' class="more"'))
+    ]
+    blocks = [code[0].format(""), code[1], "<p>text</p>", *table, table[0]]
+    transcript("show", [turn("1", bubble("output_text", blocks))])
+    for name, text in (("code", "one\n  two\n"), ("csv", "a\r\n0\r\n1\r\n2\r\n")):
+        buttons = page.locator(f"[data-action={name}]")
+        expect(buttons).to_have_count(1 + (name == "csv"))
+        buttons.first.click()
+        becomes(text, lambda: page.evaluate("navigator.clipboard.readText()"))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as code.py").click()
+    assert download.value.path().read_text() == "one\n  two\n"
+
+
+def test_tasks_have_names_and_long_numbers_have_room(page: Page, transcript: Callable[..., Any]) -> None:
+    blocks, text = Blocks(), "- [ ] Buy **milk**\n  - and more\n- [x]\n\n998. a\n999. b\n1000. c\n1001. d\n"
+    transcript("show", [turn("1", bubble("output_text", [], state="running"))])
+    for size in range(len(text) + 1):
+        first = blocks.update(text[:size])
+        transcript("apply", [["blocks", 0, first, blocks.html[first:]]], "1")
+    expect(page.get_by_role("checkbox")).to_have_count(1)
+    expect(page.get_by_role("checkbox", name="Buy milk", exact=True)).to_have_count(1)
+    page.set_viewport_size({"width": 390, "height": 700})
+    room = page.locator("ol").evaluate("list => parseFloat(getComputedStyle(list).paddingInlineStart)")
+    assert room > page.locator("ol").evaluate("""list => {
+      const number = document.createElement("span");
+      number.textContent = "1001. ";
+      list.append(number);
+      return number.getBoundingClientRect().width;
+    }""")
 
 
 def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcript: Callable[..., Any]) -> None:

@@ -24,22 +24,22 @@ def tabs(app: App, visit: Visit) -> tuple[Visitor, Visitor]:
         first.ask(f"{LONG} {number}")
     second = visit(first.page.url, like=first)
     second.page.bring_to_front()
-    expect(second.chat.locator(".caption")).to_have_count(2)
-    becomes(True, lambda: second.chat.evaluate(BELOW) < 3 and second.chat.evaluate(TOP) > 300)
+    expect(second.chat.locator(".turn > footer .caption")).to_have_count(2)
+    becomes(True, lambda: second.log.evaluate(BELOW) < 3 and second.log.evaluate(TOP) > 300)
     return first, second
 
 
 def read_above(reader: Visitor) -> None:
     reader.page.mouse.move(500, 300)
     reader.page.mouse.wheel(0, -3000)
-    becomes(0, lambda: reader.chat.evaluate(TOP))
+    becomes(0, lambda: reader.log.evaluate(TOP))
 
 
 def sees_all_of_it(reader: Visitor) -> None:
     """Wait until the answer to `NEXT` has been written before the reader's eyes."""
     expect(reader.stop).to_be_visible()
     expect(reader.bubbles.last).to_contain_text("word50")
-    expect(reader.chat.locator(".caption")).to_have_count(3)
+    expect(reader.chat.locator(".turn > footer .caption")).to_have_count(3)
     reader.idle()
 
 
@@ -48,13 +48,13 @@ def test_message_of_another_tab_leaves_the_reader(tabs: tuple[Visitor, Visitor])
     read_above(second)
     first.say(NEXT)
     sees_all_of_it(second)
-    assert second.chat.evaluate(TOP) == 0
-    expect(second.page.locator("#to-end")).to_be_visible()
+    assert second.log.evaluate(TOP) == 0
+    expect(second.chat.locator(".to-end")).to_be_visible()
     second.shot("other-tab-reader")
-    becomes(True, lambda: first.chat.evaluate(BELOW) < 3)
-    second.chat.get_by_role("button", name="Retry", exact=True).last.click()  # one's own answer is followed
-    becomes(True, lambda: second.chat.evaluate(BELOW) < 40)
-    expect(second.page.locator("#to-end")).to_be_hidden()
+    becomes(True, lambda: first.log.evaluate(BELOW) < 3)
+    second.chat.locator("[data-action=retry]").last.click()  # one's own answer is followed
+    becomes(True, lambda: second.log.evaluate(BELOW) < 40)
+    expect(second.chat.locator(".to-end")).to_be_hidden()
 
 
 @pytest.mark.parametrize("at_the_end", [False, True], ids=["above", "at the end"])
@@ -67,24 +67,24 @@ def test_message_of_another_tab_leaves_an_open_edit(tabs: tuple[Visitor, Visitor
         read_above(second)
         edit = second.chat.get_by_role("button", name="Edit").first
     edit.click()
-    area = second.page.locator("textarea.edit-textarea")
+    area = second.chat.get_by_role("textbox")
     area.fill("What I want to say instead")
-    count = second.chat.locator(".caption").count()
+    count = second.chat.locator(".turn > footer .caption").count()
     first.say("!tokens 400 @200")
-    expect(second.chat.locator(".caption")).to_have_count(count + 1)
+    expect(second.chat.locator(".turn > footer .caption")).to_have_count(count + 1)
     second.idle()
     expect(area).to_have_value("What I want to say instead")
     expect(area).to_be_in_viewport(ratio=1)
-    expect(second.page.locator("#to-end")).to_be_visible()
+    expect(second.chat.locator(".to-end")).to_be_visible()
 
 
 def test_reader_at_the_end_follows_another_tab(tabs: tuple[Visitor, Visitor]) -> None:
     first, second = tabs
     first.say(NEXT)
     expect(second.bubbles.last).to_contain_text("word50")
-    becomes(True, lambda: second.chat.evaluate(BELOW) < 40)
+    becomes(True, lambda: second.log.evaluate(BELOW) < 40)
     sees_all_of_it(second)
-    becomes(True, lambda: second.chat.evaluate(BELOW) < 3)
+    becomes(True, lambda: second.log.evaluate(BELOW) < 3)
 
 
 def test_answer_that_is_continued_is_followed(app: App, visit: Visit) -> None:
@@ -99,6 +99,6 @@ def test_answer_that_is_continued_is_followed(app: App, visit: Visit) -> None:
     read_above(visitor)
     go_on.evaluate("one => one.click()")  # a click of Playwright would scroll to the button
     expect(visitor.stop).to_be_visible()
-    becomes(True, lambda: visitor.chat.evaluate(BELOW) < 40, 8)
+    becomes(True, lambda: visitor.log.evaluate(BELOW) < 40, 8)
     visitor.stop.click()
     visitor.idle()

@@ -75,8 +75,8 @@ def test_edit_of_a_file_alone_keeps_the_file(app: App, visit: Visit, model_serve
     area = visitor.chat.locator(".edit textarea")
     expect(area).to_have_value("")
     expect(area).to_have_attribute("aria-description", "1 file stays with this message")
-    said = area.evaluate("(area) => getComputedStyle(area.parentElement, '::after').content")
-    assert said == '"1 file stays with this message"'
+    expect(visitor.chat.get_by_text("1 file stays with this message")).to_be_visible()
+    expect(visitor.mine.get_by_role("group", name="note.txt")).to_be_visible()
     visitor.shot("edited-file-alone")
     before = len(model_server.journal())
     area.fill("What is missing?")

@@ -178,7 +178,7 @@ def test_question_stays_where_its_version_is_chosen(app: App, visit: Visit) -> N
     before = question.evaluate(place)
     visitor.chat.get_by_role("button", name="Previous version of your message").click()
     expect(visitor.mine).to_have_count(2)
-    becomes(True, lambda: visitor.chat.evaluate("({ scrollHeight, clientHeight }) => scrollHeight > 2 * clientHeight"))
+    becomes(True, lambda: visitor.log.evaluate("({ scrollHeight, clientHeight }) => scrollHeight > 2 * clientHeight"))
     visitor.page.evaluate("new Promise((done) => setTimeout(done, 500))")  # what follows the end moves the page later
     assert question.evaluate(place) == before
 
@@ -189,6 +189,7 @@ def test_answer_is_tried_with_another_model(start_app: Callable[..., App], visit
     models = ("Qwen/Qwen3-8B", "lab/Other", "lab/Third")
     with running(Config(models=models, rate=500.0)) as server:
         visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url, dark=dark, phone=dark)
+        below = visitor.chat.locator(".turn > footer").last
         visitor.ask("!text One.")
         again = visitor.chat.get_by_role("button", name="Retry with…")
         expect(again).to_be_visible()
@@ -199,14 +200,14 @@ def test_answer_is_tried_with_another_model(start_app: Callable[..., App], visit
         visitor.shot(f"retry-with-models-{look}")
         assert not grave(visitor.page)
         offered.get_by_role("option", name="Third").click()
-        expect(visitor.caption).to_contain_text(re.compile("^Third · .*2/2"))
+        expect(below).to_contain_text(re.compile("^Third · .*2/2"))
         visitor.idle()
         assert [request["body"]["model"] for request in server.journal()[-2:]] == ["Qwen/Qwen3-8B", "lab/Third"]
         expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-8B")  # the composer keeps its model
         visitor.chat.get_by_role("button", name="Previous version of the answer").click()
-        expect(visitor.caption).to_contain_text(re.compile("^Qwen3-8B · .*1/2"))
+        expect(below).to_contain_text(re.compile("^Qwen3-8B · .*1/2"))
         visitor.chat.get_by_role("button", name="Retry", exact=True).click()
-        expect(visitor.caption).to_contain_text(re.compile("^Qwen3-8B · .*3/3"))
+        expect(below).to_contain_text(re.compile("^Qwen3-8B · .*3/3"))
         visitor.idle()
         visitor.ask("!text Two.")
         assert [request["body"]["model"] for request in server.journal()[-2:]] == ["Qwen/Qwen3-8B"] * 2
@@ -225,6 +226,7 @@ def test_other_model_is_asked_as_if_it_was_chosen(start_app: Callable[..., App],
     """Its own switches and system prompt count, and not what the composer shows for a model without reasoning."""
     with running(Config(models=("Qwen/Qwen3-8B", "lab/Other"), rate=500.0)) as server:
         visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
+        below = visitor.chat.locator(".turn > footer").last
         visitor.ask("!text One.")
         visitor.page.locator("#new").click()
         expect(visitor.mine).to_have_count(0)
@@ -232,6 +234,6 @@ def test_other_model_is_asked_as_if_it_was_chosen(start_app: Callable[..., App],
         visitor.ask("!text One.")
         visitor.chat.get_by_role("button", name="Retry with…").click()
         visitor.page.get_by_role("option", name="Qwen3-8B").click()
-        expect(visitor.caption).to_contain_text(re.compile("^Qwen3-8B · .*2/2"))
+        expect(below).to_contain_text(re.compile("^Qwen3-8B · .*2/2"))
         first, other, again = (request["body"] for request in server.journal())
         assert first == again != other

@@ -205,7 +205,6 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ),
     ("running answer", "subscribe"): (
         "running answer subscribe as page",
-        "running answer subscribe to blocks",
         "ended answer subscribe",
         "ended answer subscribe as page",
         "temporary answer subscribe",

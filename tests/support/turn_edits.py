@@ -29,6 +29,10 @@ def applied(turn: Turn | None, edits: Sequence[Edit]) -> Turn:
             case "blocks", [int(number), int(first), blocks]:
                 assert first <= len(bubbles[number]["blocks"])
                 bubbles[number]["blocks"][first:] = blocks
+            case "tail", [int(number), int(at), int(count), str(html)]:
+                units = bubbles[number]["blocks"][at].encode("utf-16-le", "surrogatepass")
+                kept = units[: len(units) - 2 * count].decode("utf-16-le", "surrogatepass")
+                bubbles[number]["blocks"][at] = kept + html
             case "cut", [int(number)]:
                 del bubbles[number:]
             case "turn", [new]:

@@ -1,7 +1,8 @@
 """The actions of a conversation besides their limits: during an answer, with attachments, and when refused."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from agent.errors import Conflict, Limited
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
+from agent.history.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
@@ -31,7 +33,7 @@ from agent.web.unsent_files import UnsentFiles
 from tests.support.media_files import picture, sound
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.views import html_of, view_of, widgets, written
+from tests.support.views import html_of, page_request, view_of, widgets, written
 
 ANN = Visitor(owner="ann")
 SEES = ModelSpec(id="local:sees", name="sees", label="Sees", provider="vllm", image=True, licence="Apache-2.0")
@@ -70,6 +72,16 @@ async def settle(page: Conversations) -> None:
     await page.live_runs.close(60)
     page.live_runs.is_closing = False
 
+
+@dataclass(frozen=True)
+class Widget:
+    """A widget as a handler receives it."""
+
+    elem_id: str
+
+
+SETTINGS = {"model": SEES.id, "system": "", "reasoning": False, "effort": "", "temperature": 0.5, "max-tokens": 100}
+SETTINGS |= {"tools": False, "extract-text": False}
 
 VERBS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {
     "undo": lambda page, at, id_: page.undo("ann", at, id_),
@@ -215,17 +227,9 @@ async def test_reply_to_one_of_two_questions_meets_the_limits(page: Conversation
     assert [one["content"] for one in server.journal()[-1]["body"]["messages"][-2:]] == ["one", "two"]
 
 
-@dataclass(frozen=True)
-class Widget:
-    """A widget as a handler receives it."""
-
-    elem_id: str
-
-
 async def by_page(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
     """Send with the composer."""
-    values = {"composer": message, "model": SEES.id, "system": "", "reasoning": False, "effort": "", "temperature": 0.5}
-    values |= {"max-tokens": 100, "tools": False, "extract-text": switch}
+    values = SETTINGS | {"composer": message, "extract-text": switch}
     async for _ in Handlers(page, widgets()).submit({Widget(name): value for name, value in values.items()}, request):
         pass
 
@@ -268,3 +272,67 @@ async def test_licence_of_the_model_is_shown(page: Conversations) -> None:
         page.models.local.served = (ServedModel(replace(SEES, licence=licence), Endpoint("http://127.0.0.1:1/v1")),)
         updates = await Handlers(page, widgets()).model_chosen(SEES.id, "", request)
         assert ("Apache-2.0 licence" in updates[widgets().composer.about]) is shown
+
+
+def given_id(given: dict[Any, Any]) -> str:
+    """Return the id that the page has sent."""
+    return next(iter(given.values()))
+
+
+BUTTONS: dict[str, Callable[[Handlers, dict[Any, Any], gr.Request], Awaitable[object]]] = {
+    "choose": lambda handlers, given, request: handlers.option(given, request),
+    "retry": lambda handlers, given, request: handlers.retry(given, request),
+    "edit": lambda handlers, given, request: handlers.edit(given, request),
+    "undo": lambda handlers, given, request: handlers.undo(given_id(given), request),
+    "version": lambda handlers, given, request: handlers.branches.version(given_id(given), request),
+    "branch": lambda handlers, given, request: handlers.branches.copy(given_id(given), request),
+}
+NAMES = {"none": None, "empty": "", "half": "\ud800", "NUL": "a\0", "huge": "x" * 1_000_000, "path": "../'\"<b>"}
+TEXT = {"edit": "!text Other."} | dict.fromkeys(("retry", "undo", "version", "branch"), "")
+PRESSED = {
+    "no JSON": "{",
+    "no object": "[1]",
+    "deep": "[" * 200_000,
+    "digits": "9" * 10_000,
+    "half": '{"do": "answer", "text": "\\ud800"}',
+    "no action": '{"do": "delete"}',
+    "a number": '{"do": "retry", "entry": 5}',
+    "a question": json.dumps({"do": "answer", "run": "x" * 1_000_000, "call": "\0", "text": "yes"}),
+    "rest": '{"do": "continue", "entry": "x"}',
+}
+
+
+@pytest.mark.parametrize("name", BUTTONS)
+async def test_bad_button_gets_a_sentence(
+    server: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """So does a button about a message of another visitor. Nothing is changed, and no traceback is logged."""
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        models = FakeLocalModels(served=(ServedModel(SEES, Endpoint(server.base_url)),))
+        settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
+        page = Conversations(settings, store, MediaStore(tmp_path), models, tools=[ask_user])
+        handlers, request = Handlers(page, widgets()), page_request()
+        chat, message = await first(page, "!text One.")
+        await settle(page)
+        other = await page.send(Visitor(owner="ben"), None, {"text": "!text Two."}, Choices())
+        assert other
+        [foreign] = (await view_of(page, "ben", other.conversation)).turns
+        await settle(page)
+        before = await view_of(page, "ann", chat)
+        handlers._sessions.save(request, replace(handlers._sessions.get(request), conversation=chat))
+        values = PRESSED.values() if name == "choose" else [*NAMES.values(), foreign["id"]]
+        for value in values:
+            named = (
+                {"addressed": message, "edited": value}
+                if name == "choose"
+                else {"addressed": value, "edited": TEXT[name]}
+            )
+            given = {Widget(key): one for key, one in (named | SETTINGS).items()}
+            with pytest.raises(gr.Error) as refused:
+                await BUTTONS[name](handlers, given, request)
+            known = ("That message is no longer in this chat", "has gone on since then", "no longer open")
+            assert any(sentence in refused.value.message for sentence in known), value
+            assert len(refused.value.message) < 200
+        assert await view_of(page, "ann", chat) == before
+        assert not [one for one in caplog.records if one.exc_info]
+        await page.aclose()

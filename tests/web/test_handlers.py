@@ -30,7 +30,7 @@ from tests.support.scripted_server import Config, running
 from tests.support.views import page_request, properties_of, widgets
 
 QUICK = {"Button", "Checkbox", "Dropdown", "HTML", "JSON", "MultimodalTextbox", "Number", "Slider", "Textbox", "Timer"}
-"""The kinds of widgets whose values are quickly read and written. A chatbot is, too: it gets no messages here."""
+"""The kinds of widgets whose values are quickly read and written."""
 
 
 @pytest.fixture
@@ -115,9 +115,7 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
     kinds = {
         type(widget).__name__ for event in page.fns.values() if event.fn for widget in [*event.inputs, *event.outputs]
     }
-    assert kinds <= {*QUICK, "Chatbot"}, (
-        "can its values be read and written without a file or much work? See event_cost.py"
-    )
+    assert kinds <= QUICK, "can its values be read and written without a file or much work? See event_cost.py"
     outputs = {event.name: set(event.outputs) for event in page.fns.values()}
     handlers = next(cast(Any, event.fn).__self__ for event in page.fns.values() if event.name == "page_loaded")
     for served in ((), (SMALL,)):

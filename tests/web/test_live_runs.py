@@ -14,9 +14,10 @@ from agent import Agent
 from agent.i18n.translator import ENGLISH
 from agent.tools import Tool, tool
 from agent.web import answer_frames
-from agent.web.answer_frames import WAIT_SECONDS, BlockForm, TurnFrames
+from agent.web.answer_frames import WAIT_SECONDS, TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
+from agent.web.chat.turns import TurnRenderer
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.views import unstored
 from tests.tiers import examples
@@ -116,14 +117,14 @@ def test_log_adds_no_pause_of_its_own() -> None:
 
 
 def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, rendered, render = 100.0, 0, BlockForm.render
+    now, rendered, render = 100.0, 0, TurnRenderer.render
 
     def counted(*given: Any, **more: Any) -> Any:
         nonlocal rendered
         rendered += 1
         return render(*given, **more)
 
-    monkeypatch.setattr(BlockForm, "render", counted)
+    monkeypatch.setattr(TurnRenderer, "render", counted)
     monkeypatch.setattr(answer_frames, "monotonic", lambda: now)
 
     async def read() -> list[int]:
@@ -133,7 +134,7 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
             Agent(FakeConnection([Step([Words("output_text", ["a"]), Act("hang")])])).run("Hi."), unstored()
         )
         await live.log.wait_for_event(live.log.number, 5)
-        frames = TurnFrames(RunningTurn(live, [], {}), BlockForm(ENGLISH))
+        frames = TurnFrames(RunningTurn(live, [], {}), ENGLISH)
         counts: list[int] = []
         last = (await frames.after(""))[-1][0]
         for seconds in (0, 0, WAIT_SECONDS, 0):

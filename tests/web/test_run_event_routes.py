@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import sqlite3
 import time
@@ -107,7 +108,7 @@ def test_only_owner_reads_events(app: App) -> None:
     assert visitor.cookie
     running = begun(app, visitor, "!tokens 60 @30 secret")
     strangers = [HttpVisitor(app.url), HttpVisitor(app.url, None), HttpVisitor(app.url, forged(visitor.cookie))]
-    for more in ({}, {"wait": "0"}, {"format": "page"}, {"format": "blocks"}, {"guest": visitor.cookie}):
+    for more in ({}, {"wait": "0"}, {"format": "blocks"}, {"guest": visitor.cookie}):
         for stranger in strangers:
             said = stranger.ask("GET", path(running, **more))
             assert (said.status, said.text) == (404, "Not found.")
@@ -120,16 +121,15 @@ def test_only_owner_reads_events(app: App) -> None:
         assert visitor.ask(method, path(running)).status == 405
 
 
-@pytest.mark.parametrize(("form", "whole"), [("page", '"messages":'), ("blocks", '"turn":')])
-def test_odd_ids_of_a_page_get_all_messages(app: App, form: str, whole: str) -> None:
+def test_odd_ids_of_a_page_get_the_whole_turn(app: App) -> None:
     visitor = HttpVisitor(app.url)
     run = begun(app, visitor, "!wait 5 !text late")
-    page = path(run, wait="0", format=form).replace("after=0&", "")
+    page = path(run, wait="0", format="blocks").replace("after=0&", "")
     [id_] = re.findall(r"id: (\S+)", visitor.ask("GET", page).text)
     tag = id_.partition("-")[0]
     for number in ("\xb2", "9" * 5000, "-1", "", "1e3", "\xff"):
         said = visitor.ask("GET", page, headers={"last-event-id": f"{tag}-{number}".encode("latin-1")})
-        assert (said.status, whole in said.text) == (200, True), number
+        assert (said.status, '"turn":' in said.text) == (200, True), number
 
 
 @pytest.mark.full
@@ -185,6 +185,22 @@ def test_killed_server_loses_at_most_two_seconds(start_app: Callable[..., App]) 
     assert [value["type"] for _, value in stored[-2:]] == ["error", "ended"]
     assert stored[-1][1]["finish_reason"] == "interrupted"
     assert [number for number, _ in stored] == [*range(1, len(stored) + 1)]
+
+
+@pytest.mark.slow
+def test_second_process_on_one_folder_ends_no_living_run(start_app: Callable[..., App]) -> None:
+    """It ends the run as soon as the first process is dead."""
+    first = start_app()
+    visitor = HttpVisitor(first.url)
+    run = begun(first, visitor, "!tokens 9000 @20")
+    second = HttpVisitor(start_app(SWITCHBOARD_DATA=first.env["SWITCHBOARD_DATA"]).url, visitor.cookie)
+
+    def end() -> str | None:
+        return parsed(second.ask("GET", path(run)).text)[-1][1].get("finish_reason")
+
+    assert end() is None
+    first.stop(signal.SIGKILL)
+    becomes("interrupted", end)
 
 
 @pytest.mark.full

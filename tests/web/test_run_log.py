@@ -23,7 +23,7 @@ from agent.history.run_events import RunEvent, RunEvents
 from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.responses import Response
-from agent.web.answer_frames import BlockForm, TurnFrames
+from agent.web.answer_frames import TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.live_runs import LiveRun, LiveRuns
@@ -167,7 +167,7 @@ async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:
 
 def end_for_page(live: LiveRun) -> dict[str, Any]:
     """Return what the end says to a page."""
-    return json.loads(TurnFrames(RunningTurn(live, [], {}), BlockForm(ENGLISH)).end())
+    return json.loads(TurnFrames(RunningTurn(live, [], {}), ENGLISH).end())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 // Tests of the transcript's pure module. `node --test` runs them, and test_transcript.py runs that.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { applied, changes, firstDifference, keys } from "../../agent/web/ui/transcript/modules/edits.js";
+import { addedText, applied, changes, firstDifference, keys } from "../../agent/web/ui/transcript/modules/edits.js";
 
 const bubble = (blocks, more = {}) => ({ kind: "output_text", state: "running", blocks, ...more });
 const turn = (...bubbles) => ({ id: "1", is_running: true, bubbles });
@@ -15,7 +15,7 @@ test("the first difference is the end of the shorter list if that begins the oth
 test("a growing text draws its last block only", () => {
   const old = turn(bubble(["a", "b"])), next = turn(bubble(["a", "bc", "d"]));
   const edits = changes(old, next);
-  assert.deepEqual(edits, [["blocks", 0, 1, ["bc", "d"]]]);
+  assert.deepEqual(edits, [["tail", 0, 1, 0, "c"], ["blocks", 0, 2, ["d"]]]);
 });
 
 test("a bubble keeps its key while rows and results come before it", () => {
@@ -32,4 +32,11 @@ test("a bubble keeps its key while rows and results come before it", () => {
 test("edits come one after the other", () => {
   const edits = [["bubble", 0, bubble(["a"])], ["blocks", 0, 1, ["b"]], ["bubble", 1, bubble([])], ["cut", 1], ["turn", { id: "1", is_running: false }]];
   assert.deepEqual(applied(turn(), edits), { id: "1", is_running: false, bubbles: [bubble(["a", "b"])] });
+});
+
+test("text at the end of open elements is added there", () => {
+  assert.deepEqual(addedText("</code></pre>\n", "a &lt;</code></pre>\n"), { text: "a &lt;", depth: 2 });
+  for (const [dropped, html] of [["", "a"], ["</p>", "<b>a</b></p>"], ["a</p>", "b</p>"], ["\n</p>", "b\n</p>"], ["</p>", "b</i>"]]) {
+    assert.equal(addedText(dropped, html), undefined);
+  }
 });

@@ -85,7 +85,8 @@ def test_later_responses_change_no_earlier_value(pieces: list[Piece]) -> None:
     assert all(json.dumps(value) == written for value, written in seen)
 
 
-BLOCKS = st.lists(st.sampled_from("abc"), max_size=3)
+HTML = st.sampled_from(["a", "b", "<p>a</p>", "<p>ab</p>", "<p>\U0001f600", "<p>\U0001f601", "<p>\U0001f601</p>"])
+BLOCKS = st.lists(HTML, max_size=3)
 BUBBLES = st.builds(
     lambda kind, state, blocks, more: cast(Bubble, {"kind": kind, "state": state, "blocks": blocks, **more}),
     st.sampled_from(["user", "output_text", "tool_call"]),
@@ -134,8 +135,30 @@ def test_browser_and_server_agree_on_edits(pairs: list[tuple[Turn, Turn]], piece
         assert is_unchanged
 
 
+def test_growing_block_sends_only_what_is_new() -> None:
+    for begins in ("", "```py\n", "- item\n- ", "| a |\n|---|\n| "):
+        turns, mark = ResponseTurns(), BubbleMarker()
+        turns.add(mark(("output_text", begins + "word " * 2_000)))
+        old = turns.value[-1]
+        turns.add(mark(("output_text", "more words")))
+        assert len(json.dumps(edits(old, turns.value[-1]))) < 200
+
+
 def test_module_tests_pass() -> None:
     done = subprocess.run(
         [node(), "--no-warnings", "--test", str(Path(__file__).with_suffix(".mjs"))], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+IMPORT = re.compile(r'^import [^;]+ from "\./(\w+)\.js";$', re.MULTILINE)
+
+
+def test_modules_have_one_entry_and_no_circle() -> None:
+    imports = {path.stem: set(IMPORT.findall(path.read_text())) for path in MODULE.parent.glob("*.js")}
+    left = dict(imports)
+    while ready := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in ready:
+            del left[name]
+    assert not left, "these modules import one another"
+    assert imports.keys() - set[str]().union(*imports.values()) == {"transcript"}

@@ -36,7 +36,7 @@ from agent.rendering import markdown
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.rendering.bubbles import edits
 from agent.responses import BubbleMarker, Piece, Response
-from agent.web.answer_frames import BlockForm, TurnFrames
+from agent.web.answer_frames import TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.transcript import Turn, fold_responses, relabel_last, to_turns
@@ -245,7 +245,7 @@ async def test_frames_lead_to_the_stored_turn() -> None:
     words = [Words("reasoning", ["Hm. ", "So."]), Words("output_text", [f"Part {number}.\n\n" for number in range(20)])]
     live = runs.start(Agent(FakeConnection([Step(words)])).run("Hi."), unstored())
     running = RunningTurn(live, [], {})
-    frames, turn, last = TurnFrames(running, BlockForm(ENGLISH)), None, ""
+    frames, turn, last = TurnFrames(running, ENGLISH), None, ""
     async with aclosing(live.updates()) as updates:
         async for _ in updates:
             for id_, data in [*await frames.after(last)]:

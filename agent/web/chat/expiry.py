@@ -10,7 +10,7 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError, NotFound
-from agent.history import DEAD_SECONDS, PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
+from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.settings import Settings
@@ -38,12 +38,12 @@ BELIEVED_SECONDS = 24 * 3600.0
 """A clock that jumped is believed after this time."""
 IMPORT_TIME = timedelta(hours=1)
 """The longest time that an import may take to store its conversations."""
-IMPORT_LEASE = timedelta(seconds=DEAD_SECONDS)
-"""An import on this machine counts as killed if it has said nothing for this time."""
 _HIDDEN = timedelta(days=365)
 
 IsBusy = Callable[[str], bool]
 """Returns True if this process is writing an answer in a conversation."""
+IsOnly = Callable[[], bool]
+"""Returns True if no other process uses the history now."""
 
 
 def _elapsed() -> float:
@@ -133,10 +133,9 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
 def hidden(record: Record, imported_at: datetime) -> Record:
     """Return the record as an import stores it: nobody sees it until all conversations of the import are stored.
 
-    All conversations of one import have the same `imported_at`. The latest `expires_at` of them says when the import
-    was last seen alive.
+    All conversations of one import have the same time.
     """
-    return replace(record, imported_at=imported_at, expires_at=now() - _HIDDEN)
+    return replace(record, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
 
 
 def is_hidden(record: Record) -> bool:
@@ -149,7 +148,9 @@ class ExpiredConversations:
     """Deletes expired conversations. Remembers those that cannot be deleted, so that they do not stop the others.
 
     It also ends imports whose process was killed: it deletes their hidden conversations, unless the import had begun
-    to show them. Then it shows the rest. `is_importing` returns True if an import of this owner runs here.
+    to show them. Then it shows the rest. `is_importing` returns True if an import of this owner runs here. An import of
+    another process may run as long as that process lives. Of replicas, which are on other machines, each one had its
+    time.
     """
 
     def __init__(
@@ -159,14 +160,13 @@ class ExpiredConversations:
         is_busy: IsBusy,
         is_importing: Callable[[str], bool] = lambda _: False,
         periods: RetentionPeriods = FOR_EVER,
+        is_only: IsOnly = lambda: True,
     ) -> None:
-        self._store, self._media, self._is_busy = store, media, is_busy
+        self._store, self._media, self._is_busy, self._is_only = store, media, is_busy, is_only
         self._time = SteadyTime()
         self._is_importing, self._periods = is_importing, periods
         self._failed: dict[str, datetime] = {}
         """By id: when to try again."""
-        self.has_seen_import = False
-        """True if the last call of `delete` left the conversations of another process's import, which may be dead."""
 
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
@@ -176,7 +176,7 @@ class ExpiredConversations:
         if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
             by -= timedelta(seconds=UNDO_SECONDS)
         skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}
-        imports, self.has_seen_import = dict[tuple[str, datetime], bool | None](), False
+        imports = dict[tuple[str, datetime], bool | None]()
         while not deleted and (records := await self._store.retention.expiring(by, limit=limit, skip=skipped)):
             for record in records:
                 skipped.add(record.id)
@@ -215,12 +215,9 @@ class ExpiredConversations:
         return imports[owner, began] is not False
 
     async def _has_shown(self, owner: str, began: datetime, at: datetime) -> bool | None:
-        """Return True if a killed import had begun to show its conversations. None: it runs in another process."""
-        expired = await self._store.retention.expiring(at, owners=owner, limit=MAX_CONVERSATIONS)
-        seen = [one.expires_at for one in expired if (one.owner, one.imported_at) == (owner, began) and one.expires_at]
+        """Return True if a killed import had begun to show its conversations. None: another process may run it."""
         is_shared = replicas_of(self._store) is not None
-        if max(seen, default=began - _HIDDEN) + _HIDDEN + (2 * IMPORT_TIME if is_shared else IMPORT_LEASE) > at:
-            self.has_seen_import = not is_shared
+        if began + 2 * IMPORT_TIME > at if is_shared else not self._is_only():
             return None
         listed = await self._store.list(owner, limit=MAX_CONVERSATIONS)
         return any(one.imported_at == began for one in listed)

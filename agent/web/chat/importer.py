@@ -17,7 +17,7 @@ from typing import BinaryIO
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import AgentError, Busy, Conflict, HistoryError, InputError, Limited, NotFound
-from agent.history import BEAT_SECONDS, Entry, HistoryStore, Record, now
+from agent.history import Entry, HistoryStore, Record, now
 from agent.i18n import LocalizedText, _, joined, listed, ngettext
 from agent.media.mime import detect_mime
 from agent.media.references import files_named_in, reference_of
@@ -259,7 +259,6 @@ class Importer:
         ended, began = asyncio.Event(), now()
         time = asyncio.timeout(self._longest.total_seconds())
         self._storing[visitor.owner] = ended
-        living = asyncio.create_task(self._renew_lease(outcome.new, began))
         try:
             async with (
                 time,
@@ -285,10 +284,9 @@ class Importer:
                     await store(outcome)
                     self._check_not_stopped(visitor.owner)
                     tell(ImportProgress(phase="storing", done=done, total=len(work)))
-                await run_to_completion(self._show_stored(outcome.new, living))
+                await run_to_completion(self._show_stored(outcome.new))
                 self._check_not_stopped(visitor.owner)
         except BaseException as error:
-            await run_to_completion(_ended(living))
             await run_to_completion(self._remove(outcome.new))
             if isinstance(error, TimeoutError) and time.expired():
                 raise HistoryError(TOO_SLOW) from None
@@ -301,34 +299,12 @@ class Importer:
         """Return True if an import of this owner has stored conversations that are not shown yet."""
         return owner in self._storing
 
-    async def _renew_lease(self, stored: list[Record], began: datetime) -> None:
-        """Say regularly that this import is alive, so that no other process removes what it has hidden.
-
-        `stored` are its conversations. The first one, which is shown last, has the time.
-        """
-        while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            if stored:
-                await run_to_completion(self._renew(stored, began))
-
-    async def _renew(self, stored: list[Record], began: datetime) -> None:
-        renewed = hidden(stored[0], began)
-        try:
-            if await self._store.retention.set_expiry(stored[0], renewed.expires_at):
-                stored[0] = renewed
-        except HistoryError as error:
-            log.warning("an import could not say that it is alive: %s", error)
-
-    async def _show_stored(self, records: list[Record], living: asyncio.Task[None]) -> None:
+    async def _show_stored(self, records: list[Record]) -> None:
         """Show the conversations of an import. If a failure comes, those that are shown are the first to be removed.
-
-        `living` renews the lease of the first one until that one is shown.
 
         If the process is killed meanwhile, `ExpiredConversations` shows the rest.
         """
         for number in reversed(range(len(records))):
-            if number == 0:
-                await _ended(living)
             record = records[number]
             expires_at = self._periods.until(record.owner, running=False)
             if not await self._store.retention.set_expiry(record, expires_at):
@@ -444,14 +420,6 @@ class Importer:
                 await delete_conversation(self._store, self._media, record, self._is_busy)
             except AgentError as error:
                 log.warning("a conversation of an import that failed could not be removed: %s", error)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end. Log why it failed, if it did."""
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled() and (error := task.exception()):
-        log.warning("an import stopped saying that it is alive", exc_info=error)
 
 
 def _added(

@@ -37,10 +37,10 @@ class PressedButton:
     text: str = ""
 
     @classmethod
-    def of(cls, value: object) -> "PressedButton":
-        """Validate the value that the browser sent. Raises `Conflict`."""
+    def of(cls, value: str) -> "PressedButton":
+        """Read the JSON that the browser sent. Raises `Conflict`."""
         try:
-            return _PRESSED.validate_python(value)
+            return _PRESSED.validate_json(value)
         except ValidationError as error:
             raise Conflict(MESSAGE_GONE) from error
 

@@ -1,59 +1,102 @@
 """Ends the answers that a killed server left unfinished: stores the text that their events have, as interrupted.
 
-It runs once, before the server takes requests, or later if the store was away. For a store that several processes
-share, `agent.web.chat.replica` does this instead.
+It runs once, before the server takes requests, or later if the store was away or another process used it. For a store
+that several processes share, `agent.web.chat.replica` does this instead.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart
 
 from agent.errors import AgentError, StoreUnavailable
 from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, Timings, UnfinishedRun, now
 from agent.messages.repair import estimate_tokens
+from agent.web.chat.expiry import IsBusy, IsOnly
 from agent.web.chat.run_log import TAKEN, ending_values
 from agent.web.chat.run_request import request_of
 from agent.web.chat.transcript import NO_ENDING
 
 RECOVERY_SECONDS = 2.0
-"""Seconds between two attempts while the store is away."""
+"""Seconds between two attempts while the store is away, or another process uses it."""
 
 log = logging.getLogger(__name__)
 
 
-async def recover(store: HistoryStore, is_busy: Callable[[str], bool]) -> asyncio.Task[None] | None:
-    """End all interrupted runs. If the store is away, return a task that waits for it and does it then.
+def join_processes(history: Path | None) -> IsOnly:
+    """Say until the end of this process that it uses a history in files. Return whether it is the only one that does.
 
-    `is_busy` tells whether this server is writing an answer in a conversation.
+    `history` is None if it is in memory or on a server. The sign is a lock that all processes share, on a file of its
+    own beside the history. The system removes it with its process, however that ends, and no child inherits it.
+    """
+    number = _hold(history) if history is not None else None
+    return lambda: number is None or _is_only(number)
+
+
+@cache  # a process loses its lock when it closes any number of the file, so it has one, and never closes that
+def _hold(history: Path) -> int | None:
+    try:
+        import fcntl  # not on Windows
+
+        number = os.open(history.with_name(f"{history.name}-used"), os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.lockf(number, fcntl.LOCK_SH)
+    except (ImportError, OSError) as error:
+        log.warning("nothing here tells whether other processes use %s: %s", history, error)
+        return None
+    return number
+
+
+def _is_only(number: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    fcntl.lockf(number, fcntl.LOCK_SH)
+    return True
+
+
+async def recover(store: HistoryStore, is_busy: IsBusy, is_only: IsOnly) -> asyncio.Task[None] | None:
+    """End all interrupted runs. If that is impossible now, return a task that waits and does it then.
+
+    The store can be away, or other processes use it: then nobody knows which runs are theirs.
     """
     try:
-        await end_interrupted_runs(store, is_busy)
+        if await end_interrupted_runs(store, is_busy, is_only) is not None:
+            return None
+        log.warning("another process uses this history: interrupted answers are ended when it is gone")
     except StoreUnavailable as error:
         log.warning("the page starts without its history: %s", error)
-        return asyncio.create_task(_recover_later(store, is_busy))
-    return None
+    return asyncio.create_task(_recover_later(store, is_busy, is_only))
 
 
-async def _recover_later(store: HistoryStore, is_busy: Callable[[str], bool]) -> None:
-    while True:
+async def _recover_later(store: HistoryStore, is_busy: IsBusy, is_only: IsOnly) -> None:
+    ended = None
+    while ended is None:
         await asyncio.sleep(RECOVERY_SECONDS)
-        try:
-            await end_interrupted_runs(store, is_busy)
-        except StoreUnavailable:
-            continue
-        return
+        with suppress(StoreUnavailable):
+            ended = await end_interrupted_runs(store, is_busy, is_only)
 
 
-async def end_interrupted_runs(store: HistoryStore, is_busy: Callable[[str], bool] = lambda _: False) -> int:
+async def end_interrupted_runs(
+    store: HistoryStore, is_busy: IsBusy = lambda _: False, is_only: IsOnly = lambda: True
+) -> int | None:
     """End all unfinished runs of the store, except in busy conversations. Return their number.
 
-    A damaged one is logged and left as it is. Raises `StoreUnavailable`.
+    Return None and end none if there are some, and other processes use the store. A damaged run is logged and left as
+    it is. Raises `StoreUnavailable`.
     """
-    ended = 0
-    for run in await store.runs.unfinished():
+    ended, runs = 0, await store.runs.unfinished()
+    if runs and not is_only():  # asked after they were read, so that no other process has begun one meanwhile
+        return None
+    for run in runs:
         if is_busy(run.conversation_id):
             continue
         try:

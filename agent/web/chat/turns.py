@@ -268,7 +268,7 @@ class _Answer:
                 is_whole = turn.note is not None or not is_last
                 blocks = renderer.text(bubble, number, self._sources, is_whole=is_whole)
                 if any(map(str.strip, bubble.texts)):
-                    yield _bubble("output_text", blocks)
+                    yield _bubble("output_text", blocks, state="done" if is_whole else "running")
             case "reasoning":
                 yield self._thought(number, bubble, is_running=turn.note is None and is_last)
             case "tool_call" if self._is_asked(bubble):
@@ -396,7 +396,8 @@ def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
         if isinstance(part, str):
             file = text_file_of(part)
             if file is not None and file[1].strip():
-                yield f'<pre class="file" role="group" aria-label="{escape(file[0])}"><code>{escape(file[1])}</code></pre>'
+                name, text = map(escape, file)
+                yield f'<pre class="file" role="group" aria-label="{name}"><code>{text}</code></pre>'
             else:
                 yield from to_blocks(shown_text(part, translator), is_typed=True)
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):

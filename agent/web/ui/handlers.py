@@ -2,7 +2,6 @@
 
 import asyncio
 import html
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,8 +15,9 @@ from agent.errors import AgentError, Conflict
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.models.catalog import ModelSpec
+from agent.models.families import LONGEST_NAME
 from agent.providers import preload
-from agent.web.chat.choices import Choices
+from agent.web.chat.choices import Choices, text_of
 from agent.web.chat.conversations import CONTINUE, Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import MessageId
@@ -183,11 +183,7 @@ class Handlers:
 
     async def option(self, given: Given, request: gr.Request) -> Updates:
         """Handle a button under the last answer. Its value, as JSON, names the question or message that it is about."""
-        session = self._sessions.get(request)
-        try:
-            value: object = json.loads(str(values(given)["edited"]))
-        except ValueError:
-            value = None
+        session, value = self._sessions.get(request), str(values(given)["edited"])
         busy = await toast_errors(self._press_button(value, session, self._choices(session, given)), session.translator)
         return {self.widgets.composer.box: composer(busy=busy)}
 
@@ -197,7 +193,8 @@ class Handlers:
         The next messages go to the model in the composer all the same.
         """
         session = self._sessions.get(request)
-        entry, model = str(values(given)["addressed"]), str(values(given)["edited"] or "")
+        entry = str(values(given)["addressed"])
+        model = text_of(values(given)["edited"], LONGEST_NAME + 1)  # a longer one is refused
 
         async def retry() -> None:
             choices = self._choices(session, given)
@@ -298,7 +295,7 @@ class Handlers:
             del self._submissions[page]
             await sending.aclose()
 
-    async def _press_button(self, value: object, session: PageSession, choices: Choices) -> bool:
+    async def _press_button(self, value: str, session: PageSession, choices: Choices) -> bool:
         """Do what a pressed button says. Return True if an answer is being written then."""
         pressed, who = PressedButton.of(value), (session.visitor, session.conversation)
         match pressed.do:

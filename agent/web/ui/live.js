@@ -49,7 +49,7 @@
           isNew = false;
         } else if (written) waiting.push(...edits);
       }
-      if (waiting.some(([kind]) => kind !== "blocks")) drawEdits();
+      if (waiting.some(([kind]) => kind !== "blocks" && kind !== "tail")) drawEdits();
       else if (waiting.length) drawing ??= setTimeout(drawEdits, drawn + DRAW_MS - performance.now());
     });
     if (!end) return;
@@ -196,9 +196,10 @@
   window.live = page;
 
   const mounted = new Promise((done) => when("#chat", async (element) => {
-    const { mount } = await import(new URL(`${root}/assets/${modules}/transcript.js`, location));
+    const module = await import(new URL(`${root}/assets/${modules}/transcript.js`, location)).catch(console.error);
+    if (!module) return void document.dispatchEvent(new Event("transcript-lost"));
     const actions = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
-    transcript = page.transcript = mount(element, { labels: said.transcript, language, actions, textOf });
+    transcript = page.transcript = module.mount(element, { labels: said.transcript, language, actions, textOf });
     const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
     on("earlier", earlier);
     on("end", () => box()?.focus());

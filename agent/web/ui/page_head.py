@@ -23,8 +23,8 @@ ICONS = {
 }
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
-LANGUAGE, CHOSEN_COLOURS, IDLE, EVENT_ANSWERS = (
-    read(f"{name}.js") for name in ("language", "colours", "idle", "event_answers")
+LANGUAGE, CHOSEN_COLOURS, IDLE, LOST_PARTS, EVENT_ANSWERS = (
+    read(f"{name}.js") for name in ("language", "colours", "idle", "lost_parts", "event_answers")
 )
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
@@ -97,7 +97,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
             f"<script>({LANGUAGE})({json.dumps(translator.language)});({CHOSEN_COLOURS})({json.dumps(grounds)});"
-            f"{IDLE}{EVENT_ANSWERS}</script>",
+            f"{IDLE}{LOST_PARTS}{EVENT_ANSWERS}</script>",
         )
     )
 

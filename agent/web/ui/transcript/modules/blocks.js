@@ -1,5 +1,5 @@
 // What a block has beside its text: the language and buttons of code, the buttons of tables, the names of task boxes, and
-// room for long numbers. Code, tables and formulas that are wider than their place can be scrolled with the keyboard.
+// room for long numbers. Links open another tab. Code, tables and formulas that are wider than their place can be scrolled with the keyboard.
 // Only blocks that were drawn are looked at.
 import { button, make } from "./elements.js";
 
@@ -125,7 +125,10 @@ export class Frames {
       else if (one instanceof HTMLTableElement) this.table(one);
       else if (one instanceof HTMLOListElement) makeRoom(one);
       else if (one instanceof HTMLInputElement) this.task(one);
-      else if (one instanceof HTMLAnchorElement) one.toggleAttribute("data-bare", bare(one.textContent ?? "") === bare(one.getAttribute("href") ?? ""));
+      else if (one instanceof HTMLAnchorElement) {
+        one.target = "_blank";
+        one.toggleAttribute("data-bare", bare(one.textContent ?? "") === bare(one.getAttribute("href") ?? ""));
+      }
       else this.watch(one, part);
     }
   }

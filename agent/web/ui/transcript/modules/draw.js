@@ -1,7 +1,7 @@
 // Draws turns as elements. Only the blocks that edits name are touched, and a block that grows keeps its nodes, so that
 // the reader's selection, folds and place stay. The HTML of blocks and captions is made by the server from an allow list.
 import { Frames } from "./blocks.js";
-import { applied, changes, firstDifference, keys } from "./edits.js";
+import { addedText, applied, changes, firstDifference, keys } from "./edits.js";
 import { button, make } from "./elements.js";
 import { nameSources } from "./sources.js";
 
@@ -70,6 +70,24 @@ function setStep(node, { state }, row) {
   node.hidden = isHidden;
 }
 
+/**
+ * Add text at the end of a part, as this edit does. False if it does more than that.
+ * @param {Element} part
+ * @param {string} old the block before the edit
+ * @param {Edit} edit
+ */
+function grow(part, old, [, , , count, html]) {
+  const added = addedText(old.slice(old.length - count), html);
+  /** @type {Element | undefined} */
+  let place = part;
+  for (let left = added?.depth ?? 0; place && left; left -= 1) {
+    place = [...place.children].filter((child) => !(child instanceof HTMLElement && child.dataset.own)).at(-1);
+  }
+  if (!added || !(place?.lastChild instanceof Text)) return false;
+  place.lastChild.appendData(make("template", { innerHTML: added.text }).content.textContent);
+  return true;
+}
+
 export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
@@ -118,7 +136,7 @@ export class Drawing {
     let view = this.views.get(id);
     if (!view) {
       const foot = make("footer"), asked = make("footer"), wait = make("div", { className: "waiting", hidden: true },
-        make("i", { role: "img", "aria-label": this.labels.wait }), make("span"), make("span", { className: "time" }));
+        make("i", { role: "img", "aria-label": this.labels.wait }), make("span", { className: "why" }), make("span", { className: "time" }));
       const root = make("div", { className: "turn", "data-turn": id }, wait, foot);
       view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, asked, wait, root };
       this.views.set(id, view);
@@ -132,11 +150,16 @@ export class Drawing {
    * @param {View} view @param {Edit[]} edits
    */
   draw(view, edits) {
-    const { bubbles } = (view.turn = applied(view.turn, edits));
-    if (edits.every(([kind]) => kind === "blocks")) {
-      for (const [, number] of edits) this.blocks(view.drawn[number], bubbles[number], view.turn);
+    if (edits.every(([kind]) => kind === "blocks" || kind === "tail")) {
+      for (const edit of edits) {
+        const [kind, number, first] = edit, drawn = view.drawn[number], part = drawn.parts.children[first];
+        const before = drawn.bubble.blocks[first], { bubbles } = (view.turn = applied(view.turn, [edit]));
+        if (kind === "tail" && part && grow(part, before, edit)) drawn.bubble = bubbles[number];
+        else this.blocks(drawn, bubbles[number], view.turn);
+      }
       return;
     }
+    const { bubbles } = (view.turn = applied(view.turn, edits));
     const old = new Map(view.drawn.map((drawn) => [drawn.key, drawn]));
     view.drawn = keys(bubbles).map((key, number) => {
       const drawn = old.get(key) ?? this.created(bubbles[number], key);
@@ -230,7 +253,9 @@ export class Drawing {
     if (!waiting) view.waits = undefined;
     const seconds = view.waits ? Math.floor((performance.now() - view.waits.since) / 1000) : 0;
     const counted = seconds < LEAST_WAIT || waiting?.why ? "" : this.labels.waited.replace("{seconds}", String(seconds));
-    for (const [place, text] of [[why, waiting?.why ?? ""], [time, counted]]) if (place.textContent !== text) place.textContent = text;
+    const reason = waiting?.why ?? "";
+    if (why.textContent !== reason) why.textContent = reason;
+    if (time.textContent !== counted) time.textContent = counted;
   }
 
   /** Count the seconds of steps that run, and of waits. */
@@ -243,7 +268,9 @@ export class Drawing {
         view.drawn.filter(({ bubble }) => bubble.state === "running").forEach((drawn) => this.time(drawn));
         this.waiting(view);
       }
-      if (!all.length || !this.root.isConnected) this.clock = void clearInterval(this.clock) ?? 0;
+      if (all.length && this.root.isConnected) return;
+      clearInterval(this.clock);
+      this.clock = 0;
     }, 1000);
   }
 
@@ -251,7 +278,9 @@ export class Drawing {
   arrange({ drawn, root, wait, foot, asked }) {
     /** @type {Map<Element, Element>} */
     const last = new Map(); // what was put last into each article and call
-    let article, isMine, inside, row, left = 0;
+    /** @type {Element | undefined} */
+    let article;
+    let isMine, inside, row, left = 0;
     for (const { root: node, bubble, fold } of drawn) {
       if (!article || isMine !== (bubble.kind === "user")) {
         isMine = bubble.kind === "user";
@@ -275,7 +304,7 @@ export class Drawing {
     if (root.lastElementChild !== foot) root.append(wait, foot);
   }
 
-  /** The article after another one, or the first one. @param {Element} root @param {Element | undefined} before @param {boolean} isMine */
+  /** The article after another one, or the first one. @param {Element} root @param {Element | undefined} before @param {boolean} isMine @returns {Element} */
   article(root, before, isMine) {
     const next = before ? before.nextElementSibling : root.firstElementChild, name = isMine ? "mine" : "answer";
     const article = next?.localName === "article" ? next : root.insertBefore(make("article"), next);

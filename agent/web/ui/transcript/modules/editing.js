@@ -8,14 +8,16 @@ export class Editing {
   /**
    * @param {import("./draw.js").Drawing} drawing
    * @param {{textOf: (turn: string, part: string) => Promise<string>, fire: (name: string, detail: object) => void,
-   *   fail: (text: string) => void, bring: (element: Element) => void}} options `bring` brings the box into view
+   *   fail: (text: string) => void, bring: (element: Element) => void,
+   *   release: () => void}} options `bring` brings the box into view, where it stays until `release`
    */
-  constructor(drawing, { textOf, fire, fail, bring }) {
+  constructor(drawing, { textOf, fire, fail, bring, release }) {
     this.drawing = drawing;
     this.textOf = textOf;
     this.fire = fire;
     this.fail = fail;
     this.bring = bring;
+    this.release = release;
     this.turn = ""; // the turn whose message is edited
     /** @type {string | undefined} The text of the message, once it is here. */
     this.own = undefined;
@@ -121,6 +123,8 @@ export class Editing {
     this.turn = "";
     this.own = undefined;
     this.isSent = false;
+    if (!this.form.parentElement) return;
     this.form.remove();
+    this.release();
   }
 }

@@ -8,7 +8,7 @@
  * @typedef {{ids: string[], number: number}} Versions
  * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, text?: string,
  *   waiting?: {why: string, seconds: number, number: number}, buttons?: {label: string, value: object}[],
- *   can_branch?: boolean, sources?: Source[], question_versions?: Versions, answer_versions?: Versions}} Turn
+ *   can_branch?: boolean, is_untyped?: boolean, kept?: string, sources?: Source[], question_versions?: Versions, answer_versions?: Versions}} Turn
  * @typedef {any[]} Edit
  */
 
@@ -22,6 +22,39 @@ export function firstDifference(old, blocks) {
   let number = 0;
   while (number < most && old[number] === blocks[number]) number += 1;
   return number;
+}
+
+/**
+ * The length of what two texts begin with, without half a character at its end.
+ * @param {string} one
+ * @param {string} other
+ */
+function sameLength(one, other) {
+  const most = Math.min(one.length, other.length);
+  let length = 0;
+  while (length < most && one[length] === other[length]) length += 1;
+  return length - (/[\ud800-\udbff]/.test(one[length - 1] ?? "") ? 1 : 0);
+}
+
+/**
+ * The edits that change the blocks of a bubble.
+ * @param {number} number
+ * @param {string[]} old
+ * @param {string[]} blocks
+ * @returns {Edit[]}
+ */
+function blockEdits(number, old, blocks) {
+  const edits = [];
+  let first = firstDifference(old, blocks);
+  if (first === Math.max(old.length, blocks.length)) return [];
+  const same = sameLength(old[first] ?? "", blocks[first] ?? "");
+  if (same) {
+    edits.push(["tail", number, first, old[first].length - same, blocks[first].slice(same)]);
+    first += 1;
+  }
+  const isSame = old.length === blocks.length && blocks.slice(first).every((block, at) => block === old[first + at]);
+  if (!isSame) edits.push(["blocks", number, first, blocks.slice(first)]);
+  return edits;
 }
 
 /**
@@ -50,12 +83,7 @@ export function changes(old, turn) {
   for (const [number, bubble] of turn.bubbles.entries()) {
     const last = old.bubbles[number];
     if (!last || !equalBut(last, bubble, "blocks")) edits.push(["bubble", number, copy(bubble)]);
-    else {
-      const first = firstDifference(last.blocks, bubble.blocks);
-      if (first < Math.max(last.blocks.length, bubble.blocks.length)) {
-        edits.push(["blocks", number, first, copy(bubble.blocks.slice(first))]);
-      }
-    }
+    else edits.push(...blockEdits(number, last.blocks, bubble.blocks));
   }
   if (old.bubbles.length > turn.bubbles.length) edits.push(["cut", turn.bubbles.length]);
   if (!equalBut(old, turn, "bubbles")) {
@@ -73,10 +101,15 @@ export function changes(old, turn) {
  */
 export function applied(turn, edits) {
   let next = { ...turn, bubbles: [...turn.bubbles] };
-  for (const [kind, number, first, blocks] of edits) {
+  for (const [kind, number, first, given, html] of edits) {
     const { bubbles } = next;
     if (kind === "bubble") bubbles[number] = first;
-    else if (kind === "blocks") bubbles[number] = { ...bubbles[number], blocks: [...bubbles[number].blocks.slice(0, first), ...blocks] };
+    else if (kind === "blocks") bubbles[number] = { ...bubbles[number], blocks: [...bubbles[number].blocks.slice(0, first), ...given] };
+    else if (kind === "tail") {
+      const blocks = [...bubbles[number].blocks];
+      blocks[first] = blocks[first].slice(0, blocks[first].length - given) + html;
+      bubbles[number] = { ...bubbles[number], blocks };
+    }
     else if (kind === "cut") bubbles.length = number;
     else if (kind === "turn") next = { ...number, bubbles };
   }
@@ -98,4 +131,16 @@ export function keys(bubbles) {
     if (!inside) home = key;
     return key;
   });
+}
+
+/**
+ * The text that a tail adds inside the elements that it ends, as HTML without tags, and the number of these elements;
+ * nothing if it does more.
+ * @param {string} dropped what it replaces
+ * @param {string} html
+ */
+export function addedText(dropped, html) {
+  const text = html.slice(0, Math.max(0, html.length - dropped.length));
+  if (!/^(?:<\/\w+>\n?)+$/.test(dropped) || text.includes("<") || text + dropped !== html) return undefined;
+  return { text, depth: dropped.split("</").length - 1 };
 }

@@ -127,5 +127,10 @@ export function followEnd(scroller, content, toEnd, near) {
       follow(false);
       element.scrollIntoView({ block: "nearest", behavior: "instant" });
     },
+    /** That element is gone. Following goes on if the end is in view. */
+    release() {
+      pinned = undefined;
+      if (rest() < 3) follow(true);
+    },
   };
 }

@@ -36,7 +36,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
     fire("failed", { text });
   };
   const place = followEnd(scroller, turns, toEnd, () => earlier.hidden || fire("earlier", { isClicked: false }));
-  const editing = new Editing(drawing, { textOf: textOf ?? (async () => ""), fire, fail, bring: place.pin });
+  const editing = new Editing(drawing, { textOf: textOf ?? (async () => ""), fire, fail, bring: place.pin, release: place.release });
   const { refocus } = listen(scroller, drawing, { fire, textOf, say, fail, edit: (id) => editing.begin(id) });
   const sources = showSources(frame, scroller, drawing, fire);
   earlier.addEventListener("click", () => fire("earlier", { isClicked: true }));
@@ -93,7 +93,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
 export async function connect(element, { props, trigger, watch, events }) {
   await styled();
   const { show } = mount(element, props);
-  for (const name of events) element.addEventListener(`transcript:${name}`, ({ detail }) => trigger(name, detail));
+  for (const name of events) element.addEventListener(`transcript:${name}`, (event) => trigger(name, /** @type {CustomEvent} */ (event).detail));
   const draw = () => show(props.value ?? []);
   watch("value", draw);
   draw();
