@@ -183,7 +183,7 @@ def test_numbers_are_not_copied_or_spoken(ask: Callable[..., Visitor]) -> None:
     visitor = ask()
     visitor.chat.get_by_role("button", name="Copy message").last.click()
     assert visitor.page.evaluate("navigator.clipboard.readText()") == WORDS
-    spoken = visitor.page.locator("#spoken")
+    spoken = visitor.chat.locator(".said")
     expect(spoken).to_contain_text("rained in Cologne on Monday, and the Rhine rose by 20 cm.")
     expect(spoken).not_to_contain_text("weather.example")
     visitor.chat.get_by_role("button", name="Markdown").click()
@@ -209,7 +209,7 @@ def ask_document(own: App, visit: Visit, openai: Playing, tmp_path: Path) -> Cal
         rent = messages.cited(1, "the rent is 812 euros", citation)
         openai.play(messages.reply(messages.begin(), messages.text(0, "Here, "), rent, messages.ends("end_turn")))
         visitor.ask("what is the rent?")
-        expect(visitor.chat.locator("p").filter(has_text="Here, the rent is 812 euros")).to_have_count(1)
+        expect(visitor.log.locator("p").filter(has_text="Here, the rent is 812 euros")).to_have_count(1)
         expect(items(visitor)).to_have_count(1)
         return visitor
 

@@ -4,13 +4,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from agent.rendering.bubbles import Turn, edits
 from agent.rendering.markdown import Blocks, to_blocks
 from agent.settings import ROOT
 from agent.web.ui.page_text import translated
@@ -457,3 +458,79 @@ def test_message_is_edited_in_its_place(page: Page, transcript: Callable[..., An
     page.evaluate("(turns) => shown.show(turns)", turns[1:])
     expect(box).to_have_count(0)
     assert page.evaluate("events.at(-1)") == ["unsent", {"text": "**One** more!"}]
+
+
+COUNT_WRITES = """() => {
+  globalThis.writes = 0;
+  const watch = { subtree: true, childList: true, attributes: true, characterData: true };
+  new MutationObserver((all) => (writes += all.length)).observe(document.querySelector(".turns"), watch);
+}"""
+
+
+def steps(count: int, *, results: Sequence[int] = (), state: str = "running") -> list[dict[str, Any]]:
+    """Return a row with a thought and calls, of which some have results."""
+    out = [bubble("reasoning", ["<p>Hm</p>"], title="Reasoning")]
+    for number in range(count):
+        out.append(bubble("tool_call", [f"<pre>{number}</pre>"], title=f"Call {number}"))
+        if number in results:
+            out.append(bubble("tool_call_result", ["<pre>r</pre>"], title="Result", inside=True))
+        else:
+            out[-1]["state"] = "running"
+    return [bubble("steps", [], state=state, title=f"{count} tools", steps=len(out)), *out]
+
+
+def test_steps_that_come_between_keep_folds_and_focus(page: Page, transcript: Callable[..., Any]) -> None:
+    asked, text = bubble("user", ["<p>Q</p>"]), bubble("output_text", ["<p>Done</p>"], state="running")
+    old = turn("1", asked, bubble("reasoning", ["<p>Hm</p>"], title="Reasoning", state="running"), is_running=True)
+    transcript("show", [old])
+
+    def become(*bubbles: dict[str, Any], is_running: bool = True) -> None:
+        nonlocal old
+        new = turn("1", asked, *bubbles, is_running=is_running)
+        transcript("apply", edits(cast(Turn, old), cast(Turn, new)), "1")
+        old = new
+
+    def title(name: str) -> Locator:
+        return page.locator("summary, button").filter(has_text=re.compile(rf"^{name}"))
+
+    thought, row, second = page.get_by_text("Hm", exact=True), title("2 tools"), title("Call 1")
+    expect(thought).to_be_visible()
+    become(*steps(2))
+    expect(thought).to_be_hidden()
+    title("Reasoning").click()
+    second.click()
+    expect(second).to_be_focused()
+    for results in ((0,), (0, 1)):
+        become(*steps(2, results=results))
+        expect(second).to_be_focused()
+        expect(page.get_by_text("1", exact=True)).to_be_visible()
+    expect(thought).to_be_visible()
+    become(*steps(2, results=(0, 1), state="done"), text)
+    expect(row).to_be_focused()
+    expect(row).to_have_attribute("aria-expanded", "false")
+    expect(second).to_be_hidden()
+    for key in ("Enter", " ", " "):
+        row.press(key)
+    expect(thought).to_be_visible()
+    become(*steps(2, results=(0, 1), state="done"), {**text, "state": "done"}, is_running=False)
+    transcript("show", [old])
+    expect(row).to_have_attribute("aria-expanded", "true")
+    expect(row).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(title("Reasoning")).to_be_focused()
+    expect(page.get_by_text("1", exact=True)).to_be_visible()
+
+
+def test_result_of_one_of_many_calls_costs_bounded_work(page: Page, transcript: Callable[..., Any]) -> None:
+    old = turn("1", *steps(64), is_running=True)
+    transcript("show", [old])
+    page.evaluate(COUNT_WRITES)
+    most = 0
+    for number in range(64):
+        new = turn("1", *steps(64, results=range(number + 1)), is_running=True)
+        transcript("apply", edits(cast(Turn, old), cast(Turn, new)), "1")
+        old = new
+        most = max(most, page.evaluate("writes"))
+        page.evaluate("writes = 0")
+    expect(page.locator("details details")).to_have_count(64)
+    assert most <= 12

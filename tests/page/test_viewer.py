@@ -174,7 +174,7 @@ def test_picture_keeps_its_name(open_chat: Callable[..., Visitor]) -> None:
     visitor = open_chat()
     mine = visitor.mine.locator("img")
     expect(mine).to_have_attribute("src", re.compile(r"\?name=wide\.png$"))
-    visitor.chat.get_by_role("button", name="Try again").last.click()
+    visitor.chat.get_by_role("button", name="Retry", exact=True).click()
     expect(visitor.chat.locator(".versions .count")).to_have_text("2/2")
     visitor.idle()
     visitor.reload()

@@ -1,0 +1,120 @@
+"""What a page costs that is idle, that gets an event, or whose answer grows; and the room that open settings leave."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import FloatRect, Route, expect
+
+from agent.web.ui.page_head import IDLE
+from tests.conftest import App, Visitor, becomes
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[..., Visitor]
+COUNT_FRAMES = """(() => {
+  const request = window.requestAnimationFrame;
+  window.asked = 0;
+  window.requestAnimationFrame = (callback) => {
+    window.asked++;
+    return request(callback);
+  };
+})()"""
+FRAMES = """() => new Promise((done) => {
+  const before = window.asked;
+  setTimeout(() => done(window.asked - before), 500);
+})"""
+"""The frames that scripts ask for in half a second, of about 30."""
+
+
+def test_idle_page_asks_for_no_frames(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    page = visitor.page
+    page.add_init_script(COUNT_FRAMES)
+    visitor.reload()
+    becomes(0, lambda: page.evaluate(FRAMES))
+
+    def without_idle(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=response.text().replace(IDLE, ""))
+
+    page.route(app.url, without_idle)
+    page.route("**/c/*", without_idle)
+    visitor.reload()
+    least = min(page.evaluate(FRAMES) for _ in range(6))
+    assert least > 10, "Gradio's loading screen ends its loop: remove idle.js."
+
+
+ANCHORS = r"""() => {
+  const found = [];
+  const anchors = (selector) => [...selector.matchAll(/(?::(?:not|is|where)\()?:has\(/g)].map(({ index }) => {
+    const before = selector.slice(0, index);
+    let depth = 0, at = before.length; // where the selector begins to which :has() belongs
+    for (; at && !(depth === 0 && /[,(]/.test(before[at - 1])); at--) depth += { ")": 1, "(": -1 }[before[at - 1]] ?? 0;
+    return before.slice(at).trim();
+  });
+  const walk = (rules) => {
+    for (const { selectorText, media, cssRules } of rules) {
+      if (media && !matchMedia(media.mediaText).matches) continue;
+      for (const anchor of selectorText?.includes(":has(") ? anchors(selectorText) : []) {
+        const elements = anchor ? [...document.querySelectorAll(anchor)] : [];
+        if (elements.some((element) => element.querySelector(".answer .parts"))) found.push(selectorText);
+      }
+      walk(cssRules ?? []);
+    }
+  };
+  for (const { cssRules, href } of document.styleSheets) if (!href || href.includes("/assets/page-")) walk(cssRules);
+  return found;
+}"""
+"""The rules with `:has()` that look through the text of an answer on the page."""
+
+
+def test_growing_text_makes_chromium_search_no_answer(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.allow_tools()
+    visitor.say("!reasoning Hmm. !tool calculate {} !pace 4000 !stall-after 600")
+    expect(visitor.chat.get_by_text("word599")).to_be_visible()
+    assert visitor.page.evaluate(ANCHORS) == []
+    visitor.page.add_style_tag(content="#chat .bubble:not(:has(table)) { color: inherit; }")
+    assert len(visitor.page.evaluate(ANCHORS)) == 1, "this search finds such a rule"
+    visitor.page.get_by_role("button", name="Stop").click()
+    visitor.idle()
+
+
+def test_open_settings_leave_room_for_the_chat(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page, settings = visitor.page, visitor.page.locator("#settings")
+    expect(page.locator("html")).to_have_attribute("data-chat", "empty")  # the composer has moved to the middle
+    wide = page.locator("#dock").bounding_box()
+    visitor.open_settings()
+    becomes(True, lambda: is_beside(page.locator("#dock").bounding_box(), settings.bounding_box()))
+    expect(page.locator("#bar")).to_have_css("padding-inline-end", "12px")
+    visitor.close_settings()
+    becomes(wide, lambda: page.locator("#dock").bounding_box())
+
+
+def is_beside(left: FloatRect | None, right: FloatRect | None) -> bool:
+    """Tell whether the first box ends before the second one begins."""
+    assert left
+    assert right
+    return left["x"] + left["width"] <= right["x"]
+
+
+COUNT_COPIES = """() => {
+  const copy = window.structuredClone;
+  window.copied = 0;
+  window.structuredClone = (value, ...how) => {
+    if (typeof value === "string" && value.includes("said earlier")) window.copied++;
+    return copy(value, ...how);
+  };
+}"""
+
+
+def test_events_copy_no_message_of_the_chat(app: App, visit: Visit) -> None:
+    """Gradio copies all values of each component whose progress it could show, several times for each event."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text said earlier")
+    visitor.page.evaluate(COUNT_COPIES)
+    visitor.ask("!text later")
+    assert not visitor.page.evaluate("window.copied")
+    visitor.page.evaluate("structuredClone('said earlier')")
+    assert visitor.page.evaluate("window.copied") == 1
