@@ -38,13 +38,15 @@ HIDDEN = (
     "#settings",
     "#help",
     "#new",
-    ".message-buttons",
-    ".branches",
-    ".copy_code_button",
+    ".turn footer button",
+    ".versions",
+    ".tools",
+    ".to-end",
+    ".earlier",
 )
 GROUNDS = """() => [...new Set([...document.querySelectorAll(":has(#chat)")]
   .map((one) => getComputedStyle(one).backgroundColor))]"""
-AFTER = "link => getComputedStyle(link, '::after').content"
+AFTER = "one => getComputedStyle(one, '::after').content"
 PAGES = re.compile(rb"/Type /Page\b")
 
 
@@ -66,14 +68,14 @@ def test_printed_chat_is_a_document(own: App, visit: Visit, dark: bool) -> None:
     for hidden in HIDDEN:
         expect(page.locator(hidden).locator("visible=true")).to_have_count(0)
     expect(page.get_by_role("heading", level=1).first).to_contain_text("!reasoning")
-    expect(page.locator("#print-note")).to_be_hidden()
-    assert chat.evaluate("chat => getComputedStyle(chat).overflow") == "visible"
+    for around in (chat, visitor.log):
+        assert around.evaluate("one => getComputedStyle(one).overflow") == "visible"
     assert chat.evaluate("chat => chat.scrollHeight - chat.clientHeight") <= 1, "all of it is on the sheets"
     assert page.evaluate("document.documentElement.scrollHeight") > A4["height"]
-    expect(chat.locator(".bot-row p").filter(has_text="word0").first).to_have_css("color", "rgb(0, 0, 0)")
+    expect(chat.locator(".answer p").filter(has_text="word0").first).to_have_css("color", "rgb(0, 0, 0)")
     assert page.evaluate(GROUNDS) == ["rgba(0, 0, 0, 0)"], "the paper is seen"
-    expect(chat.locator(".user.message").first).to_have_css("border-left-style", "solid")
-    named, plain = (chat.locator(f".bot-row a[href*='{url}']") for url in ("a?b=c", "plain"))
+    expect(visitor.mine.first).to_have_css("border-left-style", "solid")
+    named, plain = (chat.locator(f".answer a[href*='{url}']") for url in ("a?b=c", "plain"))
     assert [named.evaluate(AFTER), plain.evaluate(AFTER)] == ['" (https://example.org/a?b=c)"', "none"]
     expect(chat.get_by_text("Hm.", exact=True)).to_be_hidden()
     visitor.shot(f"print-{'dark' if dark else 'light'}")
@@ -94,8 +96,7 @@ def _in_the_margin(pdf: bytes) -> list[tuple[float, ...]]:
 def test_all_sheets_of_a_chat_are_printed(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
     visitor.ask("!tokens 3000 @5000")
-    stored = visitor.chat.locator("> .block .bot-row").last
-    expect(stored).to_contain_text("word2999")  # not the copy of the text that is about to be removed
+    expect(visitor.bubbles.last).to_contain_text("word2999")
     assert len(PAGES.findall(visitor.page.pdf(format="A4"))) > 4
 
 
@@ -105,10 +106,10 @@ def test_print_says_that_older_messages_are_missing(own: App, visit: Visit) -> N
     seed(own.folder, "first of many to print", 20)
     visitor.page.reload()
     expect(visitor.mine.last).to_have_text("question 20")
-    note = visitor.page.locator("#print-note")
-    expect(note).to_be_hidden()
+    note = visitor.page.locator(".earlier")
+    assert note.evaluate(AFTER) == "none"
     visitor.page.emulate_media(media="print")
-    expect(note).to_contain_text("Earlier messages are not printed here.")
+    assert "Earlier messages are not printed here." in note.evaluate(AFTER)
     expect(note).to_be_visible()
     visitor.page.emulate_media(media="screen")
     visitor.show_earlier()

@@ -62,7 +62,7 @@ def test_long_pasted_text_becomes_a_file(app: App, visit: Visit, model_server: R
     expect(visitor.page.locator("#chats .title")).to_have_text(SHOWN)
     visitor.shot("pasted-title")
     expect(chips(visitor)).to_have_count(0)
-    quoted = visitor.mine.locator("pre").first
+    quoted = visitor.mine.locator("pre code").first
     height, whole, width, widest = quoted.evaluate(SIZES)
     assert 240 < height < 300, "about 12 lines"
     assert whole > 5000
@@ -199,11 +199,13 @@ def test_file_is_shown_by_the_name_it_was_given(
     visitor.ask(SHOWN)
     assert f"{names[0]}:\n```\nBuy milk.\n```" in sent(model_server)
     for _ in range(2):
-        full, empty = visitor.mine.filter(has_text="notes"), visitor.mine.filter(has_text="void")
-        expect(full.locator("p")).to_have_text(f"{names[0]}:")
-        expect(full.locator("pre")).to_contain_text("Buy milk.")
-        expect(full.get_by_role("button", name=f"Save as {names[0]}")).to_have_count(1)
-        expect(empty).to_have_text(f"{names[1]}: sent as text, but it is empty")
+        full = visitor.mine.get_by_role("group", name=names[0])
+        expect(full).to_contain_text("Buy milk.")
+        with visitor.page.expect_download() as saved:
+            full.get_by_role("button", name=f"Save as {names[0]}").click()
+        assert saved.value.path().read_text() == "Buy milk."
+        assert names[0] in full.evaluate("pre => getComputedStyle(pre, '::before').content")
+        expect(visitor.mine.get_by_text("void")).to_have_text(f"{names[1]}: sent as text, but it is empty")
         expect(visitor.mine.locator("pre")).to_have_count(1)
         expect(visitor.mine.locator("b")).to_have_count(0)
         visitor.shot(f"given-names-{'-'.join(look) or 'light'}")
