@@ -1,6 +1,7 @@
 """Limits of a page open to everybody: every action with every limit, every way to free a slot, attacks over HTTP."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -102,7 +103,7 @@ class Page:
     async def press(self) -> None:
         """Press the first button under the last answer."""
         value = (await self.shown())[-1].get("buttons", [])[0]["value"]
-        await self.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), self.given(), self.request)
+        await self.handlers.option(self.given(edited=json.dumps(value)), self.request)
 
     async def done(self) -> None:
         """Wait until no answer is being written."""
@@ -127,8 +128,7 @@ async def send(page: Page) -> None:
 
 async def example(page: Page) -> None:
     """Press a starter example."""
-    event = gr.SelectData(None, {"index": 0, "value": {"text": "!text Example."}})
-    async for _ in page.handlers.example(event, page.given(), page.request):
+    async for _ in page.handlers.example(page.given(edited="!text Example."), page.request):
         pass
 
 
@@ -311,7 +311,7 @@ async def test_every_action_refuses_long_system_prompt(
 async def press(page: Page, text: str) -> None:
     """Press a button that the page does not show."""
     value = (await page.shown())[-1].get("buttons", [])[0]["value"] | {"text": text}
-    await page.handlers.option(gr.SelectData(None, {"index": 0, "value": value}), page.given(), page.request)
+    await page.handlers.option(page.given(edited=json.dumps(value)), page.request)
 
 
 async def change(page: Page, text: str) -> None:
