@@ -4,7 +4,6 @@ Values that would not load again are refused before anything is written: one unr
 conversation unreadable. Knows nothing of the storage itself.
 """
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import HistoryError
 from agent.history.records import Entry, Record
+from agent.history.search import fold, searchable_text
 from agent.i18n import _
+from agent.system.threads import DECODING
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ _RECORDS = TypeAdapter(list[Record])
 
 STEP_CHARACTERS = 100_000
 """The text that is validated at once, in milliseconds. One message can be longer."""
+SHORT_CHARACTERS = 20_000
+"""Shorter text is validated without a thread."""
 _NEW = timedelta(minutes=1)
 """The age of messages that an import did not bring."""
 
@@ -43,20 +46,28 @@ def dump_entries(entries: Sequence[Entry]) -> list[str]:
     return [_dump(_ENTRIES, entry, entry.id) for entry in entries]
 
 
+async def dumped(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
+    """Return `dump_entries`, and the text of each entry as a search compares it. A thread makes them."""
+    if not entries:
+        return [], []
+    return await DECODING.run(lambda: (dump_entries(entries), [fold(searchable_text(entry)) for entry in entries]))
+
+
 def load_entries(texts: Iterable[str]) -> list[Entry]:
     """Return the entries of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
     return _load(_ENTRIES, texts)
 
 
 async def in_steps(load: Callable[[Sequence[str]], list[Entry]], texts: Sequence[str]) -> list[Entry]:
-    """Return what `load` makes of all texts. Others have their turn after each `STEP_CHARACTERS` of them."""
+    """Return what `load` makes of all texts, in a thread. Others have their turn after `STEP_CHARACTERS` of them."""
+    if sum(map(len, texts)) < SHORT_CHARACTERS:
+        return load(texts)
     entries, begin, size = list[Entry](), 0, 0
     for end, text in enumerate(texts, 1):
         size += len(text)
         if size >= STEP_CHARACTERS or end == len(texts):
-            entries += load(texts[begin:end])
+            entries += await DECODING.run(load, texts[begin:end])
             begin, size = end, 0
-            await asyncio.sleep(0)
     return entries
 
 

@@ -15,8 +15,8 @@ from typing import Self, TypeVar
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import (
-    dump_entries,
     dump_record,
+    dumped,
     in_steps,
     load_entries,
     next_revision,
@@ -42,7 +42,7 @@ from agent.history.json_retention import JsonRetention
 from agent.history.json_runs import JsonRuns, add_events
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, following_of, now
 from agent.history.run_events import RunEvents
-from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+from agent.history.search import SearchHit, fold, hit_in, words_of
 
 EntryT = TypeVar("EntryT", StoredEntry, EntryPlace)
 
@@ -73,12 +73,12 @@ class JsonStore:
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
-        texts = dump_entries(entries)
+        texts, searched = await dumped(entries)
         at = self._folder.clock()
         saved, _ = next_revision(record, entries, at)
         added = [
-            StoredEntry(entry.id, entry.parent_id, fold(searchable_text(entry)), text)
-            for entry, text in zip(entries, texts, strict=True)
+            StoredEntry(entry.id, entry.parent_id, found, text)
+            for entry, text, found in zip(entries, texts, searched, strict=True)
         ]
         return await self._folder.write(partial(_save, self._folder, saved, added, events, at))
 

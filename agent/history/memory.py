@@ -1,12 +1,12 @@
 """Conversations in this process's memory. They are gone when it ends. For one event loop only."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record, in_steps, load_entries, next_revision, reload_record
+from agent.history.codec import dump_record, dumped, in_steps, load_entries, next_revision, reload_record
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import Link
 from agent.history.memory_links import MemoryLinks
@@ -21,15 +21,19 @@ from agent.history.records import (
     versions_of,
 )
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
-from agent.history.search import SearchHit, fold, hit_in, searchable_text, words_of
+from agent.history.search import SearchHit, fold, hit_in, words_of
+from agent.system.threads import DECODING
+
+_Entries = dict[str, tuple[str | None, str, str]]
+"""For each entry id the parent's id, the JSON text, and the text that is searched. No such value ever changes."""
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """A stored record, and for each entry id the parent's id, the JSON text, and the text that is searched."""
+    """A stored record and its entries."""
 
     record: Record
-    entries: dict[str, tuple[str | None, str, str]] = field(default_factory=dict[str, tuple[str | None, str, str]])
+    entries: _Entries = field(default_factory=dict[str, tuple[str | None, str, str]])
 
     @property
     def size(self) -> int:
@@ -105,8 +109,7 @@ class _Data:
 class MemoryStore:
     """A `HistoryStore` in memory. It owns its conversations; values go in and out as copies.
 
-    It needs no lock: no method awaits before it has what it returns, so no other task can run between the steps of a
-    call. It keeps messages as JSON
+    It needs no lock: no method awaits between its looks at the data. It keeps messages as JSON
     because they are mutable objects, and so that this store answers exactly like the others.
     """
 
@@ -118,13 +121,13 @@ class MemoryStore:
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
-        texts = dump_entries(entries)
+        texts, searched = await dumped(entries)
         at = self._data.clock()
         saved, _ = next_revision(record, entries, at)
         before = self._to_replace(record)
         if before:
             saved = replace(saved, title=before.record.title or saved.title, pinned=before.record.pinned)
-        linked = _link(before.entries if before else {}, saved, entries, texts)
+        linked = _link(before.entries if before else {}, saved, entries, zip(texts, searched, strict=True))
         if events is not None:
             self._data.append(events).saved = events.last
         if entries:  # inserted again instead of replaced: the dict has the order of the list
@@ -171,8 +174,8 @@ class MemoryStore:
     async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Implement `HistoryStore.search`."""
         words = words_of(query)
-        hits = (_hit(kept, words) for kept in self._data.listed(owner)) if words else ()
-        return [*islice((hit for hit in hits if hit), max(limit, 0))]
+        kept = [(one.record, one.entries) for one in self._data.listed(owner)] if words else []
+        return await DECODING.run(_search, kept, words, max(limit, 0))
 
     async def label(
         self,
@@ -339,35 +342,38 @@ class MemoryRetention:
         return (one.record for one in self._data.conversations.values() if one.record.owner.startswith(owners))
 
 
-def _link(
-    stored: dict[str, tuple[str | None, str, str]], record: Record, entries: Sequence[Entry], texts: Sequence[str]
-) -> dict[str, tuple[str | None, str, str]]:
+def _link(stored: _Entries, record: Record, entries: Sequence[Entry], texts: Iterable[tuple[str, str]]) -> _Entries:
     """Return the stored entries and the new ones. Raises `HistoryError` if an id or a link is wrong."""
     linked = dict(stored)
-    for entry, text in zip(entries, texts, strict=True):
+    for entry, stored_texts in zip(entries, texts, strict=True):
         if entry.id in linked:
             raise HistoryError(f"Entry {entry.id!r} is stored already, and entries are never overwritten.")
         if entry.parent_id is not None and entry.parent_id not in linked:
             raise HistoryError(f"Entry {entry.id!r} follows {entry.parent_id!r}, which is not in its conversation.")
-        linked[entry.id] = entry.parent_id, text, fold(searchable_text(entry))
+        linked[entry.id] = entry.parent_id, *stored_texts
     if record.head_id is not None and record.head_id not in linked:
         raise HistoryError(f"The newest entry {record.head_id!r} is not in the conversation.")
     return linked
 
 
-def _walk(entries: dict[str, tuple[str | None, str, str]], head_id: str | None) -> Iterator[tuple[str, str]]:
+def _walk(entries: _Entries, head_id: str | None) -> Iterator[tuple[str, str]]:
     """Yield the JSON texts of a chain with the texts that are searched, newest first."""
     while head_id is not None:
         head_id, text, searched = entries[head_id]
         yield text, searched
 
 
-def _hit(kept: _Conversation, words: Sequence[str]) -> SearchHit | None:
+def _search(kept: Sequence[tuple[Record, _Entries]], words: Sequence[str], limit: int) -> list[SearchHit]:
+    hits = (_hit(record, entries, words) for record, entries in kept)
+    return [*islice((hit for hit in hits if hit), limit)]
+
+
+def _hit(record: Record, entries: _Entries, words: Sequence[str]) -> SearchHit | None:
     """Return the newest message with all words, on the branch that is shown if possible, or the title, or None."""
-    shown = _walk(kept.entries, kept.record.head_id) if kept.record.branches else ()
-    newest = ((text, searched) for _, text, searched in reversed(kept.entries.values()))
+    shown = _walk(entries, record.head_id) if record.branches else ()
+    newest = ((text, searched) for _, text, searched in reversed(entries.values()))
     for text, searched in chain(shown, newest):
         if all(word in searched for word in words):
-            return hit_in(kept.record, load_entries([text])[0], words)
-    title = fold(kept.record.title)
-    return hit_in(kept.record, None, words) if all(word in title for word in words) else None
+            return hit_in(record, load_entries([text])[0], words)
+    title = fold(record.title)
+    return hit_in(record, None, words) if all(word in title for word in words) else None

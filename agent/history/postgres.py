@@ -9,7 +9,7 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, in_steps, load_entries, next_revision, place_at, stored_title
+from agent.history.codec import dumped, in_steps, load_entries, next_revision, place_at, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.postgres_address import PostgresAddress
 from agent.history.postgres_database import LIVE, PostgresDatabase, Value, fetch
@@ -22,7 +22,7 @@ from agent.history.postgres_text import as_jsonb, escape, unescape
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.replicas import Replicas
 from agent.history.run_events import RunEvents
-from agent.history.search import SearchHit, fold, searchable_text, words_of
+from agent.history.search import SearchHit, fold, words_of
 
 _GET = f"SELECT {RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE}"
 _LIST = f"""
@@ -133,7 +133,7 @@ class PostgresStore:
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
-        texts = dump_entries(entries)
+        texts, searched = await dumped(entries)
         at = self._database.clock()
         saved, text = next_revision(record, entries, at)
         _check_order(record, entries)
@@ -141,7 +141,8 @@ class PostgresStore:
             partial(
                 _save,
                 _Saving(
-                    saved, text, entries, texts, events, self.replicas.id, self._database.shift, saved.updated_at < at
+                    *(saved, text, entries, texts, searched),
+                    *(events, self.replicas.id, self._database.shift, saved.updated_at < at),
                 ),
             )
         )
@@ -246,6 +247,7 @@ class _Saving:
     text: str
     entries: Sequence[Entry]
     texts: Sequence[str]
+    searched: Sequence[str]
     events: RunEvents | None
     replica: str
     shift: float
@@ -284,7 +286,7 @@ class _Saving:
             "ids": [escape(entry.id) for entry in self.entries],
             "parents": [None if entry.parent_id is None else escape(entry.parent_id) for entry in self.entries],
             "entries": self.texts,
-            "texts": [fold(searchable_text(entry)) for entry in self.entries],
+            "texts": self.searched,
         }
 
 

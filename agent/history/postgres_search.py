@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from agent.history.codec import load_entries, load_records
+from agent.history.codec import in_steps, load_entries, load_records
 from agent.history.postgres_database import LIVE, PostgresDatabase
 from agent.history.postgres_text import escape, like, unescape
 from agent.history.records import Entry, Record
-from agent.history.search import SearchHit, hit_in, hits_as_shown, hits_with_branches
+from agent.history.search import SearchHit, hits_as_shown, hits_in, hits_with_branches
 from agent.history.search_sql import SHOWN_HITS
 
 RECORD = "coalesce(exact, record::text), title, pinned"
@@ -50,15 +51,17 @@ async def search(database: PostgresDatabase, owner: str, words: Sequence[str], l
         rows = await database.rows(sql, owner=escape(owner), limit=max(limit, 0), **patterns)
         if len(rows) >= limit:
             break
-    entries = [database.load(load_entries, [row[3]])[0] if row[3] is not None else None for row in rows]
-    found = zip(records_in(database, rows), entries, strict=True)
-    hits = [hit_in(record, entry, words) for record, entry in found]
+    load = partial(database.load, load_entries)
+    entries = iter(await in_steps(load, [row[3] for row in rows if row[3] is not None]))
+    found = [None if row[3] is None else next(entries) for row in rows]
+    hits = await hits_in(zip(records_in(database, rows), found, strict=True), words)
     branched, shown = {escape(id_): id_ for id_ in hits_with_branches(hits)}, dict[str, Entry]()
     if branched:
         sql = SHOWN_HITS.format(in_conversations=_IN_CONVERSATIONS, in_text=conditions["in_text"])
         rows = await database.rows(sql, ids=[*branched], **patterns)
-        shown = {branched[row[0]]: database.load(load_entries, [row[1]])[0] for row in rows}
-    return hits_as_shown(hits, shown, words)
+        texts = [row[1] for row in rows]
+        shown = dict(zip([branched[row[0]] for row in rows], await in_steps(load, texts), strict=True))
+    return await hits_as_shown(hits, shown, words)
 
 
 def records_in(database: PostgresDatabase, rows: Sequence[tuple[Any, ...]]) -> Sequence[Record]:

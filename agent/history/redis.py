@@ -12,7 +12,7 @@ from typing import Any
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import redis_scripts as scripts
 from agent.history.codec import (
-    dump_entries,
+    dumped,
     in_steps,
     load_entries,
     load_records,
@@ -31,7 +31,7 @@ from agent.history.redis_search_scripts import SEARCH, SHOWN
 from agent.history.redis_server import Argument, RedisServer
 from agent.history.replicas import Replicas
 from agent.history.run_events import RUN_CONFLICT, RunEvents
-from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
+from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 
 SEARCH_BYTES = 1_000_000
 """About the bytes of text that one script searches before other calls get their turn, some milliseconds."""
@@ -53,15 +53,15 @@ class RedisStore:
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
-        texts = dump_entries(entries)
+        texts, searched = await dumped(entries)
         at = self.server.clock()
         saved, text = next_revision(record, entries, at)
         arguments: list[Argument] = [record.id, record.owner, record.revision, new_id()]
         arguments += [_link(record.head_id), saved.expires_at.timestamp() if saved.expires_at else "", text]
         arguments += [saved.title, fold(saved.title), int(saved.pinned)]
         arguments += [place_at(saved.updated_at), int(saved.updated_at < at), len(entries)]
-        for entry, json in zip(entries, texts, strict=True):
-            arguments += [entry.id, _link(entry.parent_id), json, fold(searchable_text(entry))]
+        for entry, json, found in zip(entries, texts, searched, strict=True):
+            arguments += [entry.id, _link(entry.parent_id), json, found]
         arguments += event_arguments(events, at, self.replicas.id)
         reply = await self.server.run(scripts.SAVE, *arguments)
         match reply:
@@ -124,9 +124,9 @@ class RedisStore:
                 SEARCH, owner, place, half, index, limit - len(hits), SEARCH_BYTES, *words
             )
             for *stored, entry in found:
-                (hit,) = load_entries([_text(entry)]) if entry else [None]
-                hits.append(hit_in(self._record(stored), hit, words))
-        return hits_as_shown(hits, await self._shown(hits_with_branches(hits), words), words)
+                (hit,) = await in_steps(load_entries, [_text(entry)]) if entry else [None]
+                hits += await hits_in([(self._record(stored), hit)], words)
+        return await hits_as_shown(hits, await self._shown(hits_with_branches(hits), words), words)
 
     async def _shown(self, branched: Collection[str], words: Sequence[str]) -> dict[str, Entry]:
         """Return the newest message with all words on the branch that is shown, of each conversation with one."""
@@ -136,7 +136,7 @@ class RedisStore:
             done, entry, found = await self.server.run(SHOWN, *arguments)
             for (id_, _), text in zip(rest, found, strict=False):
                 if text:
-                    (shown[id_],) = load_entries([_text(text)])
+                    (shown[id_],) = await in_steps(load_entries, [_text(text)])
             rest = rest[done:]
             if rest:
                 rest[0] = rest[0][0], entry

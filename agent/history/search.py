@@ -6,6 +6,7 @@ the query, in any order and also within words, because many languages put no spa
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -14,6 +15,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from agent.history.records import Entry, Record
 from agent.system.normal_form import compatible
+from agent.system.threads import DECODING
 
 MAX_WORDS = 8
 """Words of a query that are searched for. Further ones are ignored."""
@@ -139,10 +141,18 @@ def hits_with_branches(hits: Iterable[SearchHit]) -> list[str]:
     return [hit.record.id for hit in hits if hit.entry_id is not None and hit.record.branches]
 
 
-def hits_as_shown(hits: Iterable[SearchHit], shown: Mapping[str, Entry], words: Sequence[str]) -> list[SearchHit]:
+async def hits_in(found: Iterable[tuple[Record, Entry | None]], words: Sequence[str]) -> list[SearchHit]:
+    """Return the hit in each of these, see `hit_in`. A thread makes them, because a message can be long."""
+    return [await DECODING.run(hit_in, record, entry, words) for record, entry in found]
+
+
+async def hits_as_shown(
+    hits: Iterable[SearchHit], shown: Mapping[str, Entry], words: Sequence[str]
+) -> Sequence[SearchHit]:
     """Return the hits. Those of the conversations in `shown` are at its entry, which is on the branch that is shown."""
     return [
-        hit_in(hit.record, entry, words) if (entry := shown.get(hit.record.id)) is not None else hit for hit in hits
+        hit if (entry := shown.get(hit.record.id)) is None else await DECODING.run(hit_in, hit.record, entry, words)
+        for hit in hits
     ]
 
 
@@ -211,7 +221,7 @@ def _first_place(text: str, words: Sequence[str]) -> tuple[int, int]:
     if len(folded) == len(text):
         return place, place + len(word)
     lengths = {character: len(fold(character)) for character in set(text)}
-    starts = [number for number, character in enumerate(text) for _ in range(lengths[character])]
-    if len(starts) != len(folded):  # some characters are folded together
+    ends = [*accumulate(map(lengths.__getitem__, text))]
+    if ends[-1] != len(folded):  # some characters are folded together
         return 0, 0
-    return starts[place], starts[place + len(word) - 1] + 1
+    return bisect_right(ends, place), bisect_left(ends, place + len(word)) + 1

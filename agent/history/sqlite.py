@@ -12,7 +12,7 @@ from typing import Self
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import (
-    dump_entries,
+    dumped,
     in_steps,
     load_entries,
     load_records,
@@ -23,7 +23,7 @@ from agent.history.codec import (
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.run_events import RunEvents
-from agent.history.search import SearchHit, fold, hit_in, hits_as_shown, hits_with_branches, searchable_text, words_of
+from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 from agent.history.search_sql import SHOWN_HITS
 from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, LOCK_SECONDS, transaction
@@ -129,11 +129,11 @@ class SqliteStore:
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
-        texts = dump_entries(entries)
+        texts, folded = await dumped(entries)
         at = self._database.clock()
         saved, text = next_revision(record, entries, at)
         rows = [(record.id, entry.id, entry.parent_id, json) for entry, json in zip(entries, texts, strict=True)]
-        searched = [(record.id, entry.id, found) for entry in entries if (found := fold(searchable_text(entry)))]
+        searched = [(record.id, entry.id, found) for entry, found in zip(entries, folded, strict=True) if found]
         return await self._database.write(partial(_save, saved, text, rows, searched, events, at))
 
     async def get(self, conversation_id: str, *, owner: str) -> Record:
@@ -188,15 +188,16 @@ class SqliteStore:
         in_text, texts = _contains("text", words), [*words.values()]
         sql = _SEARCH.format(in_text=in_text, in_title=_contains("folded_title", words))
         rows = await self._database.search(sql, owner=owner, limit=max(limit, 0), **words)
-        entries = [self._database.load(load_entries, [row[3]])[0] if row[3] is not None else None for row in rows]
-        found = zip(self._records(rows), entries, strict=True)
-        hits = [hit_in(record, entry, texts) for record, entry in found]
+        load = partial(self._database.load, load_entries)
+        entries = iter(await in_steps(load, [row[3] for row in rows if row[3] is not None]))
+        found = [None if row[3] is None else next(entries) for row in rows]
+        hits = await hits_in(zip(self._records(rows), found, strict=True), texts)
         branched, shown = hits_with_branches(hits), dict[str, Entry]()
         if branched:
             sql = SHOWN_HITS.format(in_conversations=_IN_CONVERSATIONS, in_text=in_text)
             rows = await self._database.search(sql, ids=json.dumps(branched), **words)
-            shown = {row[0]: self._database.load(load_entries, [row[1]])[0] for row in rows}
-        return hits_as_shown(hits, shown, texts)
+            shown = dict(zip([row[0] for row in rows], await in_steps(load, [row[1] for row in rows]), strict=True))
+        return await hits_as_shown(hits, shown, texts)
 
     async def label(
         self,

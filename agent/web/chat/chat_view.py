@@ -11,7 +11,7 @@ from agent.i18n import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.runtime.retry import Wait
 from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.transcript import Bubble, Turn, add_bubble, to_turns, with_citations, with_earlier_figures
+from agent.web.chat.transcript import AddedBubbles, Bubble, Turn, to_turns, with_citations, with_earlier_figures
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
 
 T = TypeVar("T")
@@ -139,8 +139,9 @@ def join_bubbles(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bu
     if stored and new and stored[-1].first.type == new[0].first.type == "output_text":
         out[-1] = replace(stored[-1], texts=[*stored[-1].texts, *new[0].texts])
         new = new[1:]
+    added = AddedBubbles(out, since=len(stored))
     for bubble in new:
-        add_bubble(out, bubble, len(stored))
+        added.add(bubble)
     return out
 
 

@@ -25,6 +25,7 @@ from agent.providers import Models
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.system.shield import run_to_completion
+from agent.system.threads import TURNS
 from agent.tools import Tool, Toolset
 from agent.web.chat.answer_permit import AnswerPermit
 from agent.web.chat.answer_runs import AnswerRuns
@@ -183,7 +184,8 @@ class Conversations:
         check_length(text)
         record = await self._idle(visitor.owner, conversation)
         entries, conversation = await last_turn(self._store, record), record.id
-        turn = to_turns(entries, replies=self.replies.get(conversation))[-1] if entries else None
+        turns = await TURNS.run(to_turns, entries, replies=self.replies.get(conversation))
+        turn = turns[-1] if turns else None
         if turn is None or turn.question is None:
             raise Conflict(_("This question is no longer open. The page is up to date now."))
         if pressed is not None and pressed != QuestionId(turn.run, turn.question["id"]):

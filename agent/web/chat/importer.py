@@ -241,7 +241,7 @@ class Importer:
 
     async def add(self, visitor: Visitor, conversation: ImportedConversation) -> str:
         """Store one conversation, as `run` does with those of a file. Return its id."""
-        size = stored_size(conversation.entries) + conversation.file_bytes
+        size = await IMPORT_THREADS.run(stored_size, conversation.entries) + conversation.file_bytes
         updated_at = conversation.record.updated_at
         found = FoundConversation(source="", updated_at=updated_at, size=size, read=lambda: conversation)
         async with self._places:

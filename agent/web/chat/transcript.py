@@ -4,6 +4,7 @@ Knows nothing of how a page shows them.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -149,14 +150,11 @@ def fold_responses(
 ) -> None:
     """Add responses to their bubbles. `is_type_switched` alone decides where a new bubble begins.
 
-    The bubbles from number `since` on are those of the same run or message: see `add_bubble`.
+    The bubbles from number `since` on are those of the same run: see `AddedBubbles`.
     """
+    added = AddedBubbles(bubbles, since)
     for response, at in zip(responses, said_at, strict=False):
-        text = response.content if isinstance(response.content, str) else ""
-        if response.is_type_switched:
-            add_bubble(bubbles, Bubble(response, [text], at), since)
-        else:
-            bubbles[-1].texts.append(text)
+        added.fold(response, at)
 
 
 def relabel_last(bubbles: list[Bubble], kind: ResponseType) -> None:
@@ -167,33 +165,78 @@ def relabel_last(bubbles: list[Bubble], kind: ResponseType) -> None:
         bubbles[-1].first = make_response(kind, bubbles[-1].first.content, is_type_switched=True)
 
 
-def add_bubble(bubbles: list[Bubble], bubble: Bubble, since: int) -> None:
-    """Add a bubble at the end. Put a result before those of later calls, because results are stored in this order.
+class AddedBubbles:
+    """Adds bubbles at the end. Puts a result before those of later calls, because results are stored in this order.
 
-    The results before number `since` are those of an earlier run, which stay where they are.
+    The results before number `since` are those of an earlier run or message, which stay where they are.
     """
-    at = first = len(bubbles)
-    if bubble.first.type == "tool_call_result":
-        while first and bubbles[first - 1].first.type == "tool_call_result":
+
+    def __init__(self, bubbles: list[Bubble], since: int = 0) -> None:
+        self._bubbles, self.since = bubbles, since
+        self._places: dict[Any, int] | None = None
+        """The places of the calls before the results at the end. None if it is not known."""
+        self._first, self._order = 0, list[int]()
+        """The number of the first result that can move, and for each from there on the place of its call."""
+
+    def add(self, bubble: Bubble) -> None:
+        """Add a bubble."""
+        if bubble.first.type != "tool_call_result":
+            self._places = None
+            self._bubbles.append(bubble)
+            return
+        places = self._calls_before() if self._places is None else self._places
+        if self._first < self.since:
+            self._first, self._order = self.since, []
+        self._insert(bubble, places.get(call_id(bubble)))
+
+    def fold(self, response: Response, at: float = math.inf) -> None:
+        """Add a response that arrived at this time to its bubble."""
+        text = response.content if isinstance(response.content, str) else ""
+        if response.is_type_switched:
+            self.add(Bubble(response, [text], at))
+        else:
+            self._bubbles[-1].texts.append(text)
+
+    def _insert(self, bubble: Bubble, place: int | None) -> None:
+        if place is None:  # the result of an unknown call: none moves before it
+            self._bubbles.append(bubble)
+            self._first, self._order = len(self._bubbles), []
+            return
+        number = bisect_right(self._order, place)
+        self._order.insert(number, place)
+        self._bubbles.insert(self._first + number, bubble)
+
+    def _calls_before(self) -> dict[Any, int]:
+        """Look at the results at the end, and return the places of the calls before them."""
+        first = len(self._bubbles)
+        while first and self._bubbles[first - 1].first.type == "tool_call_result":
             first -= 1
         places = dict[Any, int]()
         for number in range(first - 1, -1, -1):
-            if bubbles[number].first.type != "tool_call":
+            if self._bubbles[number].first.type != "tool_call":
                 break
-            places[call_id(bubbles[number])] = number
-        place = places.get(call_id(bubble), at)
-        while at > max(first, since) and places.get(call_id(bubbles[at - 1]), -1) > place:
-            at -= 1
-    bubbles.insert(at, bubble)
+            places[call_id(self._bubbles[number])] = number
+        self._places, self._first, self._order = places, max(first, self.since), []
+        results = self._bubbles[self._first :]
+        del self._bubbles[self._first :]
+        for result in results:
+            self._insert(result, places.get(call_id(result)))
+        return places
 
 
-def _fold_message(bubbles: list[Bubble], stamp: BubbleMarker, message: ModelMessage) -> None:
-    """Add the pieces of a stored message to their bubbles, and its citations."""
-    since = len(bubbles)
-    for piece, part in pieces_with_texts(message):
-        fold_responses(bubbles, [stamp(piece)], since=since)
-        if part is not None and part.citations:
-            bubbles[-1].citations += moved(part.citations, len(bubbles[-1].text) - len(part.content))
+def _folded(messages: Iterable[ModelMessage]) -> list[Bubble]:
+    """Return the bubbles of stored messages, with their citations."""
+    bubbles, stamp, length = list[Bubble](), BubbleMarker(), 0
+    added = AddedBubbles(bubbles)
+    for message in messages:
+        added.since = len(bubbles)
+        for piece, part in pieces_with_texts(message):
+            response = stamp(piece)
+            added.fold(response)
+            length = (0 if response.is_type_switched else length) + len(bubbles[-1].texts[-1])
+            if part is not None and part.citations:
+                bubbles[-1].citations += moved(part.citations, length - len(part.content))
+    return bubbles
 
 
 def to_turns(
@@ -207,9 +250,7 @@ def to_turns(
     groups = list(_groups(entries))
     for group in groups:
         user = group[0] if is_prompt(group[0]) else None
-        stamp, bubbles = BubbleMarker(), list[Bubble]()
-        for entry in group:
-            _fold_message(bubbles, stamp, entry.message)
+        bubbles = _folded(entry.message for entry in group)
         # A resumed or continued turn has several runs and ended with the last one.
         ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
         last = group[-1].note.run_id
@@ -217,7 +258,7 @@ def to_turns(
         if note is not None:
             note = with_earlier_figures(note, [end for run, end in ends.items() if run != last])
         if note is not None:
-            fold_responses(bubbles, map(stamp, _error(note)))
+            fold_responses(bubbles, map(BubbleMarker(), _error(note)))
         open_ = group is groups[-1] and note is not None and note.ended == "suspended"
         given = {question.call: text for question, text in (replies or {}).items() if question.run == last}
         seconds = [one for end in ends.values() if end.timings for one in end.timings.reasoning]
@@ -275,10 +316,7 @@ def cited_texts(messages: Sequence[ModelMessage]) -> tuple[Bubble, ...]:
     turn = _newest_turn(messages)
     if not any(isinstance(part, TextPart) and part.citations for one in turn for part in one.parts):
         return ()
-    bubbles, stamp = list[Bubble](), BubbleMarker()
-    for message in turn:
-        _fold_message(bubbles, stamp, message)
-    return tuple(bubble for bubble in bubbles if bubble.first.type == "output_text")
+    return tuple(bubble for bubble in _folded(turn) if bubble.first.type == "output_text")
 
 
 def _newest_turn(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:

@@ -1,14 +1,16 @@
 """Reads what a page shows of a conversation: its newest turns, and the answer that is being written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from time import monotonic
 
 from agent.errors import NotFound
 from agent.history import NO_CONVERSATION, NO_ENTRY, Entry, HistoryStore, Record
+from agent.system.threads import TURNS
 from agent.web.chat.branches import hidden_after, versions_in
 from agent.web.chat.chat_view import ChatView, RunningTurn, with_model_names, with_versions
+from agent.web.chat.questions import QuestionId
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
@@ -42,13 +44,11 @@ class ChatViews:
             before, live = live, await self._running.get(conversation, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
-        versions = versions_in(around)
         if live is not None:
-            before_it = RunningTurn(live, entries, versions, self._name_of).before
-            return ChatView(turns=before_it, has_earlier=has_earlier, live=live)
+            running = await TURNS.run(_running_turn, live, entries, around, self._name_of)
+            return ChatView(turns=running.before, has_earlier=has_earlier, live=live)
         hidden = await hidden_after(self._store, record, around)
-        turns = to_turns(entries, replies=self._replies.get(conversation))
-        turns = with_model_names(with_versions(turns, versions), self._name_of)
+        turns = await self._turns(entries, around, self._replies.get(conversation))
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
     async def with_turn(self, owner: str, conversation: str, before: str = "") -> ChatView:
@@ -74,8 +74,8 @@ class ChatViews:
             raise NotFound(NO_ENTRY)
         most = window * 2 + 1
         entries = await self._store.history(replace(record, head_id=before), limit=most)
-        turns = with_versions(to_turns(entries)[:-1], versions_in(await self._around(record, entries)))
-        return ChatView(turns=with_model_names(turns, self._name_of), has_earlier=len(entries) == most)
+        turns = await self._turns(entries, await self._around(record, entries))
+        return ChatView(turns=turns[:-1], has_earlier=len(entries) == most)
 
     async def turn(self, owner: str, conversation: str, message: str) -> Turn:
         """Return the turn of the shown branch that begins with this message. Raises `NotFound`."""
@@ -89,14 +89,25 @@ class ChatViews:
                 entries.append(entry)
                 if is_prompt(entry):
                     if entry.id == message:
-                        return to_turns(entries[::-1])[0]
+                        return (await TURNS.run(to_turns, entries[::-1]))[0]
                     entries.clear()
         raise NotFound(NO_ENTRY)
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
         record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
-        return RunningTurn(live, entries, versions_in(await self._around(record, entries)), self._name_of)
+        return await TURNS.run(_running_turn, live, entries, await self._around(record, entries), self._name_of)
+
+    async def _turns(
+        self, entries: Sequence[Entry], around: Sequence[Entry], replies: Mapping[QuestionId, str] | None = None
+    ) -> list[Turn]:
+        """Return the turns of these entries, with their versions and the names of the models."""
+
+        def turns() -> list[Turn]:
+            versions = versions_in(around)
+            return with_model_names(with_versions(to_turns(entries, replies=replies), versions), self._name_of)
+
+        return await TURNS.run(turns)
 
     async def _around(self, record: Record, shown: Sequence[Entry]) -> Sequence[Entry]:
         """Return all versions of the shown questions, and what follows the last entry.
@@ -107,3 +118,9 @@ class ChatViews:
             return ()
         places = {entry.parent_id for entry in shown if is_prompt(entry)}
         return await self._store.find(record, after={*places, record.head_id})
+
+
+def _running_turn(
+    live: RunningAnswer, entries: Sequence[Entry], around: Sequence[Entry], name_of: Callable[[str], str]
+) -> RunningTurn:
+    return RunningTurn(live, entries, versions_in(around), name_of)
