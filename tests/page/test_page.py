@@ -677,11 +677,11 @@ def test_page_without_its_oldest_messages_offers_them(app: App, visit: Visit) ->
     visitor = visit(app.url)
     earlier = visitor.page.get_by_role("button", name="Show earlier messages")
     for number in range(20):
-        visitor.ask(f"!text answer {number}")
+        visitor.ask(f"!reasoning Hm. !text answer {number}")
     expect(visitor.mine).to_have_count(20)
     expect(earlier).to_be_hidden()
     for number in range(20, 22):
-        visitor.ask(f"!text answer {number}")
+        visitor.ask(f"!reasoning Hm. !text answer {number}")
     expect(earlier).to_be_visible()
     expect(visitor.chat).not_to_contain_text("answer 0")
     expect(visitor.chat).to_contain_text("answer 21")
