@@ -131,7 +131,7 @@ def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.page.locator("#model input")).to_have_value("Qwen3-8B")
     visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
-    visitor.chat.locator("[data-action=copy]").click()
+    visitor.chat.locator("[data-action=copy]").last.click()
     copied = "\n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"
     becomes(copied, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
     expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
