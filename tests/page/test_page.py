@@ -131,7 +131,7 @@ def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     expect(visitor.page.locator("#model input")).to_have_value("Qwen3-8B")
     visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
-    visitor.chat.locator("[data-action=copy]").click()
+    visitor.chat.locator("[data-action=copy]").last.click()
     copied = "\n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"
     becomes(copied, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
     expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
@@ -677,11 +677,11 @@ def test_page_without_its_oldest_messages_offers_them(app: App, visit: Visit) ->
     visitor = visit(app.url)
     earlier = visitor.page.get_by_role("button", name="Show earlier messages")
     for number in range(20):
-        visitor.ask(f"!text answer {number}")
+        visitor.ask(f"!reasoning Hm. !text answer {number}")
     expect(visitor.mine).to_have_count(20)
     expect(earlier).to_be_hidden()
     for number in range(20, 22):
-        visitor.ask(f"!text answer {number}")
+        visitor.ask(f"!reasoning Hm. !text answer {number}")
     expect(earlier).to_be_visible()
     expect(visitor.chat).not_to_contain_text("answer 0")
     expect(visitor.chat).to_contain_text("answer 21")

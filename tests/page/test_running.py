@@ -60,10 +60,10 @@ def test_answer_changes_no_earlier_turn_and_its_end_moves_nothing(app: App, visi
     visitor.ask("!reasoning Short. !text A first answer.")
     page.evaluate(WATCH)
     visitor.say(f'!wait 0.5 !reasoning Hm. !tool nap {{"seconds": 0.1}} !pace 400 !text {ANSWER}')
-    fold = visitor.chat.locator(".turn").last.locator("details").first
+    fold = visitor.chat.locator("[data-action=steps]").last
     expect(visitor.chat.get_by_role("heading", name="A head")).to_be_visible()
-    fold.locator("summary").click()
-    expect(fold).to_have_attribute("open", "")
+    fold.click()
+    expect(fold).to_have_attribute("aria-expanded", "true")
     page.evaluate("window.watch()")
     expect(visitor.chat.locator(".turn > footer .caption")).to_have_count(2, timeout=15_000)
     visitor.idle()
@@ -71,7 +71,7 @@ def test_answer_changes_no_earlier_turn_and_its_end_moves_nothing(app: App, visi
     becomes(True, lambda: page.evaluate("window.frames") > frames + 30)
     assert page.evaluate("window.changes") == 0
     assert page.evaluate("window.moved") == []
-    expect(fold).to_have_attribute("open", "")
+    expect(fold).to_have_attribute("aria-expanded", "true")
     visitor.shot("running-at-the-end")
 
 
@@ -79,7 +79,7 @@ def test_copy_has_the_whole_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask(f"!pace 4000 !text {ANSWER}")
     for _ in "stored", "reloaded":
-        visitor.chat.locator("[data-action=copy]").click()
+        visitor.chat.locator("[data-action=copy]").last.click()
         becomes(ANSWER.replace("\\n", "\n"), lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
         visitor.page.evaluate("navigator.clipboard.writeText('')")
         visitor.reload()

@@ -335,7 +335,7 @@ def test_screen_reader_hears_what_is_new(page: Page, transcript: Callable[..., A
     before = turn("1", bubble("output_text", ["<p>An old answer.</p>"]))
     transcript("show", [before])
     asked = bubble("user", ["<p>What?</p>"])
-    growing = bubble("output_text", ["<p>One is 3.5 m. Two is **th</p>"], state="running")
+    growing = bubble("output_text", ["<p>One is 3.5 m. Two is **th</p>\n"], state="running")
     call = bubble("tool_call", ["<p>{}</p>"], title="Weather", state="running", seconds=0.0)
     new = turn("2", asked, bubble("reasoning", ["<p>Hm.</p>"], seconds=2.0), call, growing, is_running=True)
     transcript("show", [before, new], {"isNew": True})

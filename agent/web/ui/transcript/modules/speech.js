@@ -96,7 +96,7 @@ export class Speech {
     const all = parts.children, isGrowing = state === "running";
     let said = "";
     for (let text; told.part < all.length; [told.part, told.letters] = [told.part + 1, 0]) {
-      text = words(all[told.part]);
+      text = words(all[told.part]).trimEnd(); // HTML ends with a new line
       const isOpen = isGrowing && told.part === all.length - 1, from = after(text, told.letters);
       const more = isOpen ? FINISHED.exec(text.slice(from))?.[0] ?? "" : text.slice(from);
       said += ` ${more}`;
