@@ -80,8 +80,10 @@ class Widget:
     elem_id: str
 
 
-SETTINGS = {"model": SEES.id, "system": "", "reasoning": False, "effort": "", "temperature": 0.5, "max-tokens": 100}
-SETTINGS |= {"tools": False, "extract-text": False}
+SETTINGS = {
+    **{"model": SEES.id, "system": "", "reasoning": False, "effort": "", "temperature": 0.5, "max-tokens": 100},
+    **{"tools": False, "extract-text": False},
+}
 
 VERBS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {
     "undo": lambda page, at, id_: page.undo("ann", at, id_),
