@@ -362,7 +362,7 @@ def test_unfolded_steps_come_into_view(own: App, visit: Visit, key: str, phone: 
         unfold(visitor, step, key)
         expect(step).to_be_in_viewport(ratio=1)
         expect(last).to_be_in_viewport(ratio=1)
-    result = visitor.chat.locator(f".bubble.step:visible {RESULT}").last
+    result = visitor.chat.locator(".bubble.step:visible .bubble[data-kind=tool_call_result]").last
     expect(result).to_be_in_viewport(ratio=1)
     assert result.evaluate(OVER_BUTTON) >= 0, "the button to the end covers what was unfolded"
     visitor.shot(f"unfolded-{'phone' if phone else 'desktop'}")
