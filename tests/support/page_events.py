@@ -19,15 +19,14 @@ def send_event(program: HttpVisitor, events: str, values: dict[str, Any], conver
     """Send events of the page in a session of their own, with this conversation in `Referer`. Return what is answered.
 
     `events` are names of a widget and its trigger, or only the trigger if no other widget has it, with `>` between two
-    events. `values` are the values of widgets by their names; `event_data` is what the browser says about the event.
+    events. `values` are the values of widgets by their names.
     """
-    session, given = uuid4().hex[:11], dict(values)
-    event_data, said = given.pop("event_data", None), None
+    session, said = uuid4().hex[:11], None
     referer = f"{str(program.http.base_url).rstrip('/')}/c/{conversation}"
     headers = {"referer": referer, "content-type": "application/json"}
     for event in events.split(" > "):
-        number, data = _with_data(program, event, given)
-        body = {"data": data, "fn_index": number, "session_hash": session, "event_data": event_data}
+        number, data = _with_data(program, event, values)
+        body = {"data": data, "fn_index": number, "session_hash": session}
         said = program.ask("POST", f"{API}queue/join", content=json.dumps(body), headers=headers)
         if said.status == 200:
             said.text += program.listen(session, seconds=20.0)
