@@ -50,7 +50,7 @@ ANCHORS = r"""() => {
     const before = selector.slice(0, index);
     let depth = 0, at = before.length; // where the selector begins to which :has() belongs
     for (; at && !(depth === 0 && /[,(]/.test(before[at - 1])); at--) depth += { ")": 1, "(": -1 }[before[at - 1]] ?? 0;
-    return before.slice(at).trim();
+    return before.slice(at).trim().replace(/[>+~]$/, "$& *");
   });
   const walk = (rules) => {
     for (const { selectorText, media, cssRules } of rules) {
