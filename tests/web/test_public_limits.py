@@ -144,7 +144,7 @@ async def words(page: Page) -> None:
 
 async def retry(page: Page) -> None:
     """Press "retry"."""
-    await page.handlers.retry(page.given(**await page.last()), page.request)
+    await page.handlers.retry(page.given(**await page.last() | {"edited": ""}), page.request)
 
 
 async def go_on(page: Page) -> None:
