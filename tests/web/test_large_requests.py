@@ -3,21 +3,36 @@
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from time import thread_time
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InputError
+from agent.history import Entry, HistoryStore, Link, Note, Record, digest_of
+from agent.history.conformance.samples import chain, prompt
 from agent.settings import LocalSettings, Settings
 from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
+from agent.web.chat.links import MAX_LINKS
+from agent.web.chat.transcript import is_prompt
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS
 from agent.web.middleware.isolation import API, IsolationMiddleware
 from agent.web.middleware.requests import (
@@ -30,11 +45,15 @@ from agent.web.middleware.requests import (
     parse_object,
 )
 from agent.web.middleware.upload_form import UploadForm
-from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from tests.conftest import App
+from tests.support.gate_rows import gate_rows
 from tests.support.http_client import HttpVisitor, send_raw
 from tests.support.page_events import send_event
+from tests.support.scripted_server import Config, Running
+from tests.support.waiting import until
 
+SERVER = Config(rate=0, max_model_len=1_000_000)
 MOST_SECONDS = 0.05
 """The most processor time of one step of the event loop."""
 SLOW_BODIES = {
@@ -67,7 +86,7 @@ def owns_none(_event: str, _session: str) -> bool:
     return False
 
 
-class Counter:
+class Counting:
     """A limit that refuses nothing."""
 
     def __init__(self) -> None:
@@ -84,7 +103,7 @@ class Counter:
 @pytest.mark.parametrize("route", ["queue/join", "cancel", "reset"])
 @pytest.mark.parametrize("body", SLOW_BODIES.values(), ids=SLOW_BODIES.keys())
 async def test_refusal_of_an_event_is_cheap_and_counted(route: str, body: bytes) -> None:
-    statuses, limit = list[int](), Counter()
+    statuses, limit = list[int](), Counting()
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body}
@@ -278,6 +297,7 @@ async def asked(app: ASGIApp, method: str, path: str, query: str = "", body: byt
         answer.append(message)
 
     given = {"host": b"127.0.0.1", "content-type": b"multipart/form-data; boundary=b", **headers}
+    given |= {"content-length": str(len(body)).encode()} if body else {}
     scope: Scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": unquote(path, errors="replace"), "raw_path": path.encode(), "query_string": query.encode(),
@@ -303,6 +323,16 @@ def largest_requests(method: str, path: str) -> Iterator[tuple[str, dict[str, An
         yield f"body of {name}", {"path": named, "body": body}
 
 
+async def slowest_of(app: ASGIApp, method: str, **parts: Any) -> tuple[float, str]:
+    """Return the longest step of the loop while it answers a request. One that is slow is tried again."""
+    steps = list[tuple[float, str]]()
+    while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
+        with longest_step() as longest:
+            await asked(app, method, **parts)
+        steps += longest
+    return min(steps)
+
+
 @pytest.mark.slow
 async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
     """The routes are those of the app itself, so a new one is tried without being listed."""
@@ -314,13 +344,104 @@ async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
         cookie = next(value for name, value in first["headers"] if name == b"set-cookie").partition(b";")[0]
         for method, path in dict.fromkeys(routes_of(app.routes)):
             for name, parts in largest_requests(method, path):
-                steps = list[tuple[float, str]]()
-                while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
-                    with longest_step() as longest:
-                        await asked(app, method, **{"cookie": cookie, **parts})
-                    steps += longest
+                seconds, step = await slowest_of(app, method, **{"cookie": cookie, **parts})
                 count += 1
-                if min(steps)[0] > MOST_SECONDS:
-                    slow.append(f"{method} {path}: {name}: {min(steps)[0]:.3f} s in {min(steps)[1][:300]}")
+                if seconds > MOST_SECONDS:
+                    slow.append(f"{method} {path}: {name}: {seconds:.3f} s in {step[:300]}")
     assert count > 500
     assert not slow, "\n".join(slow)
+
+
+TEXT = "\ufdfa word *of* `it` $x$ [1] <b>\n" * 40_000
+LOOKUP = [
+    (ToolCallPart("look", {"at": "x" * 100}, f"{n}"), ToolReturnPart("look", "found", f"{n}")) for n in range(2000)
+]
+LARGE_CHATS: dict[str, Callable[[], list[ModelMessage]]] = {
+    "many messages": lambda: [prompt("Asked."), ModelResponse([TextPart("Answered.")])] * 800,
+    "steps": lambda: [
+        prompt("Look."),
+        *(one for call, result in LOOKUP for one in (ModelResponse([call]), ModelRequest([result]))),
+    ],
+}
+"""What an import, a model or tools can store, as much of it as they can in one way."""
+
+
+async def stored_chat(
+    store: HistoryStore, owner: str, messages: list[ModelMessage]
+) -> tuple[Record, str, tuple[str, str]]:
+    """Store a chat with these messages, many versions of its first message, and links.
+
+    Return it, the token of a link, and the ids of its last question and of another version of the first one.
+    """
+    entries = chain(*messages)
+    entries[-1] = replace(entries[-1], note=Note(run_id="1", ended="cancelled", detail=TEXT))
+    versions = [Entry(parent_id=None, message=prompt(f"Version {number}")) for number in range(300)]
+    record = Record(owner=owner, title="pear", head_id=entries[-1].id, branches=tuple(one.id for one in versions))
+    record = await store.save(record, [*entries, *versions])
+    for number in range(MAX_LINKS):
+        link = Link(
+            digest=digest_of(f"{record.id}{number}"), conversation_id=record.id, owner=owner, system_prompt="x" * 20_000
+        )
+        await store.links.put(link)
+    asked_last = next(entry.id for entry in reversed(entries) if is_prompt(entry))
+    return record, f"{record.id}0", (asked_last, versions[0].id)
+
+
+def request_to_stored(method: str, path: str, record: Record, token: str, entry: str) -> dict[str, Any]:
+    """Return the parts of a request to a route of stored chats, which name what is stored."""
+    names = {"id_": record.id, "conversation": record.id, "token": token, "digest": digest_of(f"{record.id}1")}
+    body: dict[str, Any] = {}
+    if path.endswith("/passage"):
+        body = {"document": "a.pdf", "page": 1, "passage": "word of it " * 50}
+    elif method == "PATCH" or path.endswith("/messages"):
+        body = {"text" if "/messages" in path else "title": "plum"}
+    found = re.sub(r"\{(\w+)\}", lambda one: names.get(one[1], entry), path)
+    return {"path": found, "body": b"" if method == "GET" else json.dumps(body).encode()}
+
+
+LOOKS = {
+    "/conversations": ["", "q=word", "q=pear"],
+    "/conversations/{id_}": ["", "format=blocks"],
+    **{path: ["format=json", "format=markdown", "format=html"] for path in ("/export", "/export/{conversation}")},
+}
+"""The queries of the routes that have some."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("messages", gate_rows(LARGE_CHATS, ("steps",)))
+async def test_no_route_of_a_large_chat_holds_the_loop(
+    tmp_path: Path, server: Running, messages: Callable[[], list[ModelMessage]]
+) -> None:
+    """Each request that changes a chat gets a new one."""
+    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
+    settings = Settings(data_dir=tmp_path, canary=False, local=local)
+    app, slow, statuses = await create_app(settings, say=lambda _: None), list[str](), Counter[int]()
+    owner, value = VisitorCookies.in_folder(tmp_path).mint()
+    cookie = f"{CookieJar(secure=False).name}={value}".encode()
+    routes = [
+        (method, path)
+        for method, path in routes_of(app.routes)
+        if re.match(r"/conversations|/export|/s/|/own-data", path)
+        and (method == "GET" or re.search("/(show|copy|links|passage|restore)$|/s/.*/continue$", path))
+    ]
+    chats = app.state.conversations
+    async with app.router.lifespan_context(app):
+        await until(lambda: chats.models.find(""))
+        for number in range(60):
+            await chats._store.save(Record(owner=owner, title=f"pear {number}"))
+        record, token, asked_in = await stored_chat(chats._store, owner, messages())
+        for method, path in sorted(routes, key=lambda route: (route[1] == "/own-data", route[1])):
+            for query, entry in product(LOOKS.get(path, [""]), range(2 if "{entry}" in path else 1)):
+                steps = list[tuple[float, str]]()
+                while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
+                    if method != "GET":
+                        record, token, asked_in = await stored_chat(chats._store, owner, messages())
+                    parts = request_to_stored(method, path, record, token, asked_in[entry])
+                    with longest_step() as longest:
+                        statuses[(await asked(app, method, cookie=cookie, query=query, **parts))["status"]] += 1
+                        await until(lambda: not chats.live_runs.count)
+                    steps += longest
+                if min(steps)[0] > MOST_SECONDS:
+                    slow.append(f"{method} {path}?{query}: {min(steps)[0]:.3f} s in {min(steps)[1][:200]}")
+    assert not slow, "\n".join(slow)
+    assert sum(count for status, count in statuses.items() if status < 400) > 15

@@ -47,7 +47,7 @@ class ChatCopies:
             except NotFound as error:  # deleted meanwhile
                 raise FileNotFoundError(id_) from error
 
-        for id_ in files_named_in(entry.message for entry in entries):
+        for id_ in await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in entries]):
             try:
                 file = await self._media.find(owner, id_)
             except NotFound:  # deleted

@@ -397,7 +397,8 @@ class Importer:
                 content = BinaryContent(data, media_type=type_of_id(id_))
                 ids[id_] = await self._media.add(owner, content, log_reference)
             links = FileLinks(lambda _: None, ids)
-            stored.append(await self._store.save(record, [links.renewed_entry(entry) for entry in entries]))
+            renewed = await IMPORT_THREADS.run(lambda: [links.renewed_entry(entry) for entry in entries])
+            stored.append(await self._store.save(record, renewed))
 
         try:
             await run_to_completion(store())
