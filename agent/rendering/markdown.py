@@ -205,7 +205,7 @@ class Blocks:
                 if closed:
                     self._closed = len(self.html) - len(groups) + closed
                     self._begin_at(groups[closed], lines, env)
-                elif is_whole:
+                if is_whole:
                     self._references.update(env["references"].maps[0])
                 return changed
             if closed:

@@ -354,3 +354,8 @@ def test_code_has_its_colours_once_its_fence_is_closed() -> None:
         assert "<span" not in blocks.html[0]
     blocks.update(text + "`")
     assert '<span class="k">return</span>' in blocks.html[0]
+
+
+def test_link_that_is_defined_after_a_long_text_is_one() -> None:
+    text = "See [x][1].\n\n" + (("word " * 40) + "\n\n") * 60 + "[1]: https://a.example\n"
+    assert '<a href="https://a.example"' in to_blocks(text)[0]

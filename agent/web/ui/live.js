@@ -202,6 +202,7 @@
     const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
     on("earlier", earlier);
     on("end", () => box()?.focus());
+    on("away", ({ isAway }) => document.documentElement.toggleAttribute("data-away", isAway));
     on("choose", ({ turn, value }) => act("choose", turn, JSON.stringify(value)));
     on("retry", ({ turn }) => act("retry", turn));
     on("undo", ({ turn }) => act("undo", turn));

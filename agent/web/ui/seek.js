@@ -9,7 +9,8 @@
 
   const rowOf = ({ message, is_answer }) => {
     const turn = $(`#chat [data-turn="${CSS.escape(message)}"]`);
-    return turn && [...turn.querySelectorAll(is_answer ? "article.answer" : "article.mine")].at(-1);
+    const found = turn?.querySelectorAll(is_answer ? "article.answer" : "article.mine") ?? [];
+    return [...found].at(is_answer ? -1 : 0);
   };
   // The places of the words in a row. Those that are divided by formatting have none.
   const rangesOf = (row, words, most) => {

@@ -41,6 +41,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
   const sources = showSources(frame, scroller, drawing, fire);
   earlier.addEventListener("click", () => fire("earlier", { isClicked: true }));
   toEnd.addEventListener("click", () => fire("end", {}));
+  new MutationObserver(() => fire("away", { isAway: !toEnd.hidden })).observe(toEnd, { attributeFilter: ["hidden"] });
   return {
     /**
      * Show these turns in place of what is shown.
