@@ -80,6 +80,7 @@ SCRIPTS = (
     "!text See [a]\\n\\n[a]: https://a.example",
     "!reset 3",
     "!status 400",
+    "!length 4",
     '!tool ask_user {"question": "Which?"} !text Good.',
 )
 

@@ -69,7 +69,8 @@ class RunningTurn:
     """The turn of a running answer: what was stored of it before the run, and what the run has said so far.
 
     `entries` are the newest entries of the conversation, and `versions` those of its turns that have several.
-    `before` are the turns before this one. `name_of` returns the name of the model with an id.
+    `before` are the turns before this one. `name_of` returns the name of the model with an id. `is_stored`: the entries
+    have the end of the run, too.
     """
 
     def __init__(
@@ -78,14 +79,19 @@ class RunningTurn:
         entries: Sequence[Entry],
         versions: Mapping[str, TurnVersions],
         name_of: Callable[[str], str] = str,
+        *,
+        is_stored: bool = False,
     ) -> None:
         self.live, self._name_of = live, name_of
-        before, own = _split(live, entries)
+        self._is_whole = live.resumed and is_stored and bool(entries)
+        *before, own = to_turns(entries) if self._is_whole else _split(live, entries)
         *self.before, self._stored = with_model_names(with_versions([*before, own], versions), name_of)
 
     def turn(self, watched_since: float) -> Turn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
         live, stored = self.live, self._stored
+        if self._is_whole:  # a text that went on has no mark where it did
+            return stored
         earlier = [stored.note] if stored.note else []
         ending = live.ending
         bubbles = join_bubbles(stored.bubbles, live.bubbles)
@@ -103,18 +109,18 @@ class RunningTurn:
         )
 
 
-def _split(live: RunningAnswer, entries: Sequence[Entry]) -> tuple[list[Turn], Turn]:
-    """Return the turns before the run, and the run's own turn with what was stored before the run."""
+def _split(live: RunningAnswer, entries: Sequence[Entry]) -> list[Turn]:
+    """Return the turns before the run, and then the run's own turn with what was stored before the run."""
     own = [entry for entry in entries if entry.note.run_id == live.run_id]
     before = to_turns([entry for entry in entries if entry.note.run_id != live.run_id])
     if not (live.resumed and before):
         user, model = (own[0], own[0].note.model) if own else (None, "")
-        return before, Turn(user=user, bubbles=(), note=None, run=live.run_id, model=model)
+        return [*before, Turn(user=user, bubbles=(), note=None, run=live.run_id, model=model)]
     turn = before.pop()
     bubbles = [bubble for bubble in turn.bubbles if bubble.first.type != "error"]  # what interrupted it is over
     for bubble in bubbles:
         bubble.began = live.started_at  # calls that waited for a person begin now
-    return before, replace(turn, run=live.run_id, bubbles=bubbles)
+    return [*before, replace(turn, run=live.run_id, bubbles=bubbles)]
 
 
 def with_versions(turns: Sequence[Turn], versions: Mapping[str, TurnVersions]) -> list[Turn]:

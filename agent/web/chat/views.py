@@ -95,8 +95,13 @@ class ChatViews:
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
-        record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
-        return await TURNS.run(_running_turn, live, entries, await self._around(record, entries), self._name_of)
+        while True:
+            is_stored = live.is_end_stored
+            record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
+            if live.is_end_stored == is_stored:
+                break  # otherwise it is not known whether the entries have the end
+        around = await self._around(record, entries)
+        return await TURNS.run(_running_turn, live, entries, around, self._name_of, is_stored=is_stored)
 
     async def _turns(
         self, entries: Sequence[Entry], around: Sequence[Entry], replies: Mapping[QuestionId, str] | None = None
@@ -121,6 +126,11 @@ class ChatViews:
 
 
 def _running_turn(
-    live: RunningAnswer, entries: Sequence[Entry], around: Sequence[Entry], name_of: Callable[[str], str]
+    live: RunningAnswer,
+    entries: Sequence[Entry],
+    around: Sequence[Entry],
+    name_of: Callable[[str], str],
+    *,
+    is_stored: bool = False,
 ) -> RunningTurn:
-    return RunningTurn(live, entries, versions_in(around), name_of)
+    return RunningTurn(live, entries, versions_in(around), name_of, is_stored=is_stored)
