@@ -33,6 +33,9 @@ SHORT_CHARACTERS = 20_000
 _NEW = timedelta(minutes=1)
 """The age of messages that an import did not bring."""
 
+FEW_ENTRIES = 8
+"""Entries that are encoded without a thread: those of one step of an answer."""
+
 T = TypeVar("T")
 V = TypeVar("V", Entry, Record)
 
@@ -47,10 +50,12 @@ def dump_entries(entries: Sequence[Entry]) -> list[str]:
 
 
 async def dumped(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
-    """Return `dump_entries`, and the text of each entry as a search compares it. A thread makes them."""
-    if not entries:
-        return [], []
-    return await DECODING.run(lambda: (dump_entries(entries), [fold(searchable_text(entry)) for entry in entries]))
+    """Return `dump_entries`, and the text of each entry as a search compares it. A thread makes many of them."""
+
+    def both() -> tuple[list[str], list[str]]:
+        return dump_entries(entries), [fold(searchable_text(entry)) for entry in entries]
+
+    return both() if len(entries) <= FEW_ENTRIES else await DECODING.run(both)
 
 
 def load_entries(texts: Iterable[str]) -> list[Entry]:
