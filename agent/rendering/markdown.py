@@ -53,11 +53,8 @@ _STUB = "\ufdd3"
 _FORMULA = re.compile(INLINE.pattern + r"|\\\((?:[^\\\n`]|\\(?![()]))*+\\\)")
 _CONTAINERS = ("bullet_list_open", "ordered_list_open", "list_item_open", "blockquote_open")
 _TO_STUB = re.compile("(?:<(?:ul|ol|li|blockquote|p)(?: [^<>]*+)?+>|\n)*+\ufdd3")  # _STUB
-_BEGINS = {
-    "ul": re.compile(r"\n?<ul(?: [^<>]*+)?+>\n"),
-    "ol": re.compile(r"\n?<ol(?: [^<>]*+)?+>\n"),
-    "table": re.compile(r"<table>\n<thead>\n(?:[^<]|<(?!/thead>))*+</thead>\n<tbody>\n"),
-}
+_LIST = re.compile(r"\n?<(ul|ol)(?: [^<>]*+)?+>\n")
+_TABLE = re.compile(r"<(table)>\n<thead>\n(?:[^<]|<(?!/thead>))*+</thead>\n<tbody>\n")
 _FIRST_TAG = re.compile(r"<(\w++)[^<>]*+>")
 _INDENT = re.compile(r"[ \t>]*+")
 _QUOTES = re.compile(r" *+> ?")
@@ -127,7 +124,8 @@ class _Joint:
         rest = html[at:] if at is not None else ""
         if self.html.endswith("\n"):
             rest = rest.removeprefix("\n")
-        begins = _BEGINS[self.inner].match(rest) if self.inner else None
+        begins = _LIST.match(rest) or _TABLE.match(rest)
+        begins = begins if begins and begins[1] == self.inner else None
         if self.inner == "table" and not begins:  # it has no more rows
             return [] if is_new else [self.html + self.ends]
         if at is not None and not is_new and (begins or at):
@@ -338,7 +336,8 @@ def _stub(part: str, lines: Sequence[int], path: Sequence[Token], paragraph: Tok
         begins = at
         for token, number in zip(around, numbers, strict=True):
             if number == line or (number < line and token.type == "blockquote_open"):
-                found = (_QUOTES if token.type == "blockquote_open" else _MARKS_ITEM).match(part, at)
+                is_quote = token.type == "blockquote_open"
+                found = _QUOTES.match(part, at) if is_quote else _MARKS_ITEM.match(part, at)
                 if found is None:
                     return None
                 at = found.end()

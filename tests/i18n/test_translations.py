@@ -382,15 +382,15 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     visitor = visit(app.url, locale=LOCALES[language])
     page, words = visitor.page, Translator(language)
 
-    expect(visitor.chat.locator(".empty")).to_have_text(words(_("What can I help with?")))
-    examples = page.get_by_role("group", name=words.template(SCRIPTS["examples"]), exact=True)
+    expect(page.locator("#greeting")).to_have_text(words(_("What can I help with?")))
+    examples = page.get_by_role("group", name=words(_("Examples")), exact=True)
     for name in ("question", "riddle", "code", "table"):
         expect(examples.get_by_role("button", name=words(TITLES[name]), exact=True)).to_be_visible()
     expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
     expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")
     expect(visitor.box).to_have_attribute("placeholder", words.template(WIDGETS["message"]))
     expect(visitor.submit).to_have_attribute("aria-label", words.template(LABELS["Submit"]))
-    expect(visitor.chat.get_by_role("log")).to_have_attribute("aria-label", words.template(SCRIPTS["chat"]))
+    expect(visitor.log).to_have_attribute("aria-label", words.template(SCRIPTS["chat"]))
     visitor.shot(f"words-empty-{language}")
     page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
     for name in ("system", "reasoning", "tools", "temperature", "max_tokens"):

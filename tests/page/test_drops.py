@@ -70,16 +70,16 @@ def thumbnails(visitor: Visitor) -> Locator:
 def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list[str]) -> None:
     visitor, (picture, text, other) = visit(own.url, fresh=True), files
     page, mouse = visitor.page, Mouse(visitor)
-    overlay = page.get_by_text("Drop files here")
-    mouse.move(visitor.chat, files=[picture])
+    overlay, greeting = page.get_by_text("Drop files here"), page.locator("#greeting")
+    mouse.move(greeting, files=[picture])
     expect(overlay).to_be_visible()
     mouse.leave()
     expect(overlay).to_be_hidden()
-    mouse.drop(visitor.chat, files=[picture])
+    mouse.drop(greeting, files=[picture])
     expect(overlay).to_be_hidden()
     expect(thumbnails(visitor)).to_have_count(1)
     expect(page.locator("#attached li")).to_contain_text("shot.png")
-    mouse.drop(visitor.chat, files=[other])
+    mouse.drop(greeting, files=[other])
     expect(page.locator("#attached li.refused")).to_have_text(
         "tool can't be opened. It may be damaged, or not supported."
     )

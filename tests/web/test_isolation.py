@@ -1344,7 +1344,7 @@ def test_answer_loads_nothing_from_elsewhere(browser: Browser, own: App) -> None
         )
         # The server escapes HTML. This is what a text could do that gets around it.
         page.evaluate(
-            "src => document.querySelector('#chat .bot .prose').append(Object.assign(new Image(), { src }))",
+            "src => document.querySelector('#chat .answer .part').append(Object.assign(new Image(), { src }))",
             f"{url}/html.png",
         )
         page.wait_for_function("url => refused.includes(`${url}/html.png`)", arg=url)

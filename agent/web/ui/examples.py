@@ -55,11 +55,13 @@ TEXTS = {
 
 def examples(spec: ModelSpec | None, translator: Translator) -> str:
     """Return buttons for the examples, as HTML. The value of a button is its message."""
-    return "".join(
+    buttons = "".join(
         f'<button type="button" class="example" value="{escape(translator(TEXTS[name]))}">'
         f'<img alt="" src="{escape(_icon(name))}" />{escape(translator(TITLES[name]))}</button>'
         for name in _names(spec)
     )
+    name = escape(translator(_("Examples")))
+    return f'<div role="group" aria-label="{name}">{buttons}</div>'
 
 
 def example_message(text: str, translator: Translator) -> dict[str, Any]:

@@ -208,7 +208,6 @@ SCRIPTS = {
     "ability_audio": N_("Audio"),
     "ability_tools": N_("Tools"),
     "ability_reasoning": N_("Reasoning"),
-    "examples": N_("Examples"),
     "options": N_("Options for the next message"),
     "switch_reasoning": N_("Reasoning"),
     "switch_tools": N_("Tools"),
