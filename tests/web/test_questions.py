@@ -394,7 +394,7 @@ def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
     expect(question(visitor)).to_have_count(0)
     visitor.idle()
     expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # finished tools are collapsed
-    said = visitor.chat.locator('[data-testid="bot"], [data-testid="user"]')
+    said = visitor.chat.locator(".bubble")
     before = said.all_inner_texts()
     visitor.shot("question-answered")
     visitor.page.reload()
