@@ -403,6 +403,7 @@ class Visitor:
 
     def ask(self, text: str) -> None:
         """Send a message and wait until its answer is shown and the next message can be sent."""
+        expect(self.page.locator("[data-chat=empty], [data-turn]").first).to_be_attached()  # what is stored is shown
         before = self.page.evaluate(LAST_MESSAGE)
         self.say(text)
         becomes(True, lambda: self.page.evaluate(LAST_MESSAGE) not in (before, "", None))

@@ -76,7 +76,9 @@ def _expiring(folder: JsonFolder, by: float, owners: str, limit: int, skip: Coll
         if state.expires_at is not None and state.expires_at <= by and state.id not in skip
     ]
     states = [state for _, state in sorted(found, key=lambda pair: pair[0])[:limit]]
-    return [record for state in states if (record := _record(folder, state))]
+    records = [record for state in states if (record := _record(folder, state))]
+    # One can have got another expiry since its state was read: an import has shown it, and it is no longer hidden.
+    return [record for record in records if record.expires_at and record.expires_at.timestamp() <= by]
 
 
 def _record(folder: JsonFolder, state: State) -> Record | None:
