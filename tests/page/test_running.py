@@ -92,21 +92,21 @@ WATCH_FIRST_IN_VIEW = """() => {
 def test_older_turns_come_when_the_reader_scrolls_up(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     page, rows = visitor.page, visitor.chat.locator(".mine")
-    for number in range(14):
+    for number in range(18):
         visitor.ask(
             f"!pace 2000 !text Answer {number}.\\n\\n" + "\\n\\n".join(["- a\\n- b", "```\\ncode\\n```"] * number)
         )
     page.reload()
-    expect(rows.last).to_contain_text("Answer 13")
+    expect(rows.last).to_contain_text("Answer 17")
     becomes(True, lambda: page.evaluate("document.querySelector('.transcript').scrollTop") > 300)
     shown = rows.count()
-    assert shown < 14
+    assert shown < 18
     button = page.get_by_role("button", name="Show earlier messages")
     expect(button).to_be_visible()
     page.mouse.move(600, 400)
     page.evaluate(WATCH_FIRST_IN_VIEW)
     page.mouse.wheel(0, -100_000)
-    expect(rows).to_have_count(14)
+    expect(rows).to_have_count(18)
     expect(button).to_be_hidden()
     watched = page.evaluate("window.seen.length")
     becomes(True, lambda: page.evaluate("window.seen.length") > watched + 40)  # nothing moves later
