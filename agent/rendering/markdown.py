@@ -70,7 +70,7 @@ _BLANK = re.compile(r"\n[ \t]*+\n")
 _DASHES = re.compile(r"[|: \t]*+-[-|: \t]*+")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
 _DEFINITION = re.compile(r"^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[(?!\^[0-9])", re.MULTILINE)
-"""What can begin the definition of a link, or of a footnote with a name, which holds for the whole text."""
+"""The beginning of a definition of a link, or of a footnote with a name. A definition holds for the whole text."""
 _MARK = re.compile(
     "{\ufdd0([0-9]+)(?:[.]([0-9]+))? ([^\ufdd0\ufdd1]*)\ufdd1"
 )  # BEGIN, and END; the inline rules are asked at a brace
@@ -98,7 +98,7 @@ _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", 
 
 @dataclass(slots=True)
 class _Joint:
-    """Where a long block was cut, and how the HTML of the rest goes on in what is kept of the block as HTML."""
+    """The place of a cut in a long block, and how the HTML of the rest goes on in the HTML that is kept."""
 
     prefix: str = ""
     """The Markdown that is read before the rest."""
@@ -107,7 +107,7 @@ class _Joint:
     inner: str = ""
     """The tag of the innermost one, if that is a list or a table."""
     html: str = ""
-    """What is kept, without the end tags, which are `ends`. It is "" if the rest goes on in another block."""
+    """The HTML that is kept, without the end tags, which are `ends`; "" if the rest goes on in another block."""
     ends: str = ""
     size: int = 0
     """The characters of the text that is kept."""

@@ -45,7 +45,6 @@ class TurnFrames:
         """The number of the oldest frame that is kept."""
         self._lock = asyncio.Lock()
         self._shown = cast(bubbles.Turn, {"bubbles": []})
-        self._watched_since = monotonic()
         self._rendered: tuple[int, bool] | None = None
         self._rendered_at = 0.0
         self._whole: Frame | None = None
@@ -70,7 +69,7 @@ class TurnFrames:
         turn = self._turn
         if not turn.live.is_end_stored:
             return NOTHING
-        return _dump({"stored": True, "complete": is_complete(turn.turn(self._watched_since))})
+        return _dump({"stored": True, "complete": is_complete(turn.turn(monotonic()))})
 
     async def _advance(self) -> None:
         """Add a frame if something has changed, or if a wait is counted. One reader of many renders for all of them.

@@ -7,8 +7,6 @@ describes the routes. The middleware refuses changes that pages of other sites r
 import logging
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -28,13 +26,10 @@ from agent.errors import (
 )
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
-from agent.rendering.bubbles import Turn
-from agent.system.threads import TURNS
-from agent.web.chat.chat_view import newest_first
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.chat.sent_message import typed_text
-from agent.web.chat.turns import answer_text, count_bubbles, render_turn
+from agent.web.chat.turns import answer_text, newest_turns
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
 from agent.web.heavy_work import RequestLimit, TooManyRequests
@@ -160,13 +155,8 @@ class ConversationRoutes:
         before = request.query_params.get("before", "")
         translator = negotiate(request.headers.get("accept-language", ""))
         view = await self._views.with_turn(owner, str(row["id"]), before)
-        newest = newest_first(view, WINDOW, partial(render_turn, translator=translator), count_bubbles)
-        turns = list[Turn]()
-        async with aclosing(TURNS.steps(newest)) as steps:
-            async for some in steps:
-                turns += some
-        has_earlier = view.has_earlier or len(turns) < len(view.turns)
-        shown: dict[str, Any] = {"turns": turns[::-1], "has_earlier": has_earlier}
+        turns, has_earlier = await newest_turns(view, WINDOW, translator)
+        shown: dict[str, Any] = {"turns": turns, "has_earlier": has_earlier}
         if before:
             return shown
         guest = request.query_params.get("guest")

@@ -1,4 +1,4 @@
-"""What a model writes requests nothing with the visitor's cookie, and does nothing to the page."""
+"""Texts of models request nothing with the visitor's cookie, and do nothing to the page."""
 
 # ruff: noqa: E501
 
@@ -229,7 +229,7 @@ AROUND = (
     "<math>{}</math>",
     "$x {} y$",
 )
-"""Where these texts stand in an answer."""
+"""The places of these texts in an answer."""
 ACTIVE = """() => {
   const chat = document.querySelector("#chat .transcript"), all = [...chat.querySelectorAll("*")];
   const mine = (one) => one.closest("[data-own], footer") || one.matches(".part") || !one.closest(".part, summary");

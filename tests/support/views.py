@@ -57,7 +57,7 @@ def written(text: str) -> str:
 async def view_of(conversations: Conversations, owner: str, conversation: str | None) -> Shown:
     """Return what a page shows of a conversation, with the turn that is being written."""
     view = await conversations.views.view(owner, conversation)
-    turns, _ = newest_turns(view, WINDOW)
+    turns, _ = await newest_turns(view, WINDOW)
     if view.live is None:
         return Shown(turns=turns)
     running = await conversations.views.running_turn(view.live)
@@ -67,7 +67,7 @@ async def view_of(conversations: Conversations, owner: str, conversation: str | 
 async def watch(conversations: Conversations, owner: str, conversation: str | None) -> AsyncGenerator[Shown]:
     """Yield what a page shows of a conversation while its answer is written, and once more when it has ended."""
     view = await conversations.views.view(owner, conversation)
-    turns, _ = newest_turns(view, WINDOW)
+    turns, _ = await newest_turns(view, WINDOW)
     if view.live is None:
         yield Shown(turns=turns)
         return

@@ -1,10 +1,9 @@
 """The state of a conversation that a page shows: its newest turns, and the turn that is being written."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TypeVar
 
 from agent.history import Entry
 from agent.i18n import LocalizedText
@@ -13,8 +12,6 @@ from agent.runtime.retry import Wait
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.transcript import AddedBubbles, Bubble, Turn, to_turns, with_citations, with_earlier_figures
 from agent.web.chat.versions import ONLY_ONE, TurnVersions
-
-T = TypeVar("T")
 
 SHORT_WAIT_SECONDS = 5
 """A shorter wait is shown without counting its seconds down."""
@@ -47,22 +44,6 @@ class ChatView:
     def is_complete(self) -> bool:
         """True if the last answer is complete, so that a waiting message can follow it without asking the visitor."""
         return self.live is None and bool(self.turns) and is_complete(self.turns[-1])
-
-
-def newest_first(view: ChatView, window: int, render: Callable[[Turn], T], count: Callable[[T], int]) -> Iterator[T]:
-    """Yield the newest complete turns as they are rendered, with at most `window` bubbles, but at least one turn.
-
-    `count` returns the number of bubbles of a rendered turn.
-    """
-    turns, total = view.turns, 0
-    if view.has_earlier and turns and turns[0].user is None:
-        turns = turns[1:]
-    for number, turn in enumerate(reversed(turns)):
-        shown = render(turn)
-        total += count(shown)
-        if number and total > window:
-            return
-        yield shown
 
 
 class RunningTurn:

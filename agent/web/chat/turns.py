@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import aclosing
 from html import escape
 from itertools import groupby
 from typing import cast
@@ -24,10 +24,11 @@ from agent.rendering.sources import Sources
 from agent.rendering.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
 from agent.rendering.tool_errors import has_failed, refusal_reason
 from agent.rendering.tool_titles import tool_title
+from agent.system.threads import TURNS
 from agent.transfer.document import EXTRACTED, shown_text
 from agent.web.chat import transcript
 from agent.web.chat.attached_documents import pages_read
-from agent.web.chat.chat_view import ChatView, newest_first
+from agent.web.chat.chat_view import ChatView
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
 from agent.web.chat.transcript import CUT, SILENCE_SECONDS, call_id, content_parts, is_failed_as_empty
@@ -42,16 +43,28 @@ Written = tuple[int, transcript.Bubble, Bubble]
 """The number of a bubble of the answer, that bubble, and how it is shown."""
 
 
-def newest_turns(view: ChatView, window: int, translator: Translator = ENGLISH) -> tuple[list[Turn], bool]:
-    """Return the newest turns with at most `window` bubbles, but at least one, and whether there are older ones."""
-    newest = newest_first(view, window, partial(render_turn, translator=translator), count_bubbles)
-    turns = [*newest][::-1]
-    return turns, view.has_earlier or len(turns) < len(view.turns)
+async def newest_turns(view: ChatView, window: int, translator: Translator = ENGLISH) -> tuple[list[Turn], bool]:
+    """Return the newest complete turns with at most `window` bubbles, but at least one, and if there are older ones.
+
+    Threads render them in short steps.
+    """
+    turns = list[Turn]()
+    async with aclosing(TURNS.steps(_newest(view, window, translator))) as steps:
+        async for some in steps:
+            turns += some
+    return turns[::-1], view.has_earlier or len(turns) < len(view.turns)
 
 
-def count_bubbles(turn: Turn) -> int:
-    """Return how many bubbles a turn shows."""
-    return len(turn["bubbles"])
+def _newest(view: ChatView, window: int, translator: Translator) -> Iterator[Turn]:
+    turns, total = view.turns, 0
+    if view.has_earlier and turns and turns[0].user is None:
+        turns = turns[1:]
+    for number, turn in enumerate(reversed(turns)):
+        shown = render_turn(turn, translator)
+        total += len(shown["bubbles"])
+        if number and total > window:
+            return
+        yield shown
 
 
 def render_turn(turn: transcript.Turn, translator: Translator = ENGLISH) -> Turn:
@@ -72,7 +85,7 @@ class TurnRenderer:
         """The calls and results that have ended, and of what they were made, by the numbers of their bubbles."""
         self._before = list[tuple[object, int]]()
         self._steps_before: list[Bubble] | None = None
-        """What is before the text that grows, and how it is shown. None: there is no such text."""
+        """The bubbles before the text that grows, and how they are shown. None: no text grows."""
         self._shown: Turn | None = None
 
     def render(self, turn: transcript.Turn, waiting: str = "", *, is_first: bool = False) -> Turn:

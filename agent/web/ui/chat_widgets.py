@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.rendering.bubbles import Turn
-from agent.system.threads import TURNS
 from agent.web.chat.chat_view import ChatView
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.running_answer import RunningAnswer
@@ -28,7 +27,7 @@ class ChatWidgets:
 
     async def shown(self, session: PageSession, stored: ChatView) -> Updates:
         """Return the same for a conversation that was read."""
-        turns, has_earlier = await TURNS.run(newest_turns, stored, session.window, session.translator)
+        turns, has_earlier = await newest_turns(stored, session.window, session.translator)
         return {
             self._widgets.chat.view: self.view(session, turns, stored.live)
             | {"complete": stored.is_complete, "earlier": has_earlier, "hidden": stored.hidden},

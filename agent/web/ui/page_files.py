@@ -64,7 +64,7 @@ def page_files(*, links: bool = True) -> PageFiles:
     """Build the files. `links`: chats can have read-only links."""
     later = {one: lazy_script(one).encode() for one in LAZY}
     lazy = {one: _name(one, content, "js") for one, content in later.items()}
-    modules = {path.name: path.read_bytes() for path in sorted(MODULES.iterdir()) if path.suffix in (".js", ".css")}
+    modules = {path.name: path.read_bytes() for path in sorted(MODULES.glob("*.js"))}
     folder = f"transcript-{_digest(b''.join(modules.values()))}"
     scripts = {
         one: f"window.startPage = {script(one, lazy=lazy, modules=folder, links=links)};".encode() for one in LANGUAGES

@@ -210,7 +210,6 @@ export class Drawing {
       if (children[at]) morph(children[at], template.content);
       else parts.append(make("div", { className: "part", dir: "auto" }, template.content));
       this.frames.complete(/** @type {HTMLElement} */ (children[at]), STEPS.includes(bubble.kind));
-      for (const link of children[at].querySelectorAll('a[href^="http"]')) link.setAttribute("target", "_blank");
       nameSources(children[at], turn, this.labels);
     }
     while (children.length > blocks.length) children[children.length - 1].remove();
