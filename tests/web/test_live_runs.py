@@ -2,8 +2,9 @@
 
 import asyncio
 import selectors
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 from agent import Agent
 from agent.i18n.translator import ENGLISH
 from agent.tools import Tool, tool
-from agent.web import answer_frames
-from agent.web.answer_frames import WAIT_SECONDS, TurnFrames
+from agent.web import answer_frames, run_event_routes
+from agent.web.answer_frames import TEXT_SECONDS, WAIT_SECONDS, TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
 from agent.web.chat.turns import TurnRenderer
-from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from agent.web.run_event_routes import stream
+from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
 from tests.support.views import unstored
 from tests.tiers import examples
 
@@ -148,6 +150,37 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
         return counts
 
     assert asyncio.run(read()) == [0, 0, 1, 0]
+
+
+class Inline:
+    """Instead of threads, whose time the clock of `Loop` does not know."""
+
+    async def run(self, work: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        return work(*given, **more)
+
+
+def test_growing_text_has_eight_frames_a_second_and_nothing_delays_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read() -> tuple[list[float], float]:
+        loop = asyncio.get_running_loop()
+        for module in (answer_frames, run_event_routes):
+            monkeypatch.setattr(module, "monotonic", loop.time)
+        monkeypatch.setattr(answer_frames, "TURNS", Inline())
+        texts = [item for number in range(200) for item in (Pause(0.01), Words("output_text", [f"Part {number}."]))]
+        live = LiveRuns(None).start(Agent(FakeConnection([Step(texts)])).run("Hi."), unstored())
+        times = list[float]()
+        async with aclosing(stream(live, TurnFrames(RunningTurn(live, [], {}), ENGLISH), "")) as pieces:
+            async for piece in pieces:
+                if "Part" in piece:
+                    times.append(loop.time())
+        return times, loop.time()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        times, end = runner.run(read())
+    first, *gaps = [round(after - before, 6) for before, after in pairwise(time for time in times if time < end)]
+    assert times[0] <= 0.01
+    assert first <= EVENT_SECONDS + 0.01
+    assert set(gaps) == {TEXT_SECONDS}
+    assert times[-1] == end
 
 
 async def test_only_its_owner_has_a_running_answer() -> None:
