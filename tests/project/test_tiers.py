@@ -68,12 +68,8 @@ def fail_once(name):
         Path(name).touch()
         raise ValueError("the first time")
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_process(name): fail_once(name)
-
-@pytest.mark.skipif(not IN_PROCESS, reason="not asked for")
-def test_in_process(): fail_once("law")
+def test_it(name): fail_once(name)
 """
 PROMISE = re.compile(r'mark\.gate\(\s*"([^"]+)"')
 ROW = re.compile(r"^- ((?:(?!\n- ).)+?)\s`(test_\w+)`$", re.MULTILINE | re.DOTALL)
@@ -129,23 +125,21 @@ def test_unlisted_skip_is_a_failure(tmp_path: Path, processes: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("processes", ["0", "2"])
-def test_failed_test_with_processes_runs_once_more(tmp_path: Path, processes: str) -> None:
-    (tmp_path / "test_it.py").write_text(f"NAMES, IN_PROCESS = ['a/b c', 'd'], False\n{ONCE}")
+def test_failed_test_runs_once_more(tmp_path: Path, processes: str) -> None:
+    (tmp_path / "test_it.py").write_text(f"NAMES = ['a/b c', 'd']\n{ONCE}")
     (tmp_path / "a").mkdir()
     said = run(tmp_path, "-n", processes, "--rerun-alone")
     for name in ("a/b c", "d"):
-        assert f"flaky: test_it.py::test_process[{name}] failed beside other tests and passed alone" in said
+        assert f"flaky: test_it.py::test_it[{name}] failed beside other tests and passed alone" in said
     assert said.endswith("status 0")
     assert "2 flaky in" in said
     assert "ValueError: the first time" in said
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("names", "in_process"), [(["d"], True), (list("abcd"), False), (["absent/a"], False)], ids=["law", "four", "twice"]
-)
-def test_other_failures_stay_failures(tmp_path: Path, names: list[str], in_process: bool) -> None:
-    (tmp_path / "test_it.py").write_text(f"NAMES, IN_PROCESS = {names}, {in_process}\n{ONCE}")
+@pytest.mark.parametrize("names", [list("abcd"), ["absent/a"]], ids=["four", "twice"])
+def test_other_failures_stay_failures(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "test_it.py").write_text(f"NAMES = {names}\n{ONCE}")
     said = run(tmp_path, "-n", "2", "--rerun-alone")
     assert said.endswith("status 1")
     assert "flaky: " not in said

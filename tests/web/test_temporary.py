@@ -168,7 +168,7 @@ async def test_others_do_not_reach_it(house: House) -> None:
     page, chat = house.page, await house.begin()
     await house.say(chat, f"!tool draw !text {WORD}")
     [file] = house.memory.chats[chat].place.files("ann")
-    live = await page.send(ANN, chat, {"text": "!count 3000"}, Choices())
+    live = await page.send(ANN, chat, {"text": "!stall-after 5"}, Choices())
     assert live is not None
     assert (await page.views.view("bob", chat)).is_missing
     assert page.live_runs.find(live.run.id, "bob") is None
@@ -205,7 +205,7 @@ async def test_others_do_not_reach_it(house: House) -> None:
 
 async def test_chat_is_erased_when_its_page_has_gone(house: House, caplog: pytest.LogCaptureFixture) -> None:
     page, chat, other = house.page, await house.begin(), await house.begin(BOB)
-    live = await page.send(ANN, chat, {"text": f"!count 3000 {WORD}"}, Choices())
+    live = await page.send(ANN, chat, {"text": f"!stall-after 5 {WORD}"}, Choices())
     assert live is not None
     while not live.log.bubbles:
         await live.run.wait_for_update(live.log.seen, timeout=1.0)
@@ -265,7 +265,7 @@ async def test_it_cannot_be_shared_but_exported(house: House) -> None:
 
 async def test_own_data_ends_it(house: House) -> None:
     chat = await house.begin()
-    live = await house.page.send(ANN, chat, {"text": "!count 3000"}, Choices())
+    live = await house.page.send(ANN, chat, {"text": "!stall-after 5"}, Choices())
     assert live is not None
     own_data = OwnData(house.page, house.store, house.media)
     assert await own_data.summary("ann") == EMPTY
