@@ -72,9 +72,10 @@ LONG_RUNS = (
         ({"cache-control": "no-store"}, [], {"cache-control": "no-store"}),
         ({"cache-control": "public"}, ["a=b"], {"cache-control": "no-store", "set-cookie": "a=b"}),
         ({"content-type": "text/event-stream"}, [], {"x-accel-buffering": "no"}),
+        ({"content-type": "text/javascript; charset=utf-8"}, [], {"cache-control": "private"}),
         ({"access-control-allow-origin": "*", "access-control-allow-credentials": "true"}, [], {}),
     ],
-    ids=["plain", "not cached", "with a cookie", "stream", "open to other sites"],
+    ids=["plain", "not cached", "with a cookie", "stream", "script", "open to other sites"],
 )
 async def test_answer_gets_its_headers(sent: dict[str, str], cookies: list[str], expected: dict[str, str]) -> None:
     messages = list[Message]()
@@ -86,14 +87,16 @@ async def test_answer_gets_its_headers(sent: dict[str, str], cookies: list[str],
     send.cookies = cookies
     await send({"type": "http.response.start", "status": 200, "headers": httpx.Headers(sent).raw})
     always = {
-        "content-security-policy": isolation.POLICY,
-        "cross-origin-opener-policy": "same-origin",
         "cross-origin-resource-policy": "same-origin",
         "referrer-policy": "same-origin",
         "x-content-type-options": "nosniff",
     }
+    of_documents = {"content-security-policy": isolation.POLICY, "cross-origin-opener-policy": "same-origin"}
     headers = httpx.Headers(messages[0]["headers"])
     assert {name: headers[name] for name in always | expected} == always | expected
+    is_document = "javascript" not in sent.get("content-type", "")
+    assert {name: headers[name] for name in of_documents if name in headers} == (of_documents if is_document else {})
+    assert ("permissions-policy" in headers) is is_document
     assert not [name for name in headers if name.startswith("access-control")]
 
 
