@@ -20,10 +20,15 @@
   let named; // the id of the model whose name is shown
   let waits; // the timer of the visitor's choice, while the server has not answered yet
 
-  // The words of the switches make room for the name of the model.
+  // The words of the switches make room for the name of the model. If that is not enough, the options get a row of their own.
   const fit = () => {
+    const dock = $("#dock"), isWide = () => options.scrollWidth > options.clientWidth;
+    dock?.removeAttribute("data-rows");
     options.classList.remove("tight");
-    options.classList.toggle("tight", name.scrollWidth > name.clientWidth || options.scrollWidth > options.clientWidth);
+    options.classList.toggle("tight", name.scrollWidth > name.clientWidth || isWide());
+    if (!isWide()) return;
+    dock?.setAttribute("data-rows", "3");
+    options.classList.toggle("tight", isWide());
   };
   new ResizeObserver(fit).observe(options);
 
