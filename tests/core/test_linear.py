@@ -74,12 +74,12 @@ from tests.tiers import in_full_tier
 
 pytestmark = pytest.mark.slow
 
-SIZES = (10_000, 100_000, 1_000_000) if in_full_tier() else (10_000, 60_000, 360_000)
+SIZES = (10_000, 100_000, 1_000_000) if in_full_tier() else (10_000, 60_000)
 """Characters. A text that is n times as long takes at most 3n times as long, where quadratic time would be n² times."""
-PROBE = 3_000
+PROBE = 3_000 if in_full_tier() else 1_500
 """Characters of the texts that say which three are the slowest."""
 SLACK = 0.3
-"""Seconds for other work of the machine. Quadratic time for 360,000 characters would be many."""
+"""Seconds for other work of the machine. Quadratic time for 60,000 characters would be some."""
 
 
 def seconds(work: Callable[[str], object], text: str, most: float) -> float:

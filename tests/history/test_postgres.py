@@ -131,7 +131,7 @@ async def test_restarted_server_is_used_again(own_server: PostgresServer) -> Non
 
 async def recovered(store: HistoryStore) -> None:
     """Wait until the store answers, which a failed contact delays for a moment."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await store.list(ALICE)

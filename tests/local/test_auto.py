@@ -62,7 +62,7 @@ async def test_auto_is_first_model_of_named_server(named: Running) -> None:
         result = await agent.ask("!reasoning Hm. !text One.", reasoning=True)
         assert (result.text, result.note.model, result.effort) == ("One.", "vllm:Qwen/Qwen3-8B", True)
         assert named.journal()[seen]["body"]["model"] == "Qwen/Qwen3-8B"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             [served, *_] = await LocalModels(load_settings().local, say=lambda _: None).ready()
         assert agent.connection.spec == served.spec
 

@@ -351,7 +351,7 @@ async def test_typed_key_is_forgotten(write: Write) -> None:
         keys = page.conversations.models.keys
         keys.put("ann", "openai", "sk-of-ann")
         assert keys.get("ann", "openai") == "sk-of-ann"
-        await until(lambda: keys.get("ann", "openai") is None, seconds=20)
+        await until(lambda: keys.get("ann", "openai") is None)
 
 
 # --- [history] and [uploads] ------------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ async def test_unsent_file_is_removed_again_and_again(write: Write, tmp_path: Pa
         for _ in range(2):  # the first round comes at the start, for any interval
             [path] = (await page.upload(100)).json()
             assert Path(path).is_relative_to(tmp_path / "unsent")
-            await until(lambda path=path: not Path(path).exists(), seconds=20)
+            await until(lambda path=path: not Path(path).exists())
 
 
 UPLOADS: dict[str, tuple[str, list[tuple[int, ...]], bool, str]] = {
