@@ -38,7 +38,7 @@ LONGEST_LINE = 100
 HEAD = """# API reference
 
 The public names with their signatures and docstrings. `make docs` makes this page from the code: change it there.
-[package.md](package.md) explains how they are used. `switchboard` is a second name of the package `agent`.
+[package.md](package.md) explains how they are used.
 """
 
 

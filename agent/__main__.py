@@ -112,7 +112,7 @@ class Models:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="A chat in the terminal.")
+    parser = argparse.ArgumentParser(prog="python -m agent", description="A chat in the terminal.")
     parser.add_argument("--model", help="a name, as in openai:gpt-6-luna or Qwen/Qwen3-8B")
     parser.add_argument("--provider", help="the provider, if the name of the model does not imply it")
     parser.add_argument("--base-url", help="where it is served: an OpenAI-compatible address that ends in /v1")

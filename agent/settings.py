@@ -169,7 +169,6 @@ class _ServerSection:
     hosts: HostNames = ()
     framed_by: tuple[Origin, ...] = ()
     fetch_from: tuple[HostWithPort, ...] = ()
-    canary: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +212,6 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     `store` is the URL of the history store, see `agent.history.open_store`, and `media` that of the place of attached
     files, see `agent.media.places`; "" is a folder in `data_dir`. Both can hold a password.
 
-    With `canary`, two made-up visitors check after the start that they cannot reach each other's data.
     `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
     see `agent.providers.connect_embedder`. "" is none. It can hold a password.
 
@@ -308,7 +306,6 @@ class _Variables(_LocalVariables):
     share: bool | None = Field(None, alias="SHARE")
     gradio_share: bool | None = Field(None, alias="GRADIO_SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
-    canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 

@@ -260,8 +260,7 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     if spec.dialect == "responses" and speaks_only_chat(endpoint.base_url):
         spec = replace(spec, dialect="chat")
     module, name = _CONNECTIONS[spec.dialect]
-    # The package can have a second name, see agent/switchboard.
-    kind: Any = getattr(import_module(module.replace("agent.providers", __name__)), name)
+    kind: Any = getattr(import_module(module), name)
     return cast(Connection, kind(spec, endpoint, provider))
 
 

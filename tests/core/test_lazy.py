@@ -117,7 +117,7 @@ async def built(folder: Path) -> AsyncIterator[FastAPI]:
     """Build the app, and close at the end what it owns."""
     before = gc.get_threshold()
     local = LocalSettings(cache_dir=folder, downloads=False)
-    made = await create_app(Settings(data_dir=folder, store="memory", local=local, canary=False))
+    made = await create_app(Settings(data_dir=folder, store="memory", local=local))
     try:
         yield made
     finally:

@@ -41,9 +41,7 @@ from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
 from agent.suspension import Suspension
 from agent.suspension.ledgers.sqlite import SqliteLedger
-from agent.web import canary
 from agent.web.app import create_app
-from agent.web.canary import Canary
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
@@ -258,35 +256,6 @@ def test_share_proxies_and_drain_of_a_served_page(
     assert "Opening a share link; everybody who has it can use this page." in said
     assert any(line.startswith("Open to everybody: ") for line in said)
     assert "127.0.0.1 sends X-Forwarded-For but is not a trusted proxy" in caplog.text
-
-
-@shows("server.canary", "SWITCHBOARD_CANARY")
-@pytest.mark.parametrize(
-    ("text", "env", "runs"),
-    [
-        ("", {}, True),
-        ("[server]\ncanary = false", {}, False),
-        ("", {"SWITCHBOARD_CANARY": "0"}, False),
-        ("[server]\ncanary = false", {"SWITCHBOARD_CANARY": "1"}, True),
-    ],
-    ids=["default", "file", "environment", "both"],
-)
-async def test_canary_runs_after_the_start(
-    write: Write, monkeypatch: pytest.MonkeyPatch, text: str, env: dict[str, str], runs: bool
-) -> None:
-    begun = asyncio.Event()
-
-    async def run(_: Canary) -> None:
-        begun.set()
-
-    monkeypatch.setattr(canary, "START_SECONDS", 0)
-    monkeypatch.setattr(Canary, "run", run)
-    async with opened(write(text, **env)):
-        if runs:
-            async with asyncio.timeout(30):
-                await begun.wait()
-        await asyncio.sleep(0)
-        assert begun.is_set() is runs
 
 
 @shows("server.title", "server.framed_by", "GRADIO_ROOT_PATH")

@@ -103,7 +103,6 @@ LAYERS = (
         "agent.i18n",
         "agent.media",
         "agent.media.sandbox_limits",
-        "agent.switchboard",
         "agent.system",
     ),
     ("agent.system.shield",),

@@ -337,7 +337,7 @@ async def slowest_of(app: ASGIApp, method: str, **parts: Any) -> tuple[float, st
 async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
     """The routes are those of the app itself, so a new one is tried without being listed."""
     local = LocalSettings(cache_dir=tmp_path, downloads=False)
-    app = await create_app(Settings(data_dir=tmp_path, canary=False, local=local), say=lambda _: None)
+    app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
     slow, count = list[str](), 0
     async with app.router.lifespan_context(app):
         first = await asked(app, "GET", "/")
@@ -414,7 +414,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
 ) -> None:
     """Each request that changes a chat gets a new one."""
     local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    settings = Settings(data_dir=tmp_path, canary=False, local=local)
+    settings = Settings(data_dir=tmp_path, local=local)
     app, slow, statuses = await create_app(settings, say=lambda _: None), list[str](), Counter[int]()
     owner, value = VisitorCookies.in_folder(tmp_path).mint()
     cookie = f"{CookieJar(secure=False).name}={value}".encode()
