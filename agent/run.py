@@ -273,6 +273,7 @@ class Run(ExplainsAttributes):
             if isinstance(self._plan.connection, ChosenLater):
                 await self._plan.connection.ready()
                 check_prompt(self._prompt, self._plan.connection.spec)
+            await self._loop.prepare()
             if observers := self._stream.observers:
                 observers(RunStarted(self.id, self._plan, self._loop.messages.raw_context(), self._prompt))
             return await self._loop.run(self._prompt)
@@ -312,8 +313,7 @@ class Run(ExplainsAttributes):
         """
         loop = self._loop
         try:
-            last = loop.last_message()
-            result = loop.result(outcome, last)
+            last, result = await loop.ending(outcome)
         except Exception:
             log.exception("run %s: its result cannot be made", self.id)
             last, result = loop.last_whole_message(), loop.results.minimal(INTERNAL_ERROR)

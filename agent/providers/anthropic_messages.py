@@ -29,7 +29,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.providers import Effort, Reasoning
 from agent.providers.http import ClientConnection
-from agent.providers.message_rewriting import MessageRewriting
+from agent.providers.message_rewriting import MessageRewriting, mapped
 from agent.providers.reasoning import is_off, nearest
 
 MIN_REASONING_TOKENS = 1024
@@ -169,6 +169,10 @@ class _Claude(MessageRewriting, AnthropicModel):
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = cast(AnthropicModelSettings, {**(model_settings or {})})
         return super().prepare_request(_agreeing(settings), model_request_parameters)
+
+    async def _map_message(self, messages: list[ModelMessage], *args: Any, **named: Any) -> Any:
+        begin = super()._map_message
+        return await mapped(messages, lambda: begin(messages, *args, **named))
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:

@@ -44,6 +44,7 @@ from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
 from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
+from agent.providers.message_rewriting import mapped
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off
 from agent.providers.refusals import (
@@ -190,6 +191,14 @@ class _Chat(OpenAIChatModel):
         *,
         model_settings: ModelSettings | None = None,
     ) -> list[ChatCompletionMessageParam]:
+        return await mapped(messages, lambda: self._mapped(messages, model_request_parameters, model_settings))
+
+    async def _mapped(
+        self,
+        messages: Sequence[ModelMessage],
+        model_request_parameters: ModelRequestParameters,
+        model_settings: ModelSettings | None,
+    ) -> list[ChatCompletionMessageParam]:
         plain = [_mapped_text(message) for message in messages[1:]]
         has_instructions = any(isinstance(one, ModelRequest) and one.instructions is not None for one in messages[:1])
         if not all(plain) or has_instructions:
@@ -202,8 +211,8 @@ class _Chat(OpenAIChatModel):
         if (plain := _mapped_text(message)) is not None:
             yield plain
             return
-        async for mapped in super()._map_user_message(message):
-            yield mapped
+        async for one in super()._map_user_message(message):
+            yield one
 
     def _map_model_response(self, message: ModelResponse) -> ChatCompletionMessageParam | None:
         return _mapped_text(message) or super()._map_model_response(message)

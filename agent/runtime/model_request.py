@@ -26,6 +26,7 @@ from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare, has_pictures
 from agent.messages.cited_documents import with_document_names
 from agent.messages.continuation import without_end_space
+from agent.messages.plain_text import off_loop
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.providers import LearnsRefusals, count_deltas
@@ -96,7 +97,8 @@ class ModelRequests:
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
         spec = self._spec = self._plan.connection.spec
-        sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
+        adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._plan.system_message)
+        sent = await convert_messages(adapted, spec)
         sent, self._seam = without_end_space(sent)
         self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
         # The JSON of emulated tools cannot begin in the middle of a text.
@@ -158,15 +160,7 @@ class ModelRequests:
     async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
         decoder, deltas = StreamDecoder(self._seam, one_text=self._one_text), count_deltas()
         try:
-            async with (
-                self._slot(),
-                model_request_stream(
-                    self._plan.connection.model(),
-                    sent,
-                    model_settings=self._settings(),
-                    model_request_parameters=ModelRequestParameters(function_tools=offered),
-                ) as stream,
-            ):
+            async with self._slot(), self._stream(sent, offered) as stream:
                 self._open = stream
                 async for event in stream:
                     if self._observers:
@@ -186,6 +180,22 @@ class ModelRequests:
         finally:
             self.freed_at = monotonic()
         return self._checked(stream.get(), {tool.name for tool in offered})
+
+    @asynccontextmanager
+    async def _stream(
+        self, sent: list[ModelMessage], offered: list[ToolDefinition]
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Open the stream of an answer."""
+        opening = await off_loop(
+            sent,
+            model_request_stream,
+            self._plan.connection.model(),
+            sent,
+            model_settings=self._settings(),
+            model_request_parameters=ModelRequestParameters(function_tools=offered),
+        )
+        async with opening as stream:
+            yield stream
 
     def _checked(self, streamed: ModelResponse, tools: Collection[str]) -> ModelResponse:
         """Return the finished response. Raises `ProviderError` if it broke off, is empty, or calls tools as text."""

@@ -25,6 +25,7 @@ from agent.events import Observers
 from agent.limits import explain_limit
 from agent.local.zero_gpu import visitor_token
 from agent.messages.adapt import check_prompt, content_items
+from agent.messages.plain_text import off_loop
 from agent.messages.prompt import to_messages
 from agent.models.catalog import ModelSpec
 from agent.responses import Piece, pieces_of
@@ -182,7 +183,7 @@ class OpenAIRoutes:
             try:
                 spec, given = connection.spec, asked.options
                 connection.check()
-                check_prompt(asked.messages, spec)
+                await off_loop(asked.messages, check_prompt, asked.messages, spec)
                 if asked.tools and spec.tools == "none":
                     raise InputError(f"{spec.label} cannot call tools.")
                 answer.model = spec.id
