@@ -50,7 +50,10 @@ class Versions(TypedDict):
 
 
 class Button(TypedDict):
-    """A button below an answer: its label, and what it sends (`agent.web.chat.questions.PressedButton`)."""
+    """A button below an answer: its label, and what it does.
+
+    "retry" and "continue" are about the message `entry`. "answer" sends `text` to the call `call` of the run `run`.
+    """
 
     label: str
     value: dict[str, Any]

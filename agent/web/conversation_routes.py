@@ -42,6 +42,8 @@ MAX_PASSAGE_BODY = 16_384
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
+MAX_BUBBLES = 1000
+"""The most bubbles of one answer."""
 log = logging.getLogger(__name__)
 STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503, LocalModelError: 503}
 PROVIDER_STATUS = {
@@ -154,8 +156,9 @@ class ConversationRoutes:
         self._count(request, owner)
         before = request.query_params.get("before", "")
         translator = negotiate(request.headers.get("accept-language", ""))
-        view = await self._views.with_turn(owner, str(row["id"]), before)
-        turns, has_earlier = await newest_turns(view, WINDOW, translator)
+        window = min(max(_number(request.query_params.get("bubbles"), WINDOW), WINDOW), MAX_BUBBLES)
+        view = await self._views.with_turn(owner, str(row["id"]), before, window)
+        turns, has_earlier = await newest_turns(view, window, translator)
         shown: dict[str, Any] = {"turns": turns, "has_earlier": has_earlier}
         if before:
             return shown

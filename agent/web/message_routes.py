@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent.errors import InputError
 from agent.i18n.translator import Translator, negotiate
 from agent.media.transcribe import ReportProgress
-from agent.web.chat.choices import Choices, requested_choices
+from agent.web.chat.choices import Choices, requested_choices, usual_temperature
 from agent.web.chat.conversations import CONTINUE, Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import MessageId
@@ -222,7 +222,9 @@ class MessageRoutes:
         if not isinstance(model, str):
             raise InputError(f"Send {_KNOWN[_Body]}.")
         choices = requested_choices(model, options, remembered, elsewhere="model")
-        return replace(choices, language=_translator(request).language)
+        if choices.temperature is None and (spec := self._conversations.models.get(model)) and spec.temperature:
+            choices = replace(choices, temperature=usual_temperature(spec))  # which the page shows
+        return self._conversations.for_model(visitor.owner, choices, _translator(request))
 
     async def _read(self, request: Request, kind: type[B]) -> B:
         """Return the body, which can be missing if all its fields can. Raises `InputError` and `RequestRefused`."""

@@ -53,14 +53,15 @@ def long_prompts(url: str, guests: int = 200, characters: int = 900_000) -> int:
     return taken
 
 
-def long_edit(url: str, characters: int) -> tuple[Reply, float]:
-    """Edit a message to a very long text. Return the reply and the seconds it took."""
+def long_edit(url: str, characters: int) -> tuple[str, float]:
+    """Edit a message to a very long text. Return the refusal and the seconds it took."""
     with Client(url) as client:
         client.press("composer", "submit", {"composer": message("!text Short.")})
         client.wait()
-        began = time.monotonic()
-        client.press("edit", "click", {"addressed": "0" * 32, "edited": "x" * characters})
-        return client.wait()[-1], time.monotonic() - began
+        [chat] = client.http.get("/conversations").json()["conversations"]
+        path, began = f"/conversations/{chat['id']}/messages/{'0' * 32}", time.monotonic()
+        refused = client.http.patch(path, json={"text": "x" * characters})
+        return str(refused.json()["detail"]), time.monotonic() - began
 
 
 def long_message(url: str, files: int, characters: int) -> Reply:

@@ -238,7 +238,7 @@ def test_stale_page_changes_nothing(app: App, visit: Visit, model_server: Runnin
     one.ask("three")
     before = len(model_server.journal())
     other.chat.get_by_role("button", name="Retry", exact=True).click()
-    expect(other.toast).to_contain_text("has gone on since then")
+    expect(other.page.locator("#hint")).to_contain_text("has gone on since then")
     expect(other.mine.last).to_have_text("three")  # the page shows the current chat
     expect(other.chat.locator(".edit textarea")).to_have_value("typed over two")
 
@@ -295,7 +295,7 @@ def test_stale_button_answers_no_other_question(start_app: Callable[..., App], v
     expect(asked).to_contain_text("Second?")
     one.idle()
     other.chat.get_by_role("button", name="yes", exact=True).click()
-    expect(other.toast).to_contain_text("was already answered")
+    expect(other.page.locator("#hint")).to_contain_text("was already answered")
     expect(other.chat.locator("[data-kind=question][data-state=waiting]")).to_contain_text("Second?")
     one.page.reload()
     expect(asked).to_contain_text("Second?")

@@ -194,7 +194,8 @@ def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], vis
         expect(stale).to_be_visible()
 
         go_on.dblclick()
-        expect(visitor.toast).to_contain_text("Qwen3-8B cannot go on in the middle of this answer, so it was asked")
+        sentence = "Qwen3-8B cannot go on in the middle of this answer, so it was asked"
+        expect(visitor.page.locator("#hint")).to_contain_text(sentence)
         expect(visitor.mine.last).to_have_text(GO_ON)
         expect(visitor.stop).to_be_visible()
         expect(go_on).to_have_count(0)
@@ -208,7 +209,7 @@ def test_other_servers_are_asked_for_the_rest(start_app: Callable[..., App], vis
         assert "word4" in answer["content"]
         requests = len(server.journal())
         stale.click()
-        expect(other.toast).to_contain_text("has gone on since then")
+        expect(other.page.locator("#hint")).to_contain_text("has gone on since then")
         expect(other.mine.last).to_have_text(GO_ON)
         assert len(server.journal()) == requests
 

@@ -1,6 +1,5 @@
 """The actions of a conversation besides their limits: during an answer, with attachments, and when refused."""
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from agent.tools import ask_user
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import STILL_WRITING
+from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 from agent.web.middleware.isolation import IsolationMiddleware
@@ -33,7 +33,7 @@ from agent.web.unsent_files import UnsentFiles
 from tests.support.media_files import picture, sound
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.views import html_of, page_request, view_of, widgets, written
+from tests.support.views import html_of, view_of, widgets, written
 
 ANN = Visitor(owner="ann")
 SEES = ModelSpec(id="local:sees", name="sees", label="Sees", provider="vllm", image=True, licence="Apache-2.0")
@@ -276,65 +276,45 @@ async def test_licence_of_the_model_is_shown(page: Conversations) -> None:
         assert ("Apache-2.0 licence" in updates[widgets().composer.about]) is shown
 
 
-def given_id(given: dict[Any, Any]) -> str:
-    """Return the id that the page has sent."""
-    return next(iter(given.values()))
+async def go_on(page: Conversations, chat: str, id_: str) -> object:
+    """Continue the answer to a message."""
+    return await page.continue_answer(ANN, chat, id_, "Go on.", Choices())
 
 
-BUTTONS: dict[str, Callable[[Handlers, dict[Any, Any], gr.Request], Awaitable[object]]] = {
-    "choose": lambda handlers, given, request: handlers.option(given, request),
-    "retry": lambda handlers, given, request: handlers.retry(given, request),
-    "edit": lambda handlers, given, request: handlers.edit(given, request),
-    "undo": lambda handlers, given, request: handlers.undo(given_id(given), request),
-    "version": lambda handlers, given, request: handlers.branches.version(given_id(given), request),
-    "branch": lambda handlers, given, request: handlers.branches.copy(given_id(given), request),
+ACTIONS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {
+    "continue": go_on,
+    "retry": lambda page, chat, id_: page.retry(ANN, chat, id_, Choices()),
+    "edit": lambda page, chat, id_: page.edit(ANN, chat, id_, "!text Other.", Choices()),
+    "undo": lambda page, chat, id_: page.undo(ANN.owner, chat, id_),
+    "version": lambda page, chat, id_: page.branches.choose(ANN.owner, chat, id_),
+    "branch": lambda page, chat, id_: page.branches.copy(ANN, chat, id_),
+    "answer": lambda page, chat, id_: page.answer(ANN, chat, "yes", Choices(), QuestionId(id_, id_)),
 }
-NAMES = {"none": None, "empty": "", "half": "\ud800", "NUL": "a\0", "huge": "x" * 1_000_000, "path": "../'\"<b>"}
-TEXT = {"edit": "!text Other."} | dict.fromkeys(("retry", "undo", "version", "branch"), "")
-PRESSED = {
-    "no JSON": "{",
-    "no object": "[1]",
-    "deep": "[" * 200_000,
-    "digits": "9" * 10_000,
-    "half": '{"do": "answer", "text": "\\ud800"}',
-    "no action": '{"do": "delete"}',
-    "a number": '{"do": "retry", "entry": 5}',
-    "a question": json.dumps({"do": "answer", "run": "x" * 1_000_000, "call": "\0", "text": "yes"}),
-    "rest": '{"do": "continue", "entry": "x"}',
-}
+NAMES = {"empty": "", "half": "\ud800", "NUL": "a\0", "huge": "x" * 1_000_000, "path": "../'\"<b>"}
 
 
-@pytest.mark.parametrize("name", BUTTONS)
-async def test_bad_button_gets_a_sentence(
+@pytest.mark.parametrize("name", ACTIONS)
+async def test_bad_id_gets_a_sentence(
     server: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    """So does a button about a message of another visitor. Nothing is changed, and no traceback is logged."""
+    """So does the id of another visitor's message. Nothing is changed, and no traceback is logged."""
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
         models = FakeLocalModels(served=(ServedModel(SEES, Endpoint(server.base_url)),))
         settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
         page = Conversations(settings, store, MediaStore(tmp_path), models, tools=[ask_user])
-        handlers, request = Handlers(page, widgets()), page_request()
-        chat, message = await first(page, "!text One.")
+        chat, _message = await first(page, "!text One.")
         await settle(page)
         other = await page.send(Visitor(owner="ben"), None, {"text": "!text Two."}, Choices())
         assert other
         [foreign] = (await view_of(page, "ben", other.conversation)).turns
         await settle(page)
         before = await view_of(page, "ann", chat)
-        handlers._sessions.save(request, replace(handlers._sessions.get(request), conversation=chat))
-        values = PRESSED.values() if name == "choose" else [*NAMES.values(), foreign["id"]]
-        for value in values:
-            named = (
-                {"addressed": message, "edited": value}
-                if name == "choose"
-                else {"addressed": value, "edited": TEXT[name]}
-            )
-            given = {Widget(key): one for key, one in (named | SETTINGS).items()}
-            with pytest.raises(gr.Error) as refused:
-                await BUTTONS[name](handlers, given, request)
+        for id_ in [*NAMES.values(), foreign["id"]]:
+            with pytest.raises(Conflict) as refused:
+                await ACTIONS[name](page, chat, id_)
             known = ("That message is no longer in this chat", "has gone on since then", "no longer open")
-            assert any(sentence in refused.value.message for sentence in known), value
-            assert len(refused.value.message) < 200
+            assert any(sentence in str(refused.value) for sentence in known), id_
+            assert len(str(refused.value)) < 200
         assert await view_of(page, "ann", chat) == before
         assert not [one for one in caplog.records if one.exc_info]
         await page.aclose()

@@ -1,18 +1,14 @@
 """The page's handlers as models come and go: the models are fake, the handlers are real."""
 
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
 import pytest
-from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agent.errors import InputError
-from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel, Status
@@ -247,19 +243,3 @@ async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkey
     for number in range(3):
         assert (await menu.connect("ann", f"openai:gpt-of-{number}"))[1], "not closed after its run"
     assert len(menu._connections) == 1
-
-
-async def test_repeated_earlier_still_shows_conversation(models: FakeLocalModels, tmp_path: Path) -> None:
-    models.serve(LARGE)
-    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
-        conversations = Conversations(
-            Settings(local=LocalSettings(cache_dir=tmp_path)), store, MediaStore(tmp_path), models, tools=()
-        )
-        handlers = Handlers(conversations, widgets())
-        entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
-        record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
-        handlers._sessions.save(page_request(), replace(handlers._sessions.get(page_request()), conversation=record.id))
-        for _ in range(80):
-            handlers.chats.earlier(page_request())
-        shown = await handlers.chats.show(page_request())
-        assert "Hi." in str(shown[handlers.widgets.chat.view])

@@ -25,7 +25,6 @@ from tests.support.history_stores import started
 from tests.support.http_client import HttpVisitor, cookie_name, marker, owner_in
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
-from tests.support.page_events import send_event
 from tests.support.scripted_server import Config, Running
 
 SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
@@ -139,14 +138,13 @@ def test_title_tells_of_no_hidden_version(own: App) -> None:
     hidden, seen = marker(), marker()
     owner, conversation = chat(own, f"!text {hidden}")
     message = last_message(owner, conversation, hidden)
-    edited = {"addressed": message, "edited": f"!text {seen}"}
-    assert '"success":true' in send_event(owner, "edit click", edited, conversation).text
+    paths, mine = list[str](), f"/conversations/{conversation}"
+    assert owner.ask("PATCH", f"{mine}/messages/{message}", json={"text": f"!text {seen}"}).status == 200
     becomes("", lambda: owner.ask("GET", f"/conversations/{conversation}").json["state"])
-    paths, mine = [], f"/conversations/{conversation}"
     for title in (f"!text {hidden}", f"About {hidden}"):
         assert owner.ask("PATCH", mine, json={"title": title}).status == 200
-        shown = {"addressed": last_message(owner, conversation, seen)}
-        assert '"success":true' in send_event(owner, "copy-branch click", shown, conversation).text
+        shown = last_message(owner, conversation, seen)
+        assert owner.ask("POST", f"{mine}/messages/{shown}/copy").status == 200
         rows = owner.ask("GET", "/conversations").json["conversations"]
         assert owner.ask("GET", mine).json["title"] == title
         paths += [link(owner, row["id"]) for row in rows]
@@ -159,7 +157,7 @@ def test_title_tells_of_no_hidden_version(own: App) -> None:
         reader, copy = copy_of(copied, own)
         assert hidden not in reader.ask("GET", f"/export/{copy}").text
     assert owner.ask("PATCH", mine, json={"title": "Ships"}).status == 200
-    send_event(owner, "version click", {"addressed": message}, conversation)
+    assert owner.ask("POST", f"{mine}/messages/{message}/show").status == 204
     assert "<title>Ships</title>" in read(own, link(owner, conversation)).text
 
 
@@ -172,8 +170,8 @@ def test_title_of_branch_tells_of_no_file(own: App) -> None:
     assert row["title"] == f"{word}.txt"
     for title in (row["title"], old):
         assert owner.ask("PATCH", f"/conversations/{row['id']}", json={"title": title}).status == 200
-        copied = {"addressed": last_message(owner, row["id"], word)}
-        assert '"success":true' in send_event(owner, "copy-branch click", copied, row["id"]).text
+        path = f"/conversations/{row['id']}/messages/{last_message(owner, row['id'], word)}/copy"
+        assert owner.ask("POST", path).status == 200
         branch = owner.ask("GET", "/conversations").json["conversations"][0]
         assert branch["title"] == f"{title} (2)"
         for conversation in (row["id"], branch["id"]):

@@ -1,7 +1,6 @@
 """Limits of a page open to everybody: every action with every limit, every way to free a slot, attacks over HTTP."""
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -28,6 +27,7 @@ from agent.web.chat.attachments import MAX_TEXT, plan_attachments
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS, Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.remembered_settings import MAX_OWNERS, RememberedSettings
 from agent.web.chat.visitor import Visitor as Asker
@@ -35,6 +35,7 @@ from agent.web.client_address import ClientAddressMiddleware, client_address
 from agent.web.middleware.isolation import IsolationMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.ui.api import ChatApi
+from agent.web.ui.components import choices_of
 from agent.web.ui.handlers import Handlers
 from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
 from bench.attack.client import Client, bystander, memory
@@ -44,6 +45,7 @@ from tests.support.scripted_server import Config, Running, running
 from tests.support.views import view_of, widgets
 
 HERE = "5.6.7.8"
+REFUSED = (gr.Error, AgentError)
 LARGE = ModelSpec(id="local:large", name="large", label="Large", provider="llama.cpp")
 ASK = '!tool ask_user {"question": "Which?", "choices": ["one", "two"]} !text Done.'
 PUBLIC = PublicSettings(messages=1000, messages_in_all=1000, messages_per_address=1000, models=("huggingface:a/lent",))
@@ -91,9 +93,9 @@ class Page:
         async for _ in self.handlers.submit(self.given(text), self.request):
             pass
 
-    async def last(self) -> dict[str, Any]:
-        """Return the reference to the last message, as the page's script fills it in."""
-        return {"addressed": (await self.shown())[0]["id"], "edited": "!text Edited."}
+    async def edit(self, text: str) -> None:
+        """Edit the first message to this text."""
+        await self.conversations.edit(*self.who, (await self.shown())[0]["id"], text, choices_of(self.given()))
 
     async def shown(self) -> Sequence[Turn]:
         """Return the turns that the page shows."""
@@ -102,8 +104,21 @@ class Page:
 
     async def press(self) -> None:
         """Press the first button under the last answer."""
-        value = (await self.shown())[-1].get("buttons", [])[0]["value"]
-        await self.handlers.option(self.given(edited=json.dumps(value)), self.request)
+        await self.choose((await self.shown())[-1].get("buttons", [])[0]["value"])
+
+    async def choose(self, value: dict[str, Any]) -> None:
+        """Do what a button says, as live.js does it."""
+        who, choices = self.who, choices_of(self.given())
+        if value["do"] == "answer":
+            await self.conversations.answer(*who, value["text"], choices, QuestionId(value["run"], value["call"]))
+        else:
+            await self.conversations.continue_answer(*who, value["entry"], "Go on.", choices)
+
+    @property
+    def who(self) -> tuple[Asker, str | None]:
+        """The visitor, and the conversation that the page shows."""
+        session = self.handlers._sessions.get(self.request)
+        return session.visitor, session.conversation
 
     async def done(self) -> None:
         """Wait until no answer is being written."""
@@ -144,7 +159,7 @@ async def words(page: Page) -> None:
 
 async def retry(page: Page) -> None:
     """Press "retry"."""
-    await page.handlers.retry(page.given(**await page.last() | {"edited": ""}), page.request)
+    await page.conversations.retry(*page.who, (await page.shown())[0]["id"], choices_of(page.given()))
 
 
 async def go_on(page: Page) -> None:
@@ -154,7 +169,7 @@ async def go_on(page: Page) -> None:
 
 async def edit(page: Page) -> None:
     """Edit the message."""
-    await page.handlers.edit(page.given(**await page.last()), page.request)
+    await page.edit("!text Edited.")
 
 
 async def chat(page: Page) -> None:
@@ -215,7 +230,7 @@ async def test_every_action_meets_every_limit(
     place = conversations.runs.rate_limiter.reserve_answer(holder)
     if not held:
         place.release()
-    with pytest.raises(gr.Error, match=sentence):
+    with pytest.raises(REFUSED, match=sentence):
         await act(page)
     assert conversations.live_runs.count == 0
     assert len(server.journal()) == before
@@ -284,7 +299,7 @@ async def test_owner_key_serves_lent_models_only(
 
     await try_with("huggingface:a/lent")
     assert server.journal()[-1]["authorization"] == "Bearer of-the-owner"
-    with pytest.raises(gr.Error, match=r"dear needs an API key from Hugging Face"):
+    with pytest.raises(REFUSED, match=r"dear needs an API key from Hugging Face"):
         await try_with("huggingface:a/dear")
     assert server.journal()[-1]["body"]["model"] != "a/dear"
     conversations.models.keys.put("ann", "huggingface", "of-ann")
@@ -303,20 +318,14 @@ async def test_every_action_refuses_long_system_prompt(
         await page.send(first)
         await page.done()
     before, page.system = len(server.journal()), "x" * (MAX_PROMPT_CHARACTERS + 1)
-    with pytest.raises(gr.Error, match=r"system prompt has 20,001 characters; 20,000 is the most"):
+    with pytest.raises(REFUSED, match=r"system prompt has 20,001 characters; 20,000 is the most"):
         await act(page)
     assert len(server.journal()) == before
 
 
 async def press(page: Page, text: str) -> None:
     """Press a button that the page does not show."""
-    value = (await page.shown())[-1].get("buttons", [])[0]["value"] | {"text": text}
-    await page.handlers.option(page.given(edited=json.dumps(value)), page.request)
-
-
-async def change(page: Page, text: str) -> None:
-    """Edit the message to this text."""
-    await page.handlers.edit(page.given(**await page.last() | {"edited": text}), page.request)
+    await page.choose((await page.shown())[-1].get("buttons", [])[0]["value"] | {"text": text})
 
 
 async def call(page: Page, text: str) -> None:
@@ -329,7 +338,7 @@ TYPED: dict[str, Callable[[Page, str], Awaitable[None]]] = {
     "send": Page.send,
     "words": Page.send,
     "option": press,
-    "edit": change,
+    "edit": Page.edit,
     "chat": call,
 }
 """Every way to submit a text."""
@@ -350,7 +359,7 @@ async def test_text_is_bounded_at_every_entry(
         await page.send(first)
         await page.done()
     before = len(server.journal())
-    with pytest.raises(gr.Error, match=sentence):
+    with pytest.raises(REFUSED, match=sentence):
         await TYPED[verb](page, text)
     assert len(server.journal()) == before
     conversations.runs.rate_limiter.reserve_answer(ANN)
@@ -710,6 +719,6 @@ def test_three_megabytes_of_text_reach_no_model(public: App, seeing: Running) ->
     before = len(seeing.journal())
     assert "tokens, and Qwen3-VL-8B-Instruct reads at most" in long_message(public.url, 16, 190_000).error
     edited, took = long_edit(public.url, 900_000)
-    assert "characters; 200,000 is the most" in edited.error
+    assert "characters; 200,000 is the most" in edited
     assert took < 10
     assert len(seeing.journal()) == before + 1

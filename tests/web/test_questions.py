@@ -451,7 +451,7 @@ def test_two_devices_use_approval_once(asking: App, visit: Visit) -> None:
     expect(question(one)).to_have_count(0)
     one.idle()
     press(other, "Allow")
-    expect(other.toast).to_contain_text("This question is no longer open")
+    expect(other.page.locator("#hint")).to_contain_text("This question is no longer open")
     assert sent(asking) == [*already, "Ann: Hi!"]
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from agent.errors import InputError
 from agent.i18n import _
 from agent.i18n.translator import ENGLISH
+from agent.models.catalog import ModelSpec
 from agent.providers import Effort, Reasoning, is_off, is_reasoning
 from agent.result import checked_options
 
@@ -17,6 +18,8 @@ MAX_PROMPT_CHARACTERS = 20_000
 
 MAX_TEMPERATURE = 2.0
 """The highest temperature that can be set."""
+TEMPERATURE = 0.7
+"""The temperature for a model that states none."""
 HIGHEST_TOKEN_LIMIT = 10_000_000
 """The highest limit of an answer that can be set, more than any model writes."""
 PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
@@ -97,6 +100,11 @@ def requested_choices(
     if "reasoning" in own:
         own |= {"reasoning": True if checked.reasoning is None else checked.reasoning, "effort": None}
     return replace(base or Choices(), model=model, **own)
+
+
+def usual_temperature(spec: ModelSpec) -> float:
+    """Return the temperature that is used if the visitor has set none."""
+    return dict(spec.defaults).get("temperature", TEMPERATURE)
 
 
 def text_of(value: object, most: int | None = None) -> str:

@@ -15,6 +15,7 @@ from agent.documents.long_documents import without_passages
 from agent.errors import Conflict, InputError, NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.i18n import _
+from agent.i18n.translator import Translator
 from agent.media.references import with_data
 from agent.media.store import MediaStore
 from agent.media.transcribe import ReportProgress, Transcriber
@@ -50,6 +51,7 @@ from agent.web.chat.sent_message import SentFile, has_typed_text, sent_files, ty
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.storage_status import StorageStatus
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
+from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.takeovers import Takeovers
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import TemporaryMemory
@@ -118,6 +120,17 @@ class Conversations:
     def model_for(self, owner: str, model: str | None) -> ModelSpec | None:
         """Return the named model, or the one that this owner chose before, or the first local one."""
         return self.models.get(model) or self.models.get(self.choices(owner).model) or self.models.find("")
+
+    def for_model(self, owner: str, choices: Choices, translator: Translator) -> Choices:
+        """Return choices in this language, with a system prompt for their model: a page can show another one's."""
+        choices = replace(choices, language=translator.language)
+        if choices.system_message is None:
+            return choices
+        spec, specs = self.model_for(owner, choices.model), self.models.specs_with(choices.model)
+        own = own_prompt(choices.system_message, self.settings, specs)
+        if own is not None:
+            own = adapt_prompt(own, self.settings, spec, specs, translator)
+        return replace(choices, system_message=own)
 
     def better_model(self, owner: str, model: str) -> ModelSpec | None:
         """Return the first model if the visitor uses another one without having chosen it."""

@@ -3,12 +3,9 @@
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from pydantic import TypeAdapter, ValidationError
-
-from agent.errors import Conflict, InputError
+from agent.errors import InputError
 from agent.i18n import _
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.suspension import Answer, Approve, Refuse
@@ -20,32 +17,6 @@ Call = Mapping[str, Any]
 ASK_USER = ask_user.name
 MESSAGE_GONE = _("That message is no longer in this chat. The page is up to date now.")
 ALLOW, REFUSE = _("Allow"), _("Refuse")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PressedButton:
-    """The action of a button under the last answer, as encoded in its value.
-
-    "answer" sends `text` to the call `call` of the run `run`. "retry" and "continue" refer to the visitor's message
-    `entry`.
-    """
-
-    do: Literal["answer", "retry", "continue"]
-    entry: str = ""
-    run: str = ""
-    call: str = ""
-    text: str = ""
-
-    @classmethod
-    def of(cls, value: str) -> "PressedButton":
-        """Read the JSON that the browser sent. Raises `Conflict`."""
-        try:
-            return _PRESSED.validate_json(value)
-        except ValidationError as error:
-            raise Conflict(MESSAGE_GONE) from error
-
-
-_PRESSED = TypeAdapter(PressedButton)
 
 
 class QuestionId(NamedTuple):

@@ -51,12 +51,11 @@ class ChatViews:
         turns = await self._turns(entries, around, self._replies.get(conversation))
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
-    async def with_turn(self, owner: str, conversation: str, before: str = "") -> ChatView:
+    async def with_turn(self, owner: str, conversation: str, before: str = "", window: int = WINDOW) -> ChatView:
         """Return a view with a complete turn, if there is one: of the newest turns, or of those before this message.
 
         Raises `NotFound`.
         """
-        window = WINDOW
         while True:
             read = (
                 self._earlier(owner, conversation, before, window) if before else self.view(owner, conversation, window)

@@ -17,7 +17,6 @@ from agent.web.chat.attachment_plans import AttachmentPlan
 from agent.web.chat.attachments import plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
-from agent.web.chat.sent_message import SentFile
 from agent.web.file_names import given_name
 from agent.web.heavy_work import RequestLimit, TooManyRequests
 from agent.web.sending import add_upload, owns_files, poll_until_done
@@ -144,12 +143,7 @@ class AttachmentHandlers:
             self._links.cancel(self._sessions.get(request).visitor, fetch_id)
 
 
-async def attach(files: AsyncIterator[SentFile], request: gr.Request) -> list[gr.FileData]:
-    """Return the files for the composer, as if the visitor had uploaded them. Raises `Limited`."""
-    return [await _attached(file, request) async for file in files]
-
-
-async def _attached(file: SentFile | FetchedPicture, request: gr.Request) -> gr.FileData:
+async def _attached(file: FetchedPicture, request: gr.Request) -> gr.FileData:
     assert request.request is not None
     path = await add_upload(file.name, file.data, request.request.scope)
     return gr.FileData(path=path, orig_name=file.name, mime_type=file.media_type)

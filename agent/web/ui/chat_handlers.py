@@ -10,11 +10,10 @@ from agent.i18n import LocalizedText, _
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.stored_entries import TEMPORARY_GONE
 from agent.web.chat.temporary_memory import PREFIX, is_temporary
-from agent.web.chat.views import WINDOW
 from agent.web.ui.chat_widgets import ChatWidgets
 from agent.web.ui.components import Updates, no_updates
 from agent.web.ui.layout import Widgets
-from agent.web.ui.page_sessions import MAX_WINDOW, PageSession, PageSessions
+from agent.web.ui.page_sessions import PageSession, PageSessions
 
 NEW = "new"
 """Stands for a new conversation where a page that was loaded names the one that it shows."""
@@ -62,7 +61,7 @@ class ChatHandlers:
         if session.conversation is None:  # nothing, rather than an empty list that would arrive after a first message
             return no_updates()
         try:
-            stored = await self._conversations.views.view(session.owner, session.conversation, session.window)
+            stored = await self._conversations.views.view(session.owner, session.conversation)
         except StoreUnavailable:  # what the page shows stays
             return no_updates()
         if self._sessions.get(request).conversation != session.conversation:
@@ -86,8 +85,8 @@ class ChatHandlers:
         if wanted == PREFIX:
             return self._chat.empty(await self._begin_temporary(session, request))
         # At once, so that a view of the other conversation that is still being read is not shown any more.
-        session = self._sessions.save(request, replace(session, conversation=wanted, window=WINDOW, missing=None))
-        stored = await self._conversations.views.view(session.owner, wanted, WINDOW)
+        session = self._sessions.save(request, replace(session, conversation=wanted, missing=None))
+        stored = await self._conversations.views.view(session.owner, wanted)
         if stored.is_missing:
             gone = replace(session, conversation=None, missing=_missing(wanted))
             return self._chat.empty(self._sessions.save(request, gone))
@@ -96,14 +95,9 @@ class ChatHandlers:
     def new(self, request: gr.Request) -> Updates:
         """Show an empty page. The conversation stays stored; for a running answer this is like closing the tab."""
         session = self._sessions.get(request)
-        session = replace(session, conversation=None, window=WINDOW, missing=None)
+        session = replace(session, conversation=None, missing=None)
         self._sessions.save(request, session)
         return self._chat.empty(session)
-
-    def earlier(self, request: gr.Request) -> None:
-        """Show twice as many bubbles of the conversation, up to `MAX_WINDOW`."""
-        session = self._sessions.get(request)
-        self._sessions.save(request, replace(session, window=min(session.window * 2, MAX_WINDOW)))
 
     def check_address(self, session: PageSession, address: str | None, request: gr.Request) -> None:
         """Raise `Conflict` if a message is meant for a temporary chat that is gone, or not for the one that is open.
@@ -132,7 +126,7 @@ class ChatHandlers:
         except AgentError as error:
             title = session.translator(_("No temporary chat"))
             gr.Warning(html.escape(session.translator(error.text)), title=title)
-        return self._sessions.save(request, replace(session, conversation=found, window=WINDOW, missing=missing))
+        return self._sessions.save(request, replace(session, conversation=found, missing=missing))
 
 
 def _missing(conversation: str) -> LocalizedText:

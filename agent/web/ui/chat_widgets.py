@@ -8,6 +8,7 @@ from agent.web.chat.chat_view import ChatView
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.turns import newest_turns
+from agent.web.chat.views import WINDOW
 from agent.web.ui.components import Updates, composer
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession
@@ -22,12 +23,12 @@ class ChatWidgets:
 
     async def stored(self, session: PageSession) -> Updates:
         """Return the stored conversation. The composer can stop an answer that another page has asked for."""
-        stored = await self._conversations.views.view(session.owner, session.conversation, session.window)
+        stored = await self._conversations.views.view(session.owner, session.conversation)
         return await self.shown(session, stored)
 
     async def shown(self, session: PageSession, stored: ChatView) -> Updates:
         """Return the same for a conversation that was read."""
-        turns, has_earlier = await newest_turns(stored, session.window, session.translator)
+        turns, has_earlier = await newest_turns(stored, WINDOW, session.translator)
         return {
             self._widgets.chat.view: self.view(session, turns, stored.live)
             | {"complete": stored.is_complete, "earlier": has_earlier, "hidden": stored.hidden},
@@ -53,7 +54,6 @@ class ChatWidgets:
         return {
             "turns": turns,
             "live": f"runs/{live.run_id}/events?{query}" if live else "",
-            "window": session.window,
             "conversation": session.conversation or "",
             "guest": token,
             "complete": False,

@@ -411,7 +411,7 @@
     document.dispatchEvent(new CustomEvent("chat-shown", { detail: { id: shown, isTemporary: isTemporary(shown) } }));
   };
   const isSending = () => Boolean($("#sending p"));
-  const open = (id) => {
+  const open = (id, { keepsDraft = false } = {}) => {
     [left, shown, gone] = [shown, id, ""];
     wait(id);
     others.add(left);
@@ -420,7 +420,7 @@
     document.dispatchEvent(new Event("chat-opening"));
     if (left !== id) hint(""); // of the chat that is left
     tell();
-    if (left !== id) $("#swap")?.click();
+    if (left !== id && !keepsDraft) $("#swap")?.click();
     $("#open").click();
     draw();
     if (!wide.matches && isOpen()) toggle(false);
@@ -432,11 +432,11 @@
     open(id);
     left = id;
   };
-  const go = (id, { replace = false } = {}) => {
+  const go = (id, { replace = false, ...how } = {}) => {
     if (isSending()) return hint(said.chats_sending, isSending);
     const address = id ? `${root}/c/${id}` : `${root}/`, kind = replace || address === location.pathname ? "replaceState" : "pushState";
     history[kind](id ? null : { isNew: true }, "", address); // a reload shows a new chat again
-    open(id);
+    open(id, how);
   };
   addEventListener("popstate", () => {
     if (inAddress() !== shown || !inAddress()) open(inAddress());
@@ -488,13 +488,9 @@
         miss(sentence);
       } else if (sentence) shown = "";
       else if (conversation && conversation !== inAddress()) {
-        // A new chat got its id, or the last one is shown. Or this chat was copied, and the way back is to the original. Or
-        // it was deleted, and the message began another one.
-        const isCopy = shown && window.live.copied === shown;
-        history[isCopy ? "pushState" : "replaceState"](null, "", `${root}/c/${conversation}`);
-        if (isCopy && (document.activeElement === document.body || $("#chat").contains(document.activeElement))) box()?.focus();
-        if (isCopy) hint(said.branched);
-        else if (shown && !isTemporary(shown)) ask(`/${shown}`).catch(({ status }) => status === 404 && hint(said.chat_renewed));
+        // A new chat got its id, or the last one is shown. Or the chat was deleted, and the message began another one.
+        history.replaceState(null, "", `${root}/c/${conversation}`);
+        if (shown && !isTemporary(shown)) ask(`/${shown}`).catch(({ status }) => status === 404 && hint(said.chat_renewed));
         shown = conversation;
         restoreDraft();
       }
@@ -649,6 +645,11 @@
   const nothing = () => ({ text: "", files: [] });
   window.chats = {
     isLate,
+    // Shows a copy of this chat. The way back is to the original, and what was typed goes along.
+    copied: (id) => {
+      go(id, { keepsDraft: true });
+      hint(said.branched);
+    },
     swap: (value) => {
       const isEmpty = !value?.text && !value?.files?.length;
       if (left !== shown || !isEmpty) drafts.set(left, value ?? nothing());

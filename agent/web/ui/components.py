@@ -16,11 +16,11 @@ from agent.models.families import LONGEST_NAME, billions
 from agent.providers import Effort, Status, is_off, nearest
 from agent.web.chat.attachment_plans import AttachmentPlan
 from agent.web.chat.attachments import media_kinds
-from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of
+from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of, usual_temperature
 from agent.web.chat.model_menu import shown_name
 from agent.web.chat.refusals import merge_refusals, merge_usual
 from agent.web.ui.examples import examples
-from agent.web.ui.layout import TEMPERATURE, Widgets
+from agent.web.ui.layout import Widgets
 from agent.web.ui.page_text import WIDGETS
 
 LOGIN = "/login/huggingface?_target_url=/"
@@ -195,11 +195,6 @@ def tool_support(spec: ModelSpec) -> LocalizedText:
     """Return the remark about the tools of this model."""
     is_small = (billions(spec.name) or SMALL) < SMALL
     return SMALL_GUIDED if spec.tools == "emulated" and is_small else TOOL_SUPPORT[spec.tools]
-
-
-def usual_temperature(spec: ModelSpec) -> float:
-    """Return the temperature that is used if the visitor has set none."""
-    return dict(spec.defaults).get("temperature", TEMPERATURE)
 
 
 def composer_for_model(

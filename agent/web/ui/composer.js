@@ -4,7 +4,7 @@
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
   let attached = []; // the files
-  let draft, undone = kept.get("undone"); // what was in the composer when a message was undone, and the last that was
+  let undone = kept.get("undone"); // the last message that was taken back
   let isSending = false; // until the server has stored or refused the message
   addEventListener("pagehide", () => {
     kept.set("sent", tried);
@@ -64,22 +64,19 @@
       isSending = true;
       return [window.composer.idOf(value), ...values];
     },
-    // Keeps what is in the composer, because the server puts something else there.
-    keepDraft: () => window.composer.change((value) => void (draft = value)),
     // Says that "Undo" has put a message into the composer, and moves the focus there, because its button goes.
     returned: (sentence) => {
       hint(sentence, () => box()?.value.trim());
       box()?.focus();
     },
-    // A stored message was put back into the composer. Returns its new value, with the kept one after it, unless that is a
-    // message that was taken back before.
-    undone: (value) => {
-      window.composer.returned(said.undone);
-      const isTyped = draft && (draft.text.trim() || draft.files.length) && !(undone && isSame(draft, undone));
-      const mine = isTyped ? draft : undefined;
-      [draft, undone] = [undefined, value];
-      return mine && joined(value, mine);
-    },
+    // Puts a message that was taken back into the composer, before what is there, unless that is a message that was taken
+    // back before.
+    undone: (value) => window.composer.change((draft) => {
+      const isTyped = (draft.text.trim() || draft.files.length) && !(undone && isSame(draft, undone));
+      undone = value;
+      setTimeout(() => window.composer.returned(said.undone));
+      return isTyped ? joined(value, draft) : value;
+    }),
     // The message that was taken back is shown again. Takes it out of the composer, unless it was changed there.
     redone: () => {
       hint("");

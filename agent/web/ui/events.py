@@ -18,10 +18,8 @@ QUIET: dict[str, Any] = {
 }
 """The arguments that most events share. An empty `show_progress_on` keeps the page from copying all values of all
 outputs that any event has had, such as every message that is shown, several times for each event."""
-ASKED = 'document.dispatchEvent(new Event("answer-asked"))'
-ACTED = f"(_, __, ...settings) => ({ASKED}, [...window.live.act.named, ...settings])"
-"""Gives the message that a button is about, and its text or value: see `act` in live.js."""
-UNDONE_MESSAGE = "() => [(window.composer.keepDraft(), window.live.act.named[0])]"
+TELL_SETTINGS = "(...detail) => void document.dispatchEvent(new CustomEvent('settings-shown', { detail }))"
+"""Tells the scripts what the widgets of the settings show."""
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
 WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
@@ -31,7 +29,7 @@ LOADED_CHAT = (
 )
 """The same for a page that was loaded. One that showed a new chat shows it again. Otherwise the browser names the
 conversation that it showed last, unless it gives no storage to a page in a frame."""
-EXAMPLE = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, window.live.act.named[1], ...others]"
+EXAMPLE = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, window.live.example, ...others]"
 """Tells the server for which chat the message is."""
 SENT_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
 """Gives the message an id, too."""
@@ -50,7 +48,8 @@ class Events:
     def __init__(self, page: gr.Blocks, widgets: Widgets, handlers: Handlers) -> None:
         self._page, self._widgets, self._handlers = page, widgets, handlers
         settings, chat, composer = widgets.settings, widgets.chat, widgets.composer
-        self._settings: set[Any] = {
+        # In this order for the scripts, see `settings` in live.js.
+        self._settings: list[Any] = [
             composer.model,
             settings.system,
             settings.reasoning,
@@ -59,7 +58,7 @@ class Events:
             settings.max_tokens,
             settings.tools,
             settings.extract_text,
-        }
+        ]
         self._menu = [composer.model, composer.model_name, chat.notice, chat.switch]
         keys = composer.keys
         self._keys = [keys.said, keys.key, keys.forget, widgets.sign_of_life]
@@ -111,7 +110,12 @@ class Events:
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chat, box, sending = widgets.chat, widgets.composer.box, widgets.composer.sending
         loaded = [widgets.timer, *self._menu, *self._for_model]
-        follow(self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=LOADED_CHAT, **QUIET))
+        begun = self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=LOADED_CHAT, **QUIET)
+        follow(begun)
+        told: dict[str, Any] = {"js": TELL_SETTINGS, "trigger_mode": "multiple", **QUIET}
+        begun.then(None, self._settings, None, **told)
+        for setting in self._settings:
+            setting.change(None, self._settings, None, **told)
         view = chat.view
         addressed: set[Any] = {widgets.addressed, *self._settings}
         composed: set[Any] = {box, widgets.message_id, *addressed}
@@ -129,23 +133,10 @@ class Events:
         follow(queued, has_view=True)
         named: set[Any] = {widgets.edited, *addressed}
         follow(chat.example.click(handlers.example, named, js=EXAMPLE, **shown), has_view=True)
-        for button, handle in ((chat.choose, handlers.option), (chat.retry, handlers.retry)):
-            follow(button.click(handle, named, box, js=ACTED, **QUIET))
-        edited = chat.edit.click(handlers.edit, named, box, js=ACTED, **QUIET)
-        edited.success(None, None, None, js="() => window.live.act.edited(true)", **QUIET)
-        edited.failure(None, None, None, js="() => window.live.act.edited(false)", **QUIET)
-        follow(edited)
 
     def _connect_chat(self) -> None:
-        """Connect the events that show other turns or another conversation, or end the answer."""
+        """Connect the events that show the conversation or another one, or end the answer."""
         handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
-        undone = chat.undo.click(handlers.undo, self._widgets.addressed, box, js=UNDONE_MESSAGE, **QUIET)
-        undone.success(None, box, box, js="(value) => window.composer.undone(value)", **QUIET)
-        self._follow(undone)
-        named: dict[str, Any] = {"js": "() => [window.live.act.named[0]]", **QUIET}
-        for button, chosen in ((chat.version, handlers.branches.version), (chat.copy_branch, handlers.branches.copy)):
-            self._follow(button.click(chosen, self._widgets.addressed, None, **named))
-        self._follow(chat.earlier.click(handlers.chats.earlier, None, None, **QUIET))
         box.stop(handlers.stop, None, None, **QUIET)
         # chats.js handles a click on `new`. The last of several quick clicks counts.
         wanted: dict[str, Any] = {"js": WANTED_CHAT, "trigger_mode": "always_last", **QUIET}

@@ -12,6 +12,11 @@
     return true;
   };
   // Returns an uploaded file in the form of the composer's files.
+  const fileOf = ({ path, name, media_type, size = null }) => {
+    const url = new URL(`${root}/gradio_api/file=${path.split("/").map(encodeURIComponent).join("/")}`, location).href;
+    return { path, url, orig_name: name, size, mime_type: media_type, is_stream: false, meta: { _type: "gradio.FileData" } };
+  };
+  // Uploads a file, and returns it in that form.
   const upload = async (file) => {
     const body = new FormData();
     body.append("files", file);
@@ -19,9 +24,7 @@
     const answer = await fetch(`${root}/gradio_api/upload?upload_id=${id}`, { method: "POST", body, credentials: "include" });
     if (!answer.ok) throw new Error(answer.statusText);
     const [path] = await answer.json();
-    const url = new URL(`${root}/gradio_api/file=${path.split("/").map(encodeURIComponent).join("/")}`, location).href;
-    return { path, url, orig_name: file.name, size: file.size, mime_type: file.type, is_stream: false,
-      meta: { _type: "gradio.FileData" } };
+    return fileOf({ path, name: file.name, media_type: file.type, size: file.size });
   };
-  return { attach, upload };
+  return { attach, upload, fileOf };
 }

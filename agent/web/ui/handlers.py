@@ -15,18 +15,15 @@ from agent.errors import AgentError, Conflict
 from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.models.catalog import ModelSpec
-from agent.models.families import LONGEST_NAME
 from agent.providers import preload
-from agent.web.chat.choices import Choices, text_of
-from agent.web.chat.conversations import CONTINUE, Conversations
+from agent.web.chat.choices import Choices
+from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import MessageId
-from agent.web.chat.questions import PressedButton, QuestionId
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.file_names import given_name
 from agent.web.sending import Submission
-from agent.web.ui.attachment_handlers import AttachmentHandlers, attach
-from agent.web.ui.branch_handlers import BranchHandlers
+from agent.web.ui.attachment_handlers import AttachmentHandlers
 from agent.web.ui.chat_handlers import ChatHandlers
 from agent.web.ui.chat_widgets import ChatWidgets
 from agent.web.ui.components import (
@@ -46,7 +43,7 @@ from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
 from agent.web.ui.setting_handlers import SettingHandlers
-from agent.web.ui.submit import ask_to_wait, not_sent, submit, toast_errors
+from agent.web.ui.submit import ask_to_wait, not_sent, submit
 
 
 class Handlers:
@@ -69,7 +66,6 @@ class Handlers:
         self.chats = ChatHandlers(conversations, self._sessions, widgets, self._chat)
         self._submissions: dict[str, Submission[tuple[PageSession, LiveRun | None]]] = {}
         self.attaching = AttachmentHandlers(conversations, self._sessions, widgets, guard)
-        self.branches = BranchHandlers(conversations.branches, self._sessions, conversations.temporary)
         self.settings = SettingHandlers(conversations, self._sessions)
         self._model = ModelWidgets(conversations, widgets)
         self.keys = KeyHandlers(conversations, self._sessions, self._model)
@@ -181,48 +177,6 @@ class Handlers:
             async for shown in sending:
                 yield shown
 
-    async def option(self, given: Given, request: gr.Request) -> Updates:
-        """Handle a button under the last answer. Its value, as JSON, names the question or message that it is about."""
-        session, value = self._sessions.get(request), str(values(given)["edited"])
-        busy = await toast_errors(self._press_button(value, session, self._choices(session, given)), session.translator)
-        return {self.widgets.composer.box: composer(busy=busy)}
-
-    async def retry(self, given: Given, request: gr.Request) -> Updates:
-        """Answer the last message again. The page names the message by its id, and another model than the composer's.
-
-        The next messages go to the model in the composer all the same.
-        """
-        session = self._sessions.get(request)
-        entry = str(values(given)["addressed"])
-        model = text_of(values(given)["edited"], LONGEST_NAME + 1)  # a longer one is refused
-
-        async def retry() -> None:
-            choices = self._choices(session, given)
-            if model:
-                choices = self._choices_for(model, session, choices)
-            await self._conversations.retry(session.visitor, session.conversation, entry, choices)
-
-        await toast_errors(retry(), session.translator)
-        return {self.widgets.composer.box: composer(busy=True)}
-
-    async def edit(self, given: Given, request: gr.Request) -> Updates:
-        """Replace the text of a message and send it. The page names the message by its id."""
-        session, by_id = self._sessions.get(request), values(given)
-        entry, text, choices = str(by_id["addressed"]), str(by_id["edited"] or ""), self._choices(session, given)
-        await toast_errors(
-            self._conversations.edit(session.visitor, session.conversation, entry, text, choices), session.translator
-        )
-        return {self.widgets.composer.box: composer(busy=True)}
-
-    async def undo(self, addressed: str, request: gr.Request) -> Updates:
-        """Remove the last message and its answer. Its text and files go into the composer, if the visitor typed it."""
-        session = self._sessions.get(request)
-        last, translator = (session.owner, session.conversation, addressed), session.translator
-        files = await toast_errors(attach(self._conversations.files_of_last(*last), request), translator)
-        text = await toast_errors(self._conversations.undo(*last), translator)
-        value = {"text": "" if text == translator(CONTINUE) else text, "files": files}
-        return {self.widgets.composer.box: composer(busy=False, value=value)}
-
     async def refused(self, request: gr.Request) -> Updates:
         """Handle a refused event. A running answer can be stopped, whichever page requested it."""
         session = self._sessions.get(request)
@@ -295,26 +249,6 @@ class Handlers:
             del self._submissions[page]
             await sending.aclose()
 
-    async def _press_button(self, value: str, session: PageSession, choices: Choices) -> bool:
-        """Do what a pressed button says. Return True if an answer is being written then."""
-        pressed, who = PressedButton.of(value), (session.visitor, session.conversation)
-        match pressed.do:
-            case "answer":
-                question_id = QuestionId(pressed.run, pressed.call)
-                return await self._conversations.answer(*who, pressed.text, choices, question_id) is not None
-            case "retry":
-                await self._conversations.retry(*who, pressed.entry, choices)
-            case "continue":
-                please = session.translator(CONTINUE)
-                _live, asked = await self._conversations.continue_answer(*who, pressed.entry, please, choices)
-                if asked:
-                    why = _(
-                        "{model} cannot go on in the middle of this answer, so it was asked for the rest in a message.",
-                        model=asked,
-                    )
-                    gr.Info(html.escape(session.translator(why)), title=session.translator(_("Asked in a message")))
-        return True
-
     def _choices(self, session: PageSession, given: Given) -> Choices:
         """Return the settings of this page's widgets.
 
@@ -322,31 +256,12 @@ class Handlers:
         that a page opened earlier does not undo what was set on another page.
         """
         remembered, choices = self._conversations.choices(session.owner), choices_of(given)
-        spec = self._conversations.model_for(session.owner, choices.model)
-        settings, specs = self._conversations.settings, self._conversations.models.specs_with(choices.model)
-        own = own_prompt(choices.system_message or "", settings, specs)
-        if own is not None:  # a page can still show the prompt for the previous model
-            own = adapt_prompt(own, settings, spec, specs, session.translator)
-        language = session.translator.language
-        choices = replace(choices, picked=remembered.picked, system_message=own, language=language)
+        choices = replace(choices, picked=remembered.picked)
+        choices = self._conversations.for_model(session.owner, choices, session.translator)
         if self._conversations.remembered.get(session.owner) is None:
-            remembered = _set_by_visitor(choices, spec)
+            remembered = _set_by_visitor(choices, self._conversations.model_for(session.owner, choices.model))
         self._conversations.remembered.put(session.visitor, replace(remembered, model=choices.model))
         return choices
-
-    def _choices_for(self, model: str, session: PageSession, choices: Choices) -> Choices:
-        """Return what the visitor has set, for another model than the one in the composer. Raises an `AgentError`.
-
-        The widgets show what the composer's model can do, so their settings can be others than those of the visitor.
-        """
-        conversations, prompt = self._conversations, choices.system_message
-        spec, specs = conversations.models.find(model), conversations.models.specs_with(choices.model)
-        if prompt is not None:
-            prompt = adapt_prompt(prompt, conversations.settings, spec, specs, session.translator)
-        wanted = replace(conversations.choices(session.owner), model=model, system_message=prompt)
-        if wanted.temperature is None and spec is not None:
-            wanted = replace(wanted, temperature=usual_temperature(spec))
-        return wanted
 
 
 def _set_by_visitor(choices: Choices, spec: ModelSpec | None) -> Choices:

@@ -4,10 +4,9 @@
   let id = "";
   const again = button("", said.hidden_show);
   const note = make("p", { id: "hidden", role: "status" });
-  again.addEventListener("click", () => {
-    window.live.act("version", id);
-    window.composer.redone();
+  again.addEventListener("click", async () => {
     box()?.focus(); // the button goes
+    if (await window.live.actions.version(id)) window.composer.redone();
   });
   document.addEventListener("chat-view", ({ detail }) => {
     if (detail.hidden === id) return;

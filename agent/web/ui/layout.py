@@ -6,11 +6,10 @@ from typing import Any
 import gradio as gr
 
 from agent.i18n.translator import LANGUAGES, Translator
+from agent.web.chat.choices import TEMPERATURE
 from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
 
-TEMPERATURE = 0.7
-"""The temperature for a model that states none."""
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
 """The page's language code by Gradio's locale."""
 
@@ -33,28 +32,20 @@ class Settings:
 class Chat:
     """The widgets above the composer: the bar and the conversation.
 
-    live.js draws the conversation: `view` tells it what to show. It clicks `refresh` to get another view, `earlier` for
-    older turns, and `free` to let the composer send after an answer. chats.js clicks `open` to show another
-    conversation, and `swap` to give the composer the text and files that were left there. The other buttons do what a
-    button of the transcript says: see `act` in live.js.
+    live.js draws the conversation: `view` tells it what to show. It clicks `refresh` to get another view, `free` to let
+    the composer send after an answer, and `example` to send one. chats.js clicks `open` to show another conversation,
+    and `swap` to give the composer the text and files that were left there.
     """
 
     new: gr.Button
     notice: gr.HTML
     switch: gr.Button
-    earlier: gr.Button
     view: gr.JSON
     refresh: gr.Button
     free: gr.Button
     open: gr.Button
     swap: gr.Button
-    edit: gr.Button
-    retry: gr.Button
-    undo: gr.Button
-    choose: gr.Button
     example: gr.Button
-    version: gr.Button
-    copy_branch: gr.Button
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +93,9 @@ class Composer:
 
 @dataclass(frozen=True, slots=True)
 class Widgets:
-    """All widgets of the page. The browser fills in `addressed` (a message id), `edited` (a text) and `message_id`.
+    """All widgets of the page.
 
-    `message_id` is the id of a new message, as `MessageId` reads it.
+    The browser fills in `addressed` (a conversation), `edited` (an example) and `message_id` (see `MessageId`).
     """
 
     addressed: gr.Textbox
@@ -215,10 +206,9 @@ def _chat(new: gr.Button) -> Chat:
     switch = gr.Button("", elem_id="switch", size="sm", visible=False)
     gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
     gr.HTML(elem_id="chat", padding=False)  # live.js draws into it
-    names = ("earlier", "refresh", "free", "edit", "retry", "undo", "choose", "example", "version", "copy_branch")
-    hidden = {name: gr.Button("", elem_id=name.replace("_", "-"), visible="hidden") for name in names}
-    open_, swap = (gr.Button("", elem_id=name, visible="hidden") for name in ("open", "swap"))
-    return Chat(new=new, notice=notice, switch=switch, view=gr.JSON(visible=False), open=open_, swap=swap, **hidden)
+    names = ("refresh", "free", "example", "open", "swap")
+    hidden = {name: gr.Button("", elem_id=name, visible="hidden") for name in names}
+    return Chat(new=new, notice=notice, switch=switch, view=gr.JSON(visible=False), **hidden)
 
 
 def _keys() -> Keys:

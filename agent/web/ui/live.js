@@ -1,7 +1,7 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
-({ said, $, box, when, hint, root, modules, language, stream, conversation, ask }) => {
-  const REFRESH_MS = 5000, RETRY_MS = 1000;
+({ said, $, box, when, hint, root, modules, language, stream, conversation, ask, files: { fileOf } }) => {
+  const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000;
 
   let stored = []; // the stored turns, without the one that is being written
   let written; // that turn
@@ -70,9 +70,10 @@
     refreshing = setTimeout(refresh, REFRESH_MS);
     stream.watch(true);
   };
-  document.addEventListener("message-sent", refreshLater);
-  document.addEventListener("answer-asked", () => stream.watch(true));
-  for (const kind of ["message-sent", "answer-asked"]) document.addEventListener(kind, () => (isAsked = true));
+  document.addEventListener("message-sent", () => {
+    isAsked = true;
+    refreshLater();
+  });
   document.addEventListener("message-found", () => transcript?.stay());
 
   // While the visitor looks at another tab, the title of this one says that the answer has ended.
@@ -93,9 +94,11 @@
     else title = text;
   };
 
-  // Drops the oldest turns if there are many more bubbles than the window of the server has.
-  const newest = (all, most) => {
-    let count = all.reduce((sum, { bubbles }) => sum + bubbles.length, 0), first = 0;
+  // Drops the oldest turns if there are many more bubbles than the visitor has asked for.
+  let most = WINDOW;
+  const bubblesOf = (all) => all.reduce((sum, { bubbles }) => sum + bubbles.length, 0);
+  const newest = (all) => {
+    let count = bubblesOf(all), first = 0;
     if (count > 2 * most) while (count > most && first < all.length - 1) count -= all[first++].bubbles.length;
     return first ? all.slice(first) : all;
   };
@@ -105,12 +108,19 @@
     return first > 0 ? [...all.slice(0, first), ...given] : given;
   };
 
-  // Asks for older turns, once for each length of the chat.
-  let asked = 0;
-  const earlier = ({ isClicked = false } = {}) => {
-    if (!hasEarlier || isWhole || (asked === stored.length && !isClicked)) return;
-    asked = stored.length;
-    $("#earlier")?.click();
+  // Asks for the turns before the first one, once for each first one.
+  let asked = "";
+  const earlier = async ({ isClicked = false } = {}) => {
+    const id = page.conversation, first = stored[0]?.id;
+    if (!first || !hasEarlier || isWhole || (asked === first && !isClicked)) return;
+    asked = first;
+    const older = await ask(`/${id}?format=blocks&before=${first}&bubbles=${Math.max(WINDOW, bubblesOf(stored))}`).catch(({ message }) => void hint(message));
+    if (!older || page.conversation !== id || stored[0]?.id !== first) return;
+    stored = [...older.turns, ...stored];
+    hasEarlier = older.has_earlier;
+    isWhole = !hasEarlier;
+    most = Math.max(most, bubblesOf(stored));
+    draw();
   };
 
   // Views can overtake each other. An old view names an answer whose end was read, or does not name the one that is being
@@ -135,10 +145,10 @@
     }
     stream.watch(false);
     if (!view) return void document.dispatchEvent(new Event("chat-none"));
-    const { turns: given, live, window: most, conversation: id, missing } = view;
+    const { turns: given, live, conversation: id, missing } = view;
     const isNext = id !== page.conversation, before = isNext ? [] : turns();
     const left = page.conversation, unsent = isNext && transcript?.leave();
-    if (isNext) asked = 0;
+    if (isNext) [asked, most] = ["", WINDOW];
     page.conversation = id;
     tell(view);
     if (unsent) window.chats.keep(left, unsent);
@@ -147,7 +157,7 @@
     if (!same) stream.turnTo(live);
     if (!same || !live) written = undefined;
     upcoming = undefined;
-    if (!given) stored = newest(before.filter((turn) => turn !== written), most);
+    if (!given) stored = newest(before.filter((turn) => turn !== written));
     else {
       const all = withOlder(given, before);
       hasEarlier = view.earlier;
@@ -167,53 +177,93 @@
     if (begins) follow(live, isMine);
   };
 
-  // What a button of the transcript does: it names a message and a text or a value, and clicks one of Gradio's buttons.
-  const act = (name, id, value = "") => {
-    act.named = [id, value];
-    $(`#${name}`)?.click();
+  // The settings that the page shows, in the form of the routes. Gradio tells them whenever they change.
+  let shown = [];
+  document.addEventListener("settings-shown", ({ detail }) => (shown = detail));
+  const settings = () => {
+    if (!shown.length) return {}; // those that the server remembers
+    const [model, system_message, isReasoning, effort, temperature, limit, tools, extract_text] = shown;
+    const reasoning = Boolean(isReasoning) && (effort || true), max_tokens = limit >= 1 ? Math.trunc(Math.min(limit, MOST_TOKENS)) : null;
+    return { model: model ?? "", system_message: system_message ?? "", reasoning, temperature, max_tokens, tools: Boolean(tools), extract_text: Boolean(extract_text) };
   };
-  act.named = ["", ""];
-  act.edited = (isAccepted) => {
-    transcript?.edited(isAccepted);
-    if (isAccepted) box()?.focus();
+  // Asks a route about the chat that is shown, and shows what has become of it. Returns its answer, or undefined if it was
+  // refused: then its sentence says why.
+  const pending = new Set();
+  const act = async (path, { method = "POST", body, isAnswered = false, stays = true } = {}) => {
+    const id = page.conversation;
+    if (pending.has(path)) return undefined; // a double click
+    pending.add(path);
+    if (isAnswered) {
+      isAsked = true;
+      stream.watch(true);
+    }
+    const answer = await ask(`/${id}${path}`, { method, body }).catch(({ message }) => void hint(message));
+    pending.delete(path);
+    if (page.conversation === id && (stays || !answer)) refresh();
+    return answer;
+  };
+  const about = (id) => `/messages/${encodeURIComponent(id)}`;
+  const answered = (path, body, method) => act(path, { method, body: { settings: settings(), ...body }, isAnswered: true });
+  const actions = {
+    retry: (id) => answered(`${about(id)}/retry`),
+    // The composer keeps its own model, and what it shows of that one need not be what the visitor has set.
+    retryWith: (id, model) => answered(`${about(id)}/retry`, { settings: { model, system_message: settings().system_message } }),
+    version: (id) => act(`${about(id)}/show`),
+    choose: async ({ do: kind, entry, run, call, text }) => {
+      if (kind === "retry") return actions.retry(entry);
+      if (kind === "answer") return answered("/messages", { text, question: { run, call } });
+      const answer = await answered(`${about(entry)}/continue`);
+      if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-name")?.textContent.trim()));
+    },
+    edit: async (id, text) => {
+      const isAccepted = Boolean(await answered(about(id), { text }, "PATCH"));
+      transcript?.edited(isAccepted);
+      if (isAccepted) box()?.focus();
+    },
+    undo: async (id) => {
+      const value = await act(about(id), { method: "DELETE" });
+      if (value) window.composer.undone({ text: value.text, files: value.files.map(fileOf) });
+    },
+    branch: async (id) => {
+      const copy = await act(`${about(id)}/copy`, { stays: false });
+      if (copy) window.chats.copied(copy.conversation);
+    },
   };
   // The text of a message or an answer, as it was written.
-  const textOf = async (id, part = "answer") => (await ask(`/${conversation()}/messages/${encodeURIComponent(id)}/text`))[part];
-  const page = { turns: [], conversation: "", show, earlier, entitle, act, textOf, lastMessage, isReading: () => Boolean(stream.reading()), expect: stream.expect };
+  const textOf = async (id, part = "answer") => (await ask(`/${conversation()}${about(id)}/text`))[part];
+  const page = { turns: [], conversation: "", show, earlier, entitle, actions, textOf, lastMessage, isReading: () => Boolean(stream.reading()), expect: stream.expect };
   window.live = page;
 
   const mounted = new Promise((done) => when("#chat", async (element) => {
     const module = await import(new URL(`${root}/assets/${modules}/transcript.js`, location)).catch(console.error);
     if (!module) return void document.dispatchEvent(new Event("transcript-lost"));
-    const actions = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
-    transcript = page.transcript = module.mount(element, { labels: said.transcript, language, actions, textOf });
+    const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
+    transcript = page.transcript = module.mount(element, { labels: said.transcript, language, actions: buttons, textOf });
     const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
     on("earlier", earlier);
     on("end", () => box()?.focus());
     on("away", ({ isAway }) => document.documentElement.toggleAttribute("data-away", isAway));
-    on("choose", ({ turn, value }) => act("choose", turn, JSON.stringify(value)));
-    on("retry", ({ turn }) => act("retry", turn));
-    on("undo", ({ turn }) => act("undo", turn));
-    on("edit", ({ turn, text }) => act("edit", turn, text));
+    on("choose", ({ value }) => actions.choose(value));
+    on("retry", ({ turn }) => actions.retry(turn));
+    on("undo", ({ turn }) => actions.undo(turn));
+    on("edit", ({ turn, text }) => actions.edit(turn, text));
     on("unsent", ({ text }) => window.chats.keep(page.conversation, text));
     on("failed", ({ text }) => hint(text));
     on("version", ({ message, part }) => {
       if (part === "message") transcript.stay(); // the question stays where it is, however long what follows it is
-      act("version", message);
+      actions.version(message);
     });
-    on("branch", ({ turn }) => {
-      page.copied = page.conversation;
-      act("copy-branch", turn);
-    });
+    on("branch", ({ turn }) => actions.branch(turn));
     draw();
     transcript.toEnd();
     done();
     document.dispatchEvent(new CustomEvent("transcript-ready", { detail: transcript }));
   }));
-  document.addEventListener("message-sent", () => (page.copied = ""));
   document.addEventListener("own-data-deleted", () => transcript?.leave());
   document.addEventListener("click", ({ target }) => {
     const example = target.closest?.("#examples .example");
-    if (example) act("example", "", example.value);
+    if (!example) return;
+    page.example = example.value;
+    $("#example").click();
   });
 }

@@ -125,7 +125,7 @@
   when("#chat", (chat) => {
     const other = '[data-action="retry-with"]';
     chat.addEventListener("transcript:retry-with", ({ detail: { turn } }) => {
-      open($(`[data-turn="${CSS.escape(turn)}"] ${other}`, chat), (id) => window.live.act("retry", turn, id));
+      open($(`[data-turn="${CSS.escape(turn)}"] ${other}`, chat), (id) => window.live.actions.retryWith(turn, id));
     });
     for (const kind of ["pointerover", "focusin"]) chat.addEventListener(kind, ({ target }) => target.closest(other) && preload());
   });

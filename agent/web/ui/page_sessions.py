@@ -15,22 +15,19 @@ from agent.i18n import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator, negotiate
 from agent.web.chat.expiry import GUEST_PREFIX
 from agent.web.chat.temporary_memory import is_temporary
-from agent.web.chat.views import WINDOW
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.gradio_compat.login import login_token
 from agent.web.middleware.isolation import visitor_id_of
 
 MAX_SESSIONS = 50_000
-MAX_WINDOW = 100_000
-"""The most bubbles that a page can show."""
 MAX_KNOWN = 20
 """The most conversations of one page that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageSession:
-    """One page: its visitor, its conversation, and how many bubbles it shows. A guest is known only by the page.
+    """One page: its visitor and its conversation. A guest is known only by the page.
 
     `missing` is the sentence for an address that names a conversation that the visitor does not have, else None.
     `login` is the token of a visitor who has logged in to Hugging Face. It comes with each request and is never stored,
@@ -42,7 +39,6 @@ class PageSession:
     owner: str
     guest: bool
     conversation: str | None = None
-    window: int = WINDOW
     missing: LocalizedText | None = None
     login: str | None = field(default=None, repr=False)
     gpu_token: str | None = field(default=None, repr=False)
@@ -109,7 +105,7 @@ def _at(chat: str, session: PageSession) -> PageSession:
     """
     if session.missing is not None or is_temporary(session.conversation):
         return replace(session, known=(*session.known, chat)[-MAX_KNOWN:])
-    return replace(session, conversation=chat, window=WINDOW)
+    return replace(session, conversation=chat)
 
 
 def _chat_in_address(request: gr.Request) -> str | None:

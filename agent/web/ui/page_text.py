@@ -156,6 +156,7 @@ SCRIPTS = {
     "prompt_long": N_("A prompt can have at most 20,000 characters."),
     "prompt_full": N_("At most 100 prompts can be saved. Delete one first."),
     "prompt_no_room": N_("The browser has no room for this prompt. Delete another one first."),
+    "continued": N_("{model} cannot go on in the middle of this answer, so it was asked for the rest in a message."),
     "queued": N_("Queued: sent when the answer has ended"),
     "queue_sending": N_("Sending…"),
     "queue_returned": N_("Your message is in the box again."),

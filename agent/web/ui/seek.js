@@ -55,7 +55,7 @@
       if (isOpen && !chosen) {
         chosen = true;
         document.addEventListener("chat-view", () => (ready = true), { once: true });
-        window.live.act("version", place.message);
+        window.live.actions.version(place.message);
       } else if (isOpen && ready) window.live.earlier();
       await frame();
     }
