@@ -21,14 +21,17 @@
   let waits; // the timer of the visitor's choice, while the server has not answered yet
 
   // The words of the switches make room for the name of the model. If that is not enough, the options get a row of their own.
-  const fit = () => {
-    const dock = $("#dock"), isWide = () => options.scrollWidth > options.clientWidth;
-    dock?.removeAttribute("data-rows");
+  const isWide = () => options.scrollWidth > options.clientWidth;
+  const tighten = () => {
     options.classList.remove("tight");
     options.classList.toggle("tight", name.scrollWidth > name.clientWidth || isWide());
+  };
+  const fit = () => {
+    $("#dock")?.removeAttribute("data-rows");
+    tighten();
     if (!isWide()) return;
-    dock?.setAttribute("data-rows", "3");
-    options.classList.toggle("tight", isWide());
+    $("#dock")?.setAttribute("data-rows", "3");
+    tighten();
   };
   new ResizeObserver(fit).observe(options);
 
