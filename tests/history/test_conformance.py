@@ -7,11 +7,19 @@ import pytest
 from agent.history.conformance import Law, check, laws_for
 from tests.support.history_stores import FILE_LEDGER, SERVERS, SUBJECTS, subject_name
 
+LONG = (
+    "deleted_text_among_others_is_nowhere",
+    "history_loads_in_linear_time",
+    "queries_do_not_grow",
+    "ten_megabytes_come_back",
+)
+"""Laws that take tenths of a second or more on each store."""
+
 
 def marks(name: str, law: Law) -> list[pytest.MarkDecorator]:
     """Laws that need processes run in the gate on one store of each engine: SQLite and Redis."""
     processes = "processes" in law.needs
-    found = [pytest.mark.slow] if name in SERVERS or processes else []
+    found = [pytest.mark.slow] if name in SERVERS or processes or law.name in LONG else []
     return [*found, pytest.mark.full] if processes and name not in ("sqlite", "redis") else found
 
 
