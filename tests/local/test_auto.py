@@ -143,6 +143,7 @@ print("left:", servers())
 
 @pytest.mark.weights
 @pytest.mark.slow
+@pytest.mark.full
 def test_auto_starts_a_small_model_until_with_ends() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "left: 0\n", done.stderr

@@ -123,6 +123,7 @@ async def test_server_needs_key_and_refuses_web_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.weights
+@pytest.mark.full
 async def test_fifth_conversation_waits(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         (served,) = await local.ready()

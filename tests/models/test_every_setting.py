@@ -493,6 +493,7 @@ async def test_title_is_one_more_request(write: Write, server: Running, titles: 
 
 
 @shows("agent.embeddings")
+@pytest.mark.slow
 async def test_long_documents_of_the_page_are_searched_by_vectors(
     write: Write, server: Running, tmp_path: Path
 ) -> None:

@@ -244,7 +244,7 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.filterwarnings("ignore")  # the library's, about values of a wrong type
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_any_json_in_any_field_is_read(server: Playing, name: str, data: st.DataObject) -> None:
     spec, base, after = BASES[name]

@@ -338,6 +338,7 @@ def test_formulas_are_found(text: str) -> None:
 NEAR_MISSES = (":\n", "\\[\n", "> \\[\n", "||\n|-|-|\n", "|a\n|-\n", "<sub>", "![", "[a](", "**a ", "\\begin{align}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["", "\\] x", "\n\n\\]"])
 @pytest.mark.parametrize("near_miss", NEAR_MISSES)
 def test_repeated_near_misses_take_little_time(near_miss: str, ends: str) -> None:

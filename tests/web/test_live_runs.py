@@ -1,7 +1,6 @@
 """A running answer and the pages that watch it: the last view comes at once, and only the owner gets views."""
 
 import asyncio
-import selectors
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
@@ -20,32 +19,10 @@ from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
 from agent.web.chat.turns import TurnRenderer
 from agent.web.run_event_routes import stream
+from tests.support.clocks import run_without_waiting
 from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
 from tests.support.views import unstored
 from tests.tiers import examples
-
-
-class Clock(selectors.DefaultSelector):
-    """A selector that never waits. Its clock jumps ahead if a loop would sleep."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        found = super().select(0)
-        if not found and timeout:
-            self.now += timeout
-        return found
-
-
-class Loop(asyncio.SelectorEventLoop):
-    """An event loop with that clock."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        super().__init__(self.clock)
-
-    def time(self) -> float:
-        return self.clock.now
 
 
 @tool
@@ -80,8 +57,7 @@ TEXTS = st.lists(st.sampled_from(["a", "word ", "x" * 50_000]), min_size=1, max_
 @settings(max_examples=examples(90))
 def test_last_view_arrives_without_a_further_wait(naps: list[float], last: list[str]) -> None:
     calls = [Step([Call("nap", f'{{"seconds": {pause}}}', f"call_{at}")], "tool_call") for at, pause in enumerate(naps)]
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        views, end, text = runner.run(watched([*calls, Step([Words("output_text", last)])]))
+    views, end, text = run_without_waiting(watched([*calls, Step([Words("output_text", last)])]))
     assert views[-1][0] == end
     assert views[-1][1].endswith("".join(last))
     assert views[-1][1].endswith(text[-1:])
@@ -114,8 +90,7 @@ async def delays(answers: int) -> list[float]:
 
 def test_log_adds_no_pause_of_its_own() -> None:
     """The stream of the model is already slower while many answers are written."""
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        assert max(runner.run(delays(60))) < EVENT_SECONDS + 0.001
+    assert max(run_without_waiting(delays(60))) < EVENT_SECONDS + 0.001
 
 
 def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +128,7 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Inline:
-    """Instead of threads, whose time the clock of `Loop` does not know."""
+    """Instead of threads, whose time the clock of `run_without_waiting` does not know."""
 
     async def run(self, work: Callable[..., Any], *given: Any, **more: Any) -> Any:
         return work(*given, **more)
@@ -174,8 +149,7 @@ def test_growing_text_has_eight_frames_a_second_and_nothing_delays_its_ends(monk
                     times.append(loop.time())
         return times, loop.time()
 
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        times, end = runner.run(read())
+    times, end = run_without_waiting(read())
     first, *gaps = [round(after - before, 6) for before, after in pairwise(time for time in times if time < end)]
     assert times[0] <= 0.01
     assert first <= EVENT_SECONDS + 0.01
