@@ -28,8 +28,6 @@ MODULES = (
     "agent.suspension.ledgers.sqlite",
     "agent.suspension.ledgers.postgres",
     "agent.suspension.ledgers.redis",
-    "agent.tracing.recorder",
-    "agent.tracing.replay",
     "agent.history",
     "agent.history.conformance",
 )

@@ -190,7 +190,6 @@ class _AgentSection:
 
     system_prompt: str | None = None
     tools: Names = ()
-    records: ProjectPath | None = None
     titles: bool = False
     embeddings: str = field(default="", repr=False)
     max_steps: Positive = 12
@@ -205,9 +204,9 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
 
     `hosts` are the host names of the page. If there are any, or if `host` is a loopback address, requests for other
     names are refused, except for this machine's own names. `framed_by` are origins such as "https://example.org" that
-    can show the page in a frame. `records` is a folder of run records that the page can play. `fetch_from` are
-    hosts such as "wiki.intranet:8080" that pictures can be fetched from although they are not on the public internet;
-    it has no effect if `public` is set. `upload_dir` holds files until they are sent, None for a folder in `data_dir`.
+    can show the page in a frame. `fetch_from` are hosts such as "wiki.intranet:8080" that pictures can be fetched from
+    although they are not on the public internet; it has no effect if `public` is set. `upload_dir` holds files until
+    they are sent, None for a folder in `data_dir`.
 
     `store` is the URL of the history store, see `agent.history.open_store`, and `media` that of the place of attached
     files, see `agent.media.places`; "" is a folder in `data_dir`. Both can hold a password.

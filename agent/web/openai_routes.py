@@ -37,7 +37,6 @@ from agent.settings import Settings
 from agent.suspension.seals import Seals
 from agent.system.threads import TEXTS
 from agent.tools import Tool
-from agent.tracing.replay import PREFIX
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.run_setup import max_answer_tokens, run_limits
@@ -177,8 +176,6 @@ class OpenAIRoutes:
         """Return the model's answer to one request. Raises an `AgentError`."""
         is_public = self._settings.public is not None
         with self._rate_limiter.reserve_answer(visitor) as reservation:
-            if asked.model.startswith(PREFIX):
-                raise UnknownModel("A recorded run answers only on the page.")
             connection, is_own = await self._models.connect(visitor.owner, asked.model)
             try:
                 spec, given = connection.spec, asked.options

@@ -474,14 +474,6 @@ async def test_named_tools_are_offered(write: Write, server: Running, text: str)
     assert [tool["function"]["name"] for tool in sent(server)["tools"]] == ["calculate"]
 
 
-@shows("agent.records")
-async def test_records_are_on_the_menu(write: Write, tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir()
-    (tmp_path / "records" / "first.jsonl").touch()
-    async with opened(write(f'[agent]\nrecords = "{tmp_path}/records"')) as page:
-        assert "replay:first" in dict(map(reversed, page.conversations.models.entries("ann", None)))
-
-
 @shows("agent.titles")
 @pytest.mark.parametrize(("titles", "requests"), [("true", 2), ("false", 1)])
 async def test_title_is_one_more_request(write: Write, server: Running, titles: str, requests: int) -> None:

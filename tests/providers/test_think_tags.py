@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -182,11 +181,3 @@ async def test_plain_answer_is_not_hidden_because_another_named_a_tag(server: Ru
         await streamed(agent, PLAIN)
         await streamed(agent, LONE)
         assert (await streamed(agent, PLAIN))[0] == [("output_text", "Two, plainly.")]
-
-
-async def test_record_of_such_an_answer_plays_as_reasoning(server: Running, tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    async with Agent(connect(spec("sixth"), Endpoint(server.base_url))) as agent:
-        await agent.run("!json " + json.dumps(LONE)).record(path)
-    async with Agent(f"replay:{path}") as agent:
-        assert (await agent.ask("Hello")).text == "Two."
