@@ -35,6 +35,7 @@ from agent.web.media_route import headers_of
 from agent.web.ui.api import stream_answer
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.gate_rows import gate_rows
 from tests.support.media_files import (
     MP3,
     PNG,
@@ -145,8 +146,12 @@ async def test_model_sees_upright_picture_in_size(server: Playing, name: str, gi
     assert kept[1].data == data, "the history has other bytes"
 
 
+FORMATS = ("webm", "m4a", "opus", "flac", "wav", "mp3")
+"""Formats of sounds that people attach."""
+
+
 @pytest.mark.parametrize("name", HEARING)
-@pytest.mark.parametrize("format_", ["webm", "m4a", "opus", "flac", "wav", "mp3"])
+@pytest.mark.parametrize("format_", gate_rows({name: name for name in FORMATS}, ["webm", "wav"]))
 async def test_model_hears_same_length_and_pitch(server: Playing, name: str, format_: str) -> None:
     dialect, data = DIALECTS[name], sound(format_, tone(1.2, hertz=660))
     server.play(dialect.reply)

@@ -333,7 +333,7 @@ def test_closed_routes_below_a_root_path(below: App, prefix: str) -> None:
     assert program.ask("GET", "/chat/").status == 200  # a proxy can keep the prefix
 
 
-@pytest.mark.parametrize("prefix", ["", "/chat"])
+@pytest.mark.parametrize("prefix", [pytest.param("", marks=pytest.mark.full), "/chat"])
 def test_matrix_below_a_root_path(scene_below: Scene, prefix: str) -> None:
     cookie, url = scene_below.program.cookie or "", scene_below.app.url + prefix
     assert crossed(scene_below, MATRIX, HttpVisitor(url)) == []
@@ -1012,8 +1012,8 @@ async def test_only_its_owner_reads_a_picture(tmp_path: Any) -> None:
 # Many requests at once, and invalid ones
 
 
-async def test_fifty_sessions_hear_only_themselves(own: App) -> None:
-    words = [marker() for _ in range(50)]
+async def test_many_sessions_hear_only_themselves(own: App) -> None:
+    words = [marker() for _ in range(20)]
 
     async def one(http_: httpx.AsyncClient, word: str) -> tuple[str, str]:
         given = await http_.get("/config")
@@ -1084,13 +1084,13 @@ def test_no_body_crashes_the_process(own: App) -> None:
     kinds = [*["application/json"] * 7, "text/plain", "multipart/form-data; boundary=b", ""]
     assert own.process is not None
     begun = 0
-    for _ in range(280):
+    for _ in range(120):
         headers = {"content-type": dice.choice(kinds), "cookie": f"{cookie_name(own.url)}={program.cookie}"}
         _, given, text = send_raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
         assert given["content-security-policy"] == isolation.POLICY
         assert "Traceback" not in text
         begun += text.startswith('{"event_id"')
-    assert begun > 30
+    assert begun > 12
     assert program.listen().count("process_completed") == begun
     assert own.process.poll() is None
     word = marker()

@@ -358,6 +358,7 @@ def first_process() -> list[str]:
     return ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "app.py"]
 
 
+@pytest.mark.full
 def test_first_process_of_container_ends_in_order(start: Start, first_process: list[str]) -> None:
     own = start(first_process, drain=2.5)
     (inner,) = psutil.Process(own.process.pid).children()
@@ -422,7 +423,7 @@ def test_ctrl_c_spares_llama_cpp(with_llama: Callable[..., App]) -> None:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("how", ["two signals", "kill -9"])
+@pytest.mark.parametrize("how", [pytest.param("two signals", marks=pytest.mark.full), "kill -9"])
 def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App], how: str) -> None:
     own = with_llama(drain=60)
     processes = family(own.process.pid)
