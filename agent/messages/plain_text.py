@@ -5,7 +5,7 @@ or tool calls, can pass over these.
 """
 
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from pydantic_ai.messages import ModelMessage, TextPart, UserPromptPart
 
@@ -39,8 +39,9 @@ def are_many(messages: Sequence[ModelMessage]) -> bool:
     count = 0
     for message in messages:
         count += 1 + len(message.parts)
-        if len(message.parts) == 1 and isinstance(content := getattr(message.parts[0], "content", None), list | tuple):
-            count += len(content)
+        if len(message.parts) == 1:
+            content: object = getattr(message.parts[0], "content", None)
+            count += len(cast(Sequence[object], content)) if isinstance(content, list | tuple) else 0
         if count > FEW_PARTS:
             return True
     return False
