@@ -39,9 +39,9 @@ def are_many(messages: Sequence[ModelMessage]) -> bool:
     count = 0
     for message in messages:
         count += 1 + len(message.parts)
-        content = getattr(message.parts[0], "content", None) if len(message.parts) == 1 else None
-        if isinstance(content, list | tuple):
-            count += len(cast(Sequence[object], content))
+        if len(message.parts) == 1:
+            content: object = getattr(message.parts[0], "content", None)
+            count += len(cast(Sequence[object], content)) if isinstance(content, list | tuple) else 0
         if count > FEW_PARTS:
             return True
     return False

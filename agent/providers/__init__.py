@@ -211,6 +211,15 @@ _CONNECTIONS = {
 """The module and class for each dialect. It is imported when first needed, so that one vendor costs one SDK."""
 
 
+_PRELOADED = set[Dialect]()
+
+
+async def preloaded(dialect: Dialect) -> None:
+    """Wait until a thread has preloaded the dialect. If that has happened, this does nothing."""
+    if dialect not in _PRELOADED:
+        await asyncio.to_thread(preload, dialect)
+
+
 def preload(dialect: Dialect) -> None:
     """Open and close a model of a dialect, so that the first message need not wait for what that loads.
 
@@ -225,6 +234,7 @@ def preload(dialect: Dialect) -> None:
         await connection.aclose()
 
     asyncio.run(open_once())
+    _PRELOADED.add(dialect)
 
 
 @lru_cache(256)

@@ -23,7 +23,7 @@ from agent.local.manager import LocalModels
 from agent.media.places import open_place
 from agent.media.store import MediaStore
 from agent.models.catalog import Dialect, use_table_in
-from agent.providers import preload
+from agent.providers import preloaded
 from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
@@ -318,7 +318,7 @@ async def preload_models(
     for dialect in dict.fromkeys(dialects):
         while is_busy():
             await sleep(1)
-        await asyncio.to_thread(preload, dialect)
+        await preloaded(dialect)
 
 
 def _middleware(

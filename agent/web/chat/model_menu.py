@@ -10,7 +10,16 @@ from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import Catalog, ModelSpec, ProviderSpec, load_catalog
 from agent.models.families import check_name
-from agent.providers import Connection, Endpoint, Models, ServedModel, connect, default_endpoint, without_refused
+from agent.providers import (
+    Connection,
+    Endpoint,
+    Models,
+    ServedModel,
+    connect,
+    default_endpoint,
+    preloaded,
+    without_refused,
+)
 from agent.settings import Settings
 from agent.web.chat.api_keys import ApiKeys
 
@@ -171,7 +180,10 @@ class ModelMenu:
         spec = self.find(model) if model and self._find_served(model) is None else None
         provider = self.provider(spec) if spec is not None else None
         if spec is None or provider is None:
-            return self._get_shared_connection(await self._wait_for_model(model)), False
+            served = await self._wait_for_model(model)
+            await preloaded(served.spec.dialect)
+            return self._get_shared_connection(served), False
+        await preloaded(spec.dialect)
         endpoint = default_endpoint(provider)
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
