@@ -66,6 +66,9 @@ class EventReader:
         """What the server sent as text in place of a chunk."""
         self._choice: int | None = None
         """The number of the choice that is read. A server can send several."""
+        self._told = set[str | int]()
+        """The numbers and ids of the items of which texts have come."""
+        self._has_items = False
         self._has_read = self._has_other = self._has_deltas = self._is_done = False
 
     async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[Event]:
@@ -220,12 +223,36 @@ class EventReader:
         yield Event(chunk)
 
     def _read_response(self, event: dict[str, Any]) -> Iterator[Event]:
-        if self._ends_at is not None or (cleaned := _clean_response_event(event)) is None:
+        if self._ends_at is not None:
+            return
+        for missing in self._missing_texts(event):
+            if (cleaned := _clean_response_event(missing)) is not None:
+                yield Event(cleaned)
+        if (cleaned := _clean_response_event(event)) is None:
             return
         self._has_read = True
         if event["type"] in _TERMINAL:
             self._note_end()
         yield Event(cleaned, is_error=event["type"] == "response.failed")
+
+    def _missing_texts(self, event: _Table) -> Iterator[_Table]:
+        """Yield the deltas of texts that come only with the end of a part, an item or the answer."""
+        kind, item = event["type"], _as_dict(event.get("item"))
+        found = (event.get("output_index"), event.get("item_id"), item.get("id"))
+        names = {one for one in found if isinstance(one, str | int)}
+        is_told = bool(names & self._told if names else self._told)
+        if kind.endswith("text.delta") or kind == "response.output_item.added":
+            self._has_items = True
+            self._told |= names if kind.endswith("text.delta") else set()
+        elif kind.endswith("text.done") and not is_told:
+            self._told |= names
+            yield {**event, "type": kind.replace(".done", ".delta"), "delta": event.get("text")}
+        elif kind == "response.output_item.done":
+            self._has_items = True
+            if not is_told:
+                yield from _item_deltas(item, event.get("output_index"))
+        elif kind == "response.completed" and not self._has_items:
+            yield from [*_response_events(_as_dict(event.get("response")))][1:-1]
 
     def _note_end(self) -> None:
         self._ends_at = asyncio.get_running_loop().time() + self._end_seconds
@@ -480,6 +507,9 @@ _NUMBERS = ("sequence_number", "output_index", "content_index", "summary_index",
 def _clean_response_event(event: _Table) -> _Table | None:
     """Return the event with fields of the right types; None if it says nothing."""
     kind = event["type"]
+    if kind.startswith("response.reasoning_text."):  # the library keeps it, but does not show it
+        kind = kind.replace("_text.", "_summary_text.")
+        event = {**event, "type": kind, "summary_index": event.get("content_index")}
     if kind.endswith(".delta") and type(event.get("delta")) is str and type(event.get("item_id")) is str:
         return event if all(type(event.get(name, 0)) is int for name in _NUMBERS) else _with_fields(event)
     cleaned = _with_fields(event)
@@ -487,6 +517,8 @@ def _clean_response_event(event: _Table) -> _Table | None:
         return {**cleaned, "response": _clean_response(event.get("response"), kind.removeprefix("response."))}
     if kind in ("response.output_item.added", "response.output_item.done"):
         item = _clean_item(event.get("item"))
+        if item and kind.endswith(".added") and "arguments" in item:
+            item["arguments"] = ""  # they come again with the deltas or with the end
         return {**cleaned, "item": item} if item else None
     if kind.endswith(".delta"):
         return cleaned if cleaned["delta"] else None
@@ -497,7 +529,8 @@ def _clean_response_event(event: _Table) -> _Table | None:
 
 
 def _with_fields(event: _Table) -> _Table:
-    texts = {name: _arguments(event.get(name)) for name in _TEXTS}
+    read = _arguments if "arguments" in event["type"] else _joined_text
+    texts = {name: read(event.get(name)) for name in _TEXTS}
     numbers = {name: _count(event.get(name)) or 0 for name in _NUMBERS}
     annotation = {"annotation": _as_dict(event["annotation"])} if "annotation" in event else {}
     return {"type": event["type"], "logprobs": [], **texts, **numbers, **annotation}
@@ -558,17 +591,24 @@ def _clean_item(value: object) -> _Table | None:
     return cleaned
 
 
+def _item_deltas(item: _Table, place: object) -> Iterator[_Table]:
+    """Yield the deltas that the texts of a whole message or of whole reasoning stand for."""
+    kind = {"message": "output_text", "reasoning": "reasoning_summary_text"}.get(str(item.get("type")))
+    if kind is None:
+        return
+    parts: Any = item.get("summary") or item.get("content")
+    for number, part in enumerate(cast(list[object], parts) if isinstance(parts, list) else [parts]):
+        at = {"item_id": item.get("id"), "output_index": place, "content_index": number, "summary_index": number}
+        yield {"type": f"response.{kind}.delta", **at, "delta": _joined_text(part)}
+
+
 def _response_events(response: _Table) -> Iterator[_Table]:
     """Yield the events that a whole response stands for."""
     yield {"type": "response.created", "response": {**response, "status": "in_progress", "usage": None}}
     for place, item in enumerate(_tables(response.get("output"))):
         item = {**item, "id": item.get("id") or f"item_{place}"}
-        at = {"item_id": item["id"], "output_index": place}
         yield {"type": "response.output_item.added", "output_index": place, "item": item}
-        for kind, name in (("output_text", "content"), ("reasoning_summary_text", "summary")):
-            for number, part in enumerate(_tables(item.get(name))):
-                here = {**at, "content_index": number, "summary_index": number}
-                yield {"type": f"response.{kind}.delta", **here, "delta": _joined_text(part)}
+        yield from _item_deltas(item, place)
         yield {"type": "response.output_item.done", "output_index": place, "item": item}
     status = response.get("status")
     kind = status if status in ("failed", "incomplete") else "completed"

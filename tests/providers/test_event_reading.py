@@ -305,6 +305,55 @@ async def test_odd_answer_of_claudes_api_is_read(server: Playing, name: str) -> 
     ]
 
 
+ASKED = openai_responses.created()
+SAYS = openai_responses.text("H", "i.")
+MADE_CALL = openai_responses.call('{"expression": "6*7"}', name="calculate", index=0)
+ITEM: Any = SAYS[-1]["item"]
+THINKS = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+
+
+def of(events: Sequence[Any], *kinds: str) -> list[Any]:
+    return [one for one in events if one["type"].removeprefix("response.") in kinds]
+
+
+def ended(*items: Any) -> Any:
+    return openai_responses.event("response.completed", response=openai_responses.whole("completed", output=[*items]))
+
+
+ODD_RESPONSES: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
+    "only the whole text": (sse(*ASKED, *of(SAYS, "output_item.added", "output_text.done"), ended()), HI),
+    "only the item": (sse(*ASKED, *of(SAYS, "output_item.done"), ended()), HI),
+    "only the end": (sse(*ASKED, ended(ITEM)), HI),
+    "only the end, with a call": (sse(*ASKED, ended(MADE_CALL[-1]["item"])), [CALL, RESULT, IT_IS]),
+    "text and end": (sse(*ASKED, *SAYS, ended(ITEM)), HI),
+    "text as an object": (sse(*ASKED, *({**one, "delta": {"text": one.get("delta")}} for one in SAYS), ended()), HI),
+    "other ids": (sse(*ASKED, *SAYS[:-1], {**SAYS[-1], "item": {**ITEM, "id": "other"}}, ended()), HI),
+    "types as names": (b"".join(map(typed, (*ASKED, *SAYS, ended()))), HI),
+    "a content that is a text": (json.dumps(ended({**ITEM, "content": "Hi."})["response"]).encode(), HI),
+    "reasoning text": (
+        sse(*ASKED, {"type": "response.reasoning_text.delta", "item_id": "r", "delta": "Hm."}, *SAYS, ended()),
+        [("reasoning", "Hm."), *HI],
+    ),
+    "reasoning in the item": (
+        sse(*ASKED, {"type": "response.output_item.done", "output_index": 0, "item": THINKS}, *SAYS, ended()),
+        [("reasoning", "Hm."), *HI],
+    ),
+    "whole, with reasoning": (json.dumps(ended(THINKS, ITEM)["response"]).encode(), [("reasoning", "Hm."), *HI]),
+    "arguments twice": (
+        sse(*ASKED, {**MADE_CALL[0], "item": MADE_CALL[-1]["item"]}, *MADE_CALL[1:], ended()),
+        [CALL, RESULT, IT_IS],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD_RESPONSES)
+async def test_odd_answer_of_responses_is_read(server: Playing, name: str) -> None:
+    body, said = ODD_RESPONSES[name]
+    spec = load_catalog().find("openai:gpt-6-luna")
+    bubbles, _ = await played(server, Reply(sse=[body]), openai_responses.answer("It is 42."), spec=spec)
+    assert bubbles == said
+
+
 # --- any JSON in any field --------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
