@@ -38,7 +38,9 @@ MAILS = {
     ),
     "a forwarded message that is encoded": (
         multipart(
-            "mixed", text_part("See:"), b"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n" + INNER
+            "mixed",
+            text_part("See:"),
+            INNER,
         ),
         [f"{SHOWN}See:", "Forwarded message:\nFrom: bob@example.org\n\nAt noon"],
     ),
