@@ -12,7 +12,15 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import FilePart, ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    FilePart,
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -283,7 +291,7 @@ class ModelRequests:
 
 _CALL_AS_TEXT = re.compile(
     r"<tool_call>|<tools?>\s*\{|<function(?:_call|_calls|s)?[=>]|\[TOOL_CALLS?\]|<\|python_tag\|>|<\|tool_call|<\uff5ctool"
-    r"|<minimax:tool_call>|<invoke name=|functools\["
+    r"|<minimax:tool_call>|<invoke name=|functools\[|<\|channel\|>commentary to="
 )
 """The beginnings of tool calls in the formats of models. A server with the right parser leaves none in the text."""
 
@@ -293,6 +301,8 @@ def _calls_as_text(response: ModelResponse, tools: Collection[str]) -> bool:
     if any(isinstance(part, ToolCallPart) for part in response.parts):
         return False
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    if not text.strip():
+        text = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
     found = _CALL_AS_TEXT.search(text)
     if found is None or text.count("```", 0, found.start()) % 2 or text[: found.start()].endswith("`"):
         return False
@@ -353,11 +363,21 @@ def _arguments(args: Any) -> Any:
         value = json.loads(args)
         inner = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        return args
+        return _first_object(args.strip())
     items = cast(list[object], value) if isinstance(value, list) else []
     if len(items) == 1 and isinstance(items[0], dict):
         return json.dumps(items[0])
     return "{}" if inner is None else value if isinstance(value, str) and isinstance(inner, dict) else args
+
+
+def _first_object(args: str) -> str:
+    """Return the object that the text begins with, if only brackets or the same object again follow it."""
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(args)
+    except (ValueError, RecursionError):
+        return args
+    first, rest = args[:end], args[end:].strip(" \t\r\n}]")
+    return first if isinstance(value, dict) and rest in ("", first.rstrip("}")) else args
 
 
 def _broke_off(response: ModelResponse) -> bool:

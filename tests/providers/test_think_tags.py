@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, ModelSpec, Run, connect
-from agent.providers.think_tags import CLOSE, OPEN, ThinkTags
+from agent.providers.think_tags import CLOSE, OPEN, PAIRS, ThinkTags
 from agent.responses import pieces_of
 from tests.support import dialects
 from tests.support.models import QWEN3
@@ -84,6 +84,7 @@ def test_any_chunks_give_the_same_reasoning(chunks: list[str]) -> None:
     assert fold(deltas) == whole("".join(chunks))
 
 
+SAID_BOTH: Found = [("reasoning", "a"), ("output_text", "b")]
 SAID: dict[str, tuple[list[str], Found]] = {
     "whole tags": ([OPEN, "a", CLOSE, "b"], [("reasoning", "a"), ("output_text", "b")]),
     "half tags": (["<th", "ink>a</thi", "nk>\r", "\n\nb"], [("reasoning", "a"), ("output_text", "b")]),
@@ -97,6 +98,11 @@ SAID: dict[str, tuple[list[str], Found]] = {
     "both tags named": (["Say <think> and ", CLOSE, "."], [("output_text", "Say <think> and </think>.")]),
     "a tag that never ends": ([OPEN, "a", "</thi"], [("reasoning", "a</thi")]),
     "the beginning of a tag at the end": (["<th"], [("output_text", "<th")]),
+    **{
+        f"tags of others, {begin}": ([begin[:3], f"{begin[3:]}a{end[:4]}", f"{end[4:]}b"], SAID_BOTH)
+        for begin, end in PAIRS.items()
+        if "|" not in begin  # a message cannot hold these
+    },
     "two thoughts": (["<think>a</think>\n<thi", "nk>b</think>c"], [("reasoning", "a\n\nb"), ("output_text", "c")]),
 }
 
