@@ -29,7 +29,6 @@ MODULES = (
     "agent.suspension.ledgers.postgres",
     "agent.suspension.ledgers.redis",
     "agent.history",
-    "agent.history.conformance",
 )
 """The modules that programs import from, in the order of the page."""
 LONGEST_LINE = 100

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.history.conformance import Law, check, laws_for
+from tests.support.history_laws import Law, check, laws_for
 from tests.support.history_stores import FILE_LEDGER, SERVERS, SUBJECTS, subject_name
 
 LONG = (

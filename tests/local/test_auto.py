@@ -25,7 +25,6 @@ PAGES += [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("packa
 PROGRAMS = {
     f"block {number}": block
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", "\n".join(PAGES), re.DOTALL))
-    if "conformance" not in block
 }
 EXAMPLES = {path.stem: path.read_text() for path in (ROOT / "examples").glob("*.py") if path.stem != "words_server"}
 

@@ -26,7 +26,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InputError
 from agent.history import Entry, HistoryStore, Link, Note, Record, digest_of
-from agent.history.conformance.samples import chain, prompt
 from agent.settings import LocalSettings, Settings
 from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
@@ -48,6 +47,7 @@ from agent.web.middleware.upload_form import UploadForm
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from tests.conftest import App
 from tests.support.gate_rows import gate_rows
+from tests.support.history_laws import chain, prompt
 from tests.support.http_client import HttpVisitor, send_raw
 from tests.support.page_events import send_event
 from tests.support.scripted_server import Config, Running

@@ -13,7 +13,6 @@ import pytest
 
 from agent.errors import Conflict, Limited
 from agent.history import Record, now
-from agent.history.conformance.samples import batch
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.choices import Choices
@@ -24,6 +23,7 @@ from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.takeovers import MAX_TAKEOVERS
 from agent.web.chat.visitor import Visitor
 from agent.web.run_event_routes import RunFrames, stream
+from tests.support.history_laws import batch
 from tests.support.http_client import marker
 from tests.support.models import QWEN3
 from tests.support.replica_houses import ANN, Build, House, begin, calls, words

@@ -14,7 +14,6 @@ from pydantic_ai.messages import BinaryContent
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.fetch import GUARD
 from agent.history import HistoryStore, Link, Record, RunEvent, RunEvents
-from agent.history.conformance import Law, check, laws_for
 from agent.i18n.translator import ENGLISH
 from agent.media.places import LocalFolder
 from agent.media.references import reference_of
@@ -33,6 +32,7 @@ from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.handlers import Handlers
 from tests.conftest import App
+from tests.support.history_laws import Law, check, laws_for
 from tests.support.history_stores import STORE_PARAMS, STORES, TEMPORARY, Clock, subject_name
 from tests.support.http_client import HttpVisitor
 from tests.support.media_files import random_png
