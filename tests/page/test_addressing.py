@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from agent.web.chat.views import WINDOW
 from tests.conftest import App, Visitor
@@ -190,7 +190,14 @@ def test_end_stays_in_view_after_an_edit_beside_it(app: App, visit: Visit) -> No
     visitor = visit(app.url)
     visitor.ask("!text " + "Line.\\n\\n" * 30)
     visitor.ask("!text The end.")
-    open_edit(visitor, 1)
+    held: list[Route] = []
+    visitor.page.route("**/text", lambda route: held.append(route))
+    row(visitor, 1).get_by_role("button", name="Edit").click()
+    expect(
+        visitor.chat.get_by_text("The text is being loaded")
+    ).to_be_visible()  # the box is small until it has its text
+    held[0].continue_()
+    expect(visitor.chat.locator(".edit textarea")).to_be_in_viewport(ratio=1)
     visitor.page.keyboard.press("Escape")
     expect(visitor.chat.locator(".edit textarea")).to_have_count(0)
     visitor.page.set_viewport_size({"width": 1100, "height": 600})

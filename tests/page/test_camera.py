@@ -172,7 +172,8 @@ def test_missing_picture_is_explained(with_camera: Callable[..., Visitor], befor
     expect(button(visitor)).to_be_focused()
 
 
-PLACES = "[...document.querySelectorAll('#composer .input-row > button')].map((one) => one.getBoundingClientRect().x)"
+PLACES = """[...document.querySelectorAll('#composer .input-row > button')]
+  .filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect().x)"""
 
 
 def test_sources_follow_model(with_camera: Callable[..., Visitor]) -> None:

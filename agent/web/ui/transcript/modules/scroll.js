@@ -17,6 +17,7 @@ export function followEnd(scroller, content, toEnd, near) {
   let touched = -Infinity, turnedUp = -Infinity, changed = -Infinity;
   /** @type {Element | undefined} */
   let pinned; // it does not move: somebody types in it
+  let returns = false; // the end is shown again when that element is gone, because the reader has not scrolled meanwhile
   const rest = () => scroller.scrollHeight - scroller.clientHeight - scroller.scrollTop;
   const offer = () => {
     const isHidden = follows || rest() <= EMPTY;
@@ -63,9 +64,11 @@ export function followEnd(scroller, content, toEnd, near) {
   scroller.addEventListener("wheel", ({ deltaY, ctrlKey }) => {
     if (ctrlKey) return; // the page is zoomed
     touch();
+    returns = false;
     turnedUp = deltaY < 0 ? performance.now() : -Infinity;
     if (deltaY < 0 && scroller.scrollTop > 0) follow(false);
   }, { passive: true });
+  scroller.addEventListener("touchmove", () => (returns = false), { passive: true });
   for (const kind of ["touchmove", "focusin"]) scroller.addEventListener(kind, touch, { passive: true });
   scroller.addEventListener("keydown", ({ target }) => {
     if (!/** @type {Element} */ (target).closest("input, textarea")) touch();
@@ -120,17 +123,23 @@ export function followEnd(scroller, content, toEnd, near) {
     /** Show the end, and follow it. */
     end,
     /** Follow the end no longer. */
-    stay: () => follow(false),
+    stay() {
+      returns = false;
+      follow(false);
+    },
     /** Bring an element into view that must not move as long as it is there. @param {Element} element */
     pin(element) {
+      returns ||= follows;
       pinned = element;
       follow(false);
       element.scrollIntoView({ block: "nearest", behavior: "instant" });
     },
-    /** That element is gone. Following goes on if the end is in view. */
+    /** That element is gone. Following goes on if the end is in view, or was when the element came. */
     release() {
       pinned = undefined;
-      if (rest() < 3) follow(true);
+      if (returns) end();
+      else if (rest() < 3) follow(true);
+      returns = false;
     },
   };
 }
