@@ -129,7 +129,7 @@ def test_no_answer_has_the_path_of_a_damaged_folder(
 ) -> None:
     place = tmp_path / "secret place"
     app = start_app(CONFIG, SWITCHBOARD_STORE=f"json:{place}", VLLM_BASE_URL=server.base_url)
-    owner = Owner(app)
+    owner, said = Owner(app), list[str]()
     for damage in (app.folder / "data" / "media", app.folder / "tmp", place / "owners", place):
         shutil.rmtree(damage)
         damage.write_text("no folder")
@@ -137,6 +137,8 @@ def test_no_answer_has_the_path_of_a_damaged_folder(
             answer = work()
             assert not any(path in answer.text for path in (str(tmp_path), str(app.folder / "data"))), (name, damage)
             assert "Internal Server Error" not in answer.text, (name, damage)
+            said.append(answer.text)
+    assert any("cannot read or write its files: Not a directory" in text for text in said), said
     assert str(place) in app.log
     assert ready(app) == 503
 
