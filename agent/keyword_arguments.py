@@ -39,6 +39,7 @@ MAX_WRITTEN = 6
 _SYNONYMS: Sequence[tuple[str, str]] = (
     ("system_message", "system system_prompt instructions instruction system_instruction prompt_template developer"),
     ("id", "session_id session chat_id thread_id conversation_id user_id"),
+    ("prompt", "messages"),
     ("context", "ctx messages message_history history chat_history session_id conversation"),
     ("steps", "max_turns max_steps max_iterations recursion_limit request_limit turns"),
     ("seconds", "timeout max_seconds max_time time_limit max_execution_time"),

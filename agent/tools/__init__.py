@@ -77,6 +77,8 @@ class Tool(Generic[P, R]):
                 f"tool {self.name!r}: its name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -, because "
                 f'providers accept no other. Write @tool(name="{fit}")'
             )
+        if self.schema is None and (fault := _fault(self.function)):
+            raise InputError(f"tool {self.name!r}: {fault}")
         try:
             _ = self._schema
         except Exception as error:  # pydantic's exceptions here have no common base
@@ -121,6 +123,17 @@ class Tool(Generic[P, R]):
     def __wrapped__(self) -> Callable[P, R]:
         """The function. `inspect.signature` and editors read its signature here."""
         return self.function
+
+
+def _fault(function: Callable[..., Any]) -> str:
+    """Return why no tool can be made of a function, or ""."""
+    if isinstance(function, Tool):
+        return "it is a tool already"
+    if not hasattr(function, "__name__"):
+        return f"{function!r} has no name and no docstring of its own: write @tool over a def that calls it"
+    if inspect.isfunction(function) and next(iter(inspect.signature(function).parameters), "") == "self":
+        return f"{function.__qualname__} is a method without its object: pass the method of an object"
+    return ""
 
 
 @overload

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -196,6 +197,10 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         lambda _: cast(Any, Audio.from_bytes)(b"", media_type="a"),
         r"^Perhaps it is for",
     ),
+    "{type: input_text}": (
+        ask({"type": "input_text", "text": "a"}),
+        r"in OpenAI's format a part is \{'type': 'text', 'text': \.\.\.\} or",
+    ),
     "{contents: ...}": (ask({"contents": "a"}), r"in OpenAI's format it is \{'role': 'user', 'content': \.\.\.\}$"),
     "ask(num_predict=)": (ask(num_predict=3), r"^Perhaps it is max_tokens\. There is no option 'num_predict'"),
     "ask(think=)": (ask(think=True), r"^Perhaps it is reasoning\."),
@@ -210,6 +215,10 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         lambda hands: hands.agent().resume("x", "y", **cast(Any, {"jurnal": "z"})),
         r"^Perhaps it is journal\. Agent\.resume has",
     ),
+    "@tool of a tool": (lambda _: tool(cast(Any, ask_user)), r"^tool 'tool': it is a tool already$"),
+    "@tool of a partial": (lambda _: tool(partial(weather, city="Rome")), r"has no name and no docstring of its own"),
+    "@tool of an unbound method": (lambda _: tool(Hands.result), r"Hands\.result is a method without its object"),
+    "run(messages=)": (lambda hands: hands.agent().run(**cast(Any, {"messages": []})), r"^Perhaps it is prompt\."),
     '@tool("name")': (lambda _: tool(cast(Any, "weather")), r"write @tool\(name='weather'\)$"),
     "@tool(requires_approval=)": (lambda _: tool(**cast(Any, {"requires_approval": True})), r"^Perhaps it is needs_ap"),
     "@tool(description=)": (lambda _: tool(**cast(Any, {"description": "a"})), r"the tool's docstring and type hints"),

@@ -96,6 +96,13 @@ def test_chatgpt_branches(tmp_path: Path) -> None:
     assert left_out == {}
 
 
+def test_chatgpt_parent_is_known_from_its_children(tmp_path: Path) -> None:
+    nodes = [node("u", None, "user", "Why?"), node("a", None, "assistant", "So.")]
+    nodes[0]["children"] = ["a"]
+    conversation, _left_out = one(chatgpt(*nodes), tmp_path)
+    assert texts_of(shown(conversation)) == ["Why?", "So."]
+
+
 def test_chatgpt_files(tmp_path: Path) -> None:
     def pointer(url: str, kind: str = "image_asset_pointer") -> dict[str, str]:
         return {"content_type": kind, "asset_pointer": url}

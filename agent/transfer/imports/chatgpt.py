@@ -114,6 +114,7 @@ class _Reader:
         given = element.get("mapping")
         nodes = {text(node.get("id")) or str(number): node for number, node in enumerate(objects(given))}
         self.tree: Mapping[str, Any] = nodes if isinstance(given, list) else mapping(given)
+        self._parents = {child: id_ for id_, one in self.tree.items() for child in texts(mapping(one).get("children"))}
         self._model, self._left_out = text(element.get("default_model_slug")), left_out
         self.attachments = Attachments(find, left_out)
         self._results = dict[str, CitationSource]()
@@ -127,7 +128,8 @@ class _Reader:
         """Return a node with the messages that it becomes."""
         found = mapping(self.tree[id_])
         message = mapping(found.get("message"))
-        return Node(parent=text(found.get("parent")) or None, messages=self._messages(id_, message) if message else [])
+        parent = text(found.get("parent")) or self._parents.get(id_)
+        return Node(parent=parent, messages=self._messages(id_, message) if message else [])
 
     def _messages(self, id_: str, message: Mapping[str, Any]) -> Messages:
         given, metadata = message.get("content"), mapping(message.get("metadata"))
