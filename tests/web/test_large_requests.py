@@ -492,7 +492,7 @@ async def test_no_long_conversation_of_a_program_holds_the_loop(
     tmp_path: Path, server: Running, *, streamed: bool
 ) -> None:
     local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    app = await create_app(Settings(data_dir=tmp_path, canary=False, local=local), say=lambda _: None)
+    app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
     messages = [{"role": role, "content": "Hi"} for role in ("user", "assistant")] * 10_000
     messages += [{"role": "user", "content": "Hi"}] * 1000
     async with app.router.lifespan_context(app):
