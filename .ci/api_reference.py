@@ -28,17 +28,14 @@ MODULES = (
     "agent.suspension.ledgers.sqlite",
     "agent.suspension.ledgers.postgres",
     "agent.suspension.ledgers.redis",
-    "agent.tracing.recorder",
-    "agent.tracing.replay",
     "agent.history",
-    "agent.history.conformance",
 )
 """The modules that programs import from, in the order of the page."""
 LONGEST_LINE = 100
 HEAD = """# API reference
 
 The public names with their signatures and docstrings. `make docs` makes this page from the code: change it there.
-[package.md](package.md) explains how they are used. `switchboard` is a second name of the package `agent`.
+[package.md](package.md) explains how they are used.
 """
 
 

@@ -41,8 +41,8 @@ from agent.result import FinishReason, Journal, Options, RunOptions, RunResult
 from agent.run import Run
 from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension.seals import Seals
+from agent.telemetry import Telemetry
 from agent.tools import Tool, Toolset, ask_user, tool
-from agent.tracing.opentelemetry import Telemetry
 
 __all__ = [
     "Agent",

@@ -24,7 +24,6 @@ from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
 from agent.settings import Settings, load_settings, start_logging
 from agent.tools import Tool, Toolset, presets
-from agent.tracing.replay import PREFIX
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,8 +76,6 @@ class Models:
     async def first(self) -> Connection:
         """Connect to the requested model, or else to the local one. Raises `AgentError`."""
         given = self._given
-        if given.replay:
-            return connect_by_name(PREFIX + given.replay.removeprefix(PREFIX), None, None)
         if given.model:
             return await self.connect(given.model)
         if given.base_url:
@@ -90,7 +87,7 @@ class Models:
         return connect(served.spec, served.endpoint)
 
     async def connect(self, name: str) -> Connection:
-        """Connect to a run record, or to a model of the given server or of the catalogue. Raises `AgentError`."""
+        """Connect to a model of the given server or of the catalogue. Raises `AgentError`."""
         given, local = self._given, self._settings.local
         if given.base_url:
             return connect_by_name(name, given.provider or "vllm", given.base_url, local.vllm_api_key)
@@ -112,7 +109,7 @@ class Models:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="A chat in the terminal.")
+    parser = argparse.ArgumentParser(prog="python -m agent", description="A chat in the terminal.")
     parser.add_argument("--model", help="a name, as in openai:gpt-6-luna or Qwen/Qwen3-8B")
     parser.add_argument("--provider", help="the provider, if the name of the model does not imply it")
     parser.add_argument("--base-url", help="where it is served: an OpenAI-compatible address that ends in /v1")
@@ -124,11 +121,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="MODULE:NAME, preset:NAME or a preset's file, instead of the usual tools; alone: none",
     )
     parser.add_argument("--history", metavar="FILE", help="keep the conversation in this file, and go on from it")
-    parser.add_argument("--replay", metavar="FILE", help="play a run record; FILE?speed=10 plays it faster")
-    given = parser.parse_args(argv)
-    if given.replay and (given.model or given.base_url):
-        parser.error("--replay plays a record and takes no model")
-    return given
+    return parser.parse_args(argv)
 
 
 def _tools(references: Sequence[str]) -> list[Tool | Toolset]:

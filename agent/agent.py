@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from pathlib import Path
 from typing import Any, Never, Unpack
 from weakref import WeakSet
 
@@ -22,7 +21,7 @@ from agent.context import Context
 from agent.documents.long_documents import LongDocument
 from agent.documents.vectors import Vectors
 from agent.errors import InputError
-from agent.events import Observer, Observers
+from agent.events import Observers
 from agent.fetch import GUARD, Guard
 from agent.keyword_arguments import ExplainsAttributes, explains_arguments
 from agent.limits import Limits
@@ -32,15 +31,14 @@ from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO, Capabilities
 from agent.providers import Connection, OwnsServers
-from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, RunSource, checked_options
+from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, checked_options
 from agent.run import Run
 from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
+from agent.telemetry import Telemetry
 from agent.tools import Function, Tool, Toolset
-from agent.tracing.opentelemetry import Telemetry
-from agent.tracing.recorder import Recorder
 
 
 class _User:
@@ -59,8 +57,7 @@ class Agent(ExplainsAttributes):
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the return
     value of `agent.connect`. `Agent("auto")` is the model that the page would choose on this machine: the first run
-    looks for it, and starts a small one if there is nothing else. `Agent("replay:path")` plays a run record. A
-    connection that is a `RunSource`, such as a replay, brings its own tools and limits. `capabilities` such as
+    looks for it, and starts a small one if there is nothing else. `capabilities` such as
     `{"tools": "native", "context_tokens": 8192}` correct what is assumed about a model that is given by name. `seals`
     sign suspended runs. `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs
     pictures can be fetched from. The constructor does not use the network. A tool can be named, as in
@@ -100,9 +97,6 @@ class Agent(ExplainsAttributes):
         self.limits = read_limits(limits)
         self.documents: Sequence[LongDocument] | None = None
         self.vectors: Vectors | None = None
-        if isinstance(connection, RunSource):
-            self.tools, self.toolsets, self.limits = dict(connection.tools), (), connection.limits
-            self.documents = ()  # a record has the results of the tools that read them
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
         if self.limits.dollars is not None and self.connection.spec.price is None:
@@ -116,12 +110,11 @@ class Agent(ExplainsAttributes):
 
         `RunOptions` describes the `options`.
         """
-        plan, journal, record = self._read_options(options)
+        plan, journal = self._read_options(options)
         messages = to_messages(prompt)
-        if not isinstance(self.connection, RunSource):  # which takes any prompt
-            check_prompt(messages, self.connection.spec)
-            check_addresses(messages, self.guard)
-        return Run(plan, messages, read_context(context), journal, observers=self._observers(record))
+        check_prompt(messages, self.connection.spec)
+        check_addresses(messages, self.guard)
+        return Run(plan, messages, read_context(context), journal, observers=self._observers())
 
     @explains_arguments
     async def ask(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> RunResult:
@@ -145,8 +138,8 @@ class Agent(ExplainsAttributes):
             raise InputError("the conversation does not end with an unfinished text")
         if not self.connection.spec.continues:
             raise InputError(f"{self.connection.spec.label} cannot continue a text; ask it for the rest in a message")
-        plan, journal, record = self._read_options(options)
-        return Run(plan, [], context, journal, observers=self._observers(record))
+        plan, journal = self._read_options(options)
+        return Run(plan, [], context, journal, observers=self._observers())
 
     @explains_arguments
     def answer(self, context: Context, **options: Unpack[RunOptions]) -> Run:
@@ -159,8 +152,8 @@ class Agent(ExplainsAttributes):
             check_question(context.messages)
         except InputError as error:
             raise InputError(f"the conversation does not end with a prompt or with results of tools: {error}") from None
-        plan, journal, record = self._read_options(options)
-        return Run(plan, [], context, journal, observers=self._observers(record))
+        plan, journal = self._read_options(options)
+        return Run(plan, [], context, journal, observers=self._observers())
 
     @explains_arguments
     def resume(
@@ -170,7 +163,6 @@ class Agent(ExplainsAttributes):
         *,
         journal: Journal | None = None,
         changed_ok: bool = False,
-        record: str | Path | None = None,
     ) -> Run:
         """Continue a suspended run. The new run begins with the results of the pending calls.
 
@@ -193,7 +185,7 @@ class Agent(ExplainsAttributes):
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
         plan = self._plan(suspension.options)
-        return Run(plan, [], context, journal, resumed=resumed, observers=self._observers(record))
+        return Run(plan, [], context, journal, resumed=resumed, observers=self._observers())
 
     def with_tools(self, *tools: Tool) -> "Agent":
         """Return a copy with these opened tools instead of its toolsets. The caller that opened them closes them."""
@@ -213,15 +205,14 @@ class Agent(ExplainsAttributes):
         other.vectors = vectors
         return other
 
-    def _observers(self, record: str | Path | None) -> Observers:
-        observers: list[Observer] = [self.telemetry()] if self.telemetry is not None else []
-        return Observers([*observers, Recorder(record)] if record is not None else observers)
+    def _observers(self) -> Observers:
+        return Observers([self.telemetry()] if self.telemetry is not None else [])
 
-    def _read_options(self, options: RunOptions) -> tuple[RunPlan, Journal | None, str | Path | None]:
-        """Return the plan of a run with these options, its journal, and the path of its record."""
+    def _read_options(self, options: RunOptions) -> tuple[RunPlan, Journal | None]:
+        """Return the plan of a run with these options, and its journal."""
         given: dict[str, Any] = {**options}
-        base, journal, record = (given.pop(name, None) for name in ("options", "journal", "record"))
-        return self._plan(given, read_base_options(base) or DEFAULTS), journal, record
+        base, journal = given.pop("options", None), given.pop("journal", None)
+        return self._plan(given, read_base_options(base) or DEFAULTS), journal
 
     def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> RunPlan:
         self.connection.check()

@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args
 
 from pydantic_ai.messages import (
     BinaryContent,
@@ -39,14 +38,6 @@ FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspend
 
 MAX_TEMPERATURE: Mapping[str, int] = {"messages": 1}
 """The highest temperature of each dialect that does not accept 2."""
-
-
-class RecordedEnd(AgentError):
-    """Ends a run with this reason and sentence. Raised by the model that replays a run record."""
-
-    def __init__(self, reason: FinishReason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason: FinishReason = reason
 
 
 class Journal(Protocol):
@@ -115,8 +106,7 @@ class RunOptions(TypedDict, total=False):
     """The keyword options of `Agent.run`, which `Agent.ask`, `Chat` and `stream_to_display` take, too.
 
     `options` holds values for the fields of `Options`. These fields can also be given by themselves, as in
-    `run(..., reasoning=True)`, which overrides `options`. `journal` saves the messages. `record` is the file to write a
-    run record to.
+    `run(..., reasoning=True)`, which overrides `options`. `journal` saves the messages.
     """
 
     reasoning: Reasoning | None
@@ -125,7 +115,6 @@ class RunOptions(TypedDict, total=False):
     max_tokens: int | None
     options: Options | None
     journal: Journal | None
-    record: str | Path | None
 
 
 def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSpec | None = None) -> Options:
@@ -136,7 +125,7 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
     known = [field.name for field in fields(Options)]
     if unknown := next((name for name in given if name not in known), None):
         listed = _("There is no option {name}. Known options: {known}.", name=repr(unknown), known=", ".join(known))
-        raise InputError(joined([*meant_by(unknown, known, ("context", "options", "journal", "record")), listed]))
+        raise InputError(joined([*meant_by(unknown, known, ("context", "options", "journal")), listed]))
     options = replace(base, **given)
     if spec is not None:
         _check_options(options, max_temperature(spec))
@@ -146,24 +135,6 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
 def max_temperature(spec: ModelSpec) -> int:
     """Return the highest temperature that the model accepts."""
     return MAX_TEMPERATURE.get(spec.dialect, 2) if spec.temperature else 2
-
-
-@runtime_checkable
-class RunSource(Protocol):
-    """A connection that supplies whole runs: its tools and limits replace those of the agent, and it takes any prompt.
-
-    A replay is one, because the record has the results of the tools and the end of the run.
-    """
-
-    @property
-    def tools(self) -> Mapping[str, Tool]:
-        """The tools that give the results of its calls."""
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of its runs."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

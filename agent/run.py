@@ -7,7 +7,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Generator, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Never
 from uuid import uuid4
@@ -21,14 +20,13 @@ from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
 from agent.providers import ChosenLater
 from agent.responses import Response
-from agent.result import FinishReason, Journal, RecordedEnd, RunPlan, RunResult
+from agent.result import FinishReason, Journal, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
 from agent.runtime.run_stream import RunStream
 from agent.suspension import Resumption
 from agent.system.shield import run_to_completion
-from agent.tracing.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -93,16 +91,6 @@ class Run(ExplainsAttributes):
     def refuse(self, failure: BaseException) -> None:
         """End a run that has not begun, because its conversation could not be claimed for it."""
         self._stream.publish(self._loop.results.minimal(Outcome.from_store_failure(failure)))
-
-    def record(self, path: str | Path) -> "Run":
-        """Write a record of the run to `path`, replacing the file. Call this before the run begins.
-
-        `Agent("replay:path")` plays the record. Raises `InputError` if the run has begun.
-        """
-        if self._task is not None:
-            raise InputError("a run is recorded from its beginning; ask for it before iterating or awaiting")
-        self._stream.observers.add(Recorder(path))
-        return self
 
     # The view of readers
 
@@ -273,6 +261,7 @@ class Run(ExplainsAttributes):
             if isinstance(self._plan.connection, ChosenLater):
                 await self._plan.connection.ready()
                 check_prompt(self._prompt, self._plan.connection.spec)
+            await self._loop.prepare()
             if observers := self._stream.observers:
                 observers(RunStarted(self.id, self._plan, self._loop.messages.raw_context(), self._prompt))
             return await self._loop.run(self._prompt)
@@ -294,8 +283,6 @@ class Run(ExplainsAttributes):
                     free_after = max(0.0, freed_at - self._cancelled_at)
                     log.info("run %s: the model server was free %.0f ms after the stop", self.id, 1000 * free_after)
                 return Outcome.from_cancellation(self.cancel_reason, left_running)
-            case RecordedEnd():
-                return Outcome(failure.reason, str(failure))
             case AgentError():
                 if isinstance(failure, InputError) and not self._loop.messages.begun:
                     self._stream.refused = failure
@@ -312,8 +299,7 @@ class Run(ExplainsAttributes):
         """
         loop = self._loop
         try:
-            last = loop.last_message()
-            result = loop.result(outcome, last)
+            last, result = await loop.ending(outcome)
         except Exception:
             log.exception("run %s: its result cannot be made", self.id)
             last, result = loop.last_whole_message(), loop.results.minimal(INTERNAL_ERROR)

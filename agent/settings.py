@@ -169,7 +169,6 @@ class _ServerSection:
     hosts: HostNames = ()
     framed_by: tuple[Origin, ...] = ()
     fetch_from: tuple[HostWithPort, ...] = ()
-    canary: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +190,6 @@ class _AgentSection:
 
     system_prompt: str | None = None
     tools: Names = ()
-    records: ProjectPath | None = None
     titles: bool = False
     embeddings: str = field(default="", repr=False)
     max_steps: Positive = 12
@@ -206,14 +204,13 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
 
     `hosts` are the host names of the page. If there are any, or if `host` is a loopback address, requests for other
     names are refused, except for this machine's own names. `framed_by` are origins such as "https://example.org" that
-    can show the page in a frame. `records` is a folder of run records that the page can play. `fetch_from` are
-    hosts such as "wiki.intranet:8080" that pictures can be fetched from although they are not on the public internet;
-    it has no effect if `public` is set. `upload_dir` holds files until they are sent, None for a folder in `data_dir`.
+    can show the page in a frame. `fetch_from` are hosts such as "wiki.intranet:8080" that pictures can be fetched from
+    although they are not on the public internet; it has no effect if `public` is set. `upload_dir` holds files until
+    they are sent, None for a folder in `data_dir`.
 
     `store` is the URL of the history store, see `agent.history.open_store`, and `media` that of the place of attached
     files, see `agent.media.places`; "" is a folder in `data_dir`. Both can hold a password.
 
-    With `canary`, two made-up visitors check after the start that they cannot reach each other's data.
     `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
     see `agent.providers.connect_embedder`. "" is none. It can hold a password.
 
@@ -308,7 +305,6 @@ class _Variables(_LocalVariables):
     share: bool | None = Field(None, alias="SHARE")
     gradio_share: bool | None = Field(None, alias="GRADIO_SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
-    canary: bool | None = Field(None, alias="SWITCHBOARD_CANARY")
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 

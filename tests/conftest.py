@@ -163,7 +163,6 @@ def apps(
             "SWITCHBOARD_CONFIG": str(folder / "app.toml"),
             "GRADIO_TEMP_DIR": str(folder / "tmp"),
             "PYTHONPATH": str(ROOT),
-            "SWITCHBOARD_CANARY": "0",  # whose conversations tests would find in the store
             **env,
         }
         app = App(folder, {**inherited, **given}, int(given["GRADIO_SERVER_PORT"]), prefix, imported_app)

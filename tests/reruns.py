@@ -1,7 +1,7 @@
 """With `--rerun-alone`, failed tests run once more at the end, alone, so that a busy machine does not refuse a change.
 
-Only tests that use other processes or a browser get a second run, and three of them at most. If all pass then, the run
-passes and reports them as flaky. A flaky test is a defect of the product or of itself: find out which.
+Three tests at most get a second run. If all pass then, the run passes and reports them as flaky. A flaky test is a
+defect of the product or of itself: find out which.
 """
 
 import subprocess
@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-WITH_PROCESSES = {"slow", "browser", "weights", "container", "vllm", "s3"}
 MOST = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
-    parser.addoption("--rerun-alone", action="store_true", help="run failed tests with processes once more at the end")
+    parser.addoption("--rerun-alone", action="store_true", help="run failed tests once more at the end")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,20 +28,19 @@ class Reruns:
     """Collects the failures of a run and runs their tests again."""
 
     def __init__(self) -> None:
-        self._failed: dict[str, set[str]] = {}
-        """The keywords of each failed test, its marks among them."""
+        self._failed: dict[str, None] = {}
+        """The failed tests in their order."""
         self._are_flaky = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a failure."""
         if report.failed:
-            self._failed[report.nodeid] = set(report.keywords)
+            self._failed[report.nodeid] = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Run the failed tests again, unless one may not or there are too many. The session passes if all pass."""
-        may = all(keywords & WITH_PROCESSES for keywords in self._failed.values())
-        if session.exitstatus != pytest.ExitCode.TESTS_FAILED or not may or not 0 < len(self._failed) <= MOST:
+        """Run the failed tests again, unless there are too many. The session passes if all pass."""
+        if session.exitstatus != pytest.ExitCode.TESTS_FAILED or not 0 < len(self._failed) <= MOST:
             return
         print(f"\n\nrunning again, alone: {' '.join(self._failed)}", flush=True)
         options = [

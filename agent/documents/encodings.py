@@ -53,8 +53,13 @@ def decode_text(data: bytes) -> tuple[str, str] | None:
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             return _decoded(data, encoding, "" if encoding == "utf-8-sig" else encoding.upper())
+    if b"\x1b$" in data and (found := _decoded(data, "iso2022_jp", "ISO-2022-JP")):
+        return found
     if found := _decoded(data, "utf-8", ""):
         return found
+    if found := _wide(data):
+        return found
+    data = data.removesuffix(b"\x1a")  # the end of a file of DOS
     if _CONTROLS.search(data):
         return None
     declared = _DECLARED.search(data[:1_000])
@@ -63,6 +68,20 @@ def decode_text(data: bytes) -> tuple[str, str] | None:
     if found is None and (sure := _sure_encoding(data)):
         found = _decoded(data, sure, label_of(sure))
     return found
+
+
+def _wide(data: bytes) -> tuple[str, str] | None:
+    """Return a text in UTF-16 without a mark: every second byte of its ASCII letters and line ends is null."""
+    halves = data[::2].count(0), data[1::2].count(0)
+    if len(data) % 2 or 5 * max(halves) < len(data) or 20 * min(halves) > len(data):
+        return None
+    encoding = "utf-16-be" if halves[0] > halves[1] else "utf-16-le"
+    found = _decoded(data, encoding, encoding.upper())
+    return (
+        found
+        if found and not any(category(char) in ("Cc", "Cn", "Co") and not char.isspace() for char in found[0])
+        else None
+    )
 
 
 def codec_of(charset: str) -> str:

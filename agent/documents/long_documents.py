@@ -3,6 +3,7 @@
 A model with tools reads them with `agent.documents.tools`. Any other model gets passages for each new question.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ from agent.errors import AgentError, InputError
 from agent.media.mime import SUFFIXES
 from agent.media.store import ROUTE, is_id
 from agent.messages.parts import document_text, extracted_text_of, text_file_of
-from agent.messages.plain_text import plain_text
+from agent.messages.plain_text import off_loop, plain_text
 from agent.models.catalog import ModelSpec
 from agent.system.threads import RANKING
 
@@ -69,22 +70,36 @@ async def bytes_of(file: File) -> bytes:
 
 
 async def long_documents(
-    messages: Iterable[ModelMessage], spec: ModelSpec, load: LoadFile = bytes_of
+    messages: Sequence[ModelMessage], spec: ModelSpec, load: LoadFile = bytes_of
 ) -> list[LongDocument]:
     """Return the documents of which this model has only passages, with names that differ.
 
     A file with stored text is not read for this. `load` is called when such a document is read.
     """
     found: dict[str, LongDocument] = {}
+    for items in await off_loop(messages, _with_files, messages):
+        await asyncio.sleep(0)  # there can be many
+        for file, document in await _long_in(items, spec, load):
+            found.setdefault(_key(file), document)
+    return _with_unique_names(found.values())
+
+
+def _with_files(messages: Sequence[ModelMessage]) -> list[Sequence[UserContent]]:
+    """Return the contents of the prompts that have a file."""
+    out: list[Sequence[UserContent]] = []
     for message in messages:
         if (text := plain_text(message)) is not None and text_file_of(text) is None:
             continue  # as most messages, and each question looks at all messages before it
         for part in message.parts if isinstance(message, ModelRequest) else ():
             if isinstance(part, UserPromptPart):
                 items = [part.content] if isinstance(part.content, str) else part.content
-                for file, document in await _long_in(items, spec, load):
-                    found.setdefault(_key(file), document)
-    return _with_unique_names(found.values())
+                if _has_file(items):
+                    out.append(items)
+    return out
+
+
+def _has_file(items: Sequence[UserContent]) -> bool:
+    return any(isinstance(item, File) or text_file_of(item) for item in items)
 
 
 async def prompt_with_passages(
@@ -143,7 +158,7 @@ async def _long_in(
     items: Sequence[UserContent], spec: ModelSpec, load: LoadFile
 ) -> list[tuple[File | str, LongDocument]]:
     """Return the long documents of one message. Files without stored text are read here, as `for_model` does."""
-    if not any(isinstance(item, File) or text_file_of(item) for item in items):
+    if not _has_file(items):
         return []
     found: list[tuple[File | str, LongDocument]] = []
     for item, after in zip(items, [*items, None][1:], strict=True):

@@ -1,7 +1,9 @@
 """Reads e-mails and HTML pages. Runs inside the sandbox. Links and pictures on the network stay links."""
 
 import re
+from base64 import b64decode
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from email import message_from_bytes, policy
 from email.errors import HeaderParseError
 from email.header import decode_header
@@ -40,13 +42,20 @@ _LONG_NUMBER = re.compile(r"&#([0-9]{9})[0-9]*+")
 _NOT_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _NOT_READ = ("text/calendar", "text/rtf", "text/vcard", "text/x-vcard", "text/directory", "text/x-amp-html")
 """Texts that a mail program does not show as they are."""
+_BREAK = re.compile(r"=[ \t]+(?=\r?\n)")
+"""A soft line break with white space that a server has added."""
+_LENGTH = re.compile(rb"(\d{1,12}) *\r?\n")
+"""The first line of a file of Apple Mail: the length of the mail."""
 _MOST_NESTED = 5
 """Forwarded messages in each other that are read."""
 
 
 def read_eml(data: bytes) -> tuple[str, list[str], Collection[str]]:
     """Return the subject, as sections the message and the names of what is attached to it, and what is left out."""
-    message = message_from_bytes(data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"), policy=policy.compat32)
+    if length := _LENGTH.match(data):
+        data = data[length.end() :][: int(length[1])]
+    data = data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    message = message_from_bytes(data, policy=policy.compat32)
     if not any(_header(message, name) for name in _HEADERS):
         raise refused("wrong_document", kind="EML")
     names: list[str] = []
@@ -94,8 +103,10 @@ def _texts(part: "Message[str, str]", names: list[str], forwarded: list["Message
     """Yield the texts of a part in their order, one of each alternatives. Collects what is no text of the message."""
     inner = part.get_payload()
     kind, name = part.get_content_type(), _decoded_words(part.get_filename() or "")
-    if kind == "message/rfc822" and isinstance(inner, list):
-        forwarded += cast("list[Message[str, str]]", inner)
+    if part.get_content_maintype() == "multipart" and isinstance(inner, str) and inner.strip():
+        yield inner  # its parts cannot be told apart
+    elif kind == "message/rfc822" and isinstance(inner, list):
+        forwarded += map(_unpacked, cast("list[Message[str, str]]", inner))
     elif isinstance(inner, list):
         parts = cast("list[Message[str, str]]", inner)
         if kind == "message/delivery-status":
@@ -111,10 +122,22 @@ def _texts(part: "Message[str, str]", names: list[str], forwarded: list["Message
     elif name and kind not in ("text/plain", "text/html"):
         names.append(name)
     else:
+        if isinstance(inner, str) and "quoted" in str(part.get("Content-Transfer-Encoding", "")).lower():
+            part.set_payload(_BREAK.sub("=", inner))
         data = part.get_payload(decode=True)
         text = _decoded(data if isinstance(data, bytes) else b"", str(part.get_param("charset") or ""))
         text = html_text(text)[1] if part.get_content_subtype() == "html" else text
         yield f"{name}:\n{text}" if name else text
+
+
+def _unpacked(message: "Message[str, str]") -> "Message[str, str]":
+    """Return a forwarded message, also if it is encoded, which the standard forbids."""
+    text = message.get_payload()
+    if [*message.keys()] or not isinstance(text, str):
+        return message
+    with suppress(ValueError):
+        return message_from_bytes(b64decode(text), policy=policy.compat32)
+    return message
 
 
 def _header(message: "Message[str, str]", name: str) -> str:

@@ -1,4 +1,4 @@
-"""The contract of a history store. `agent.history.conformance` tests it on any store.
+"""The contract of a history store. `tests/history` checks its laws on each store.
 
 Every object has an owner and every call names it. Another owner's object raises the same `NotFound` as a missing one.
 """

@@ -1,7 +1,4 @@
-"""Connects to a model by its name.
-
-The model answers at its provider, at a given address, on a server that this machine starts, or from a run record.
-"""
+"""Connects to a model by its name: at its provider, at a given address, or on a server that this machine starts."""
 
 import os
 from dataclasses import replace
@@ -10,7 +7,6 @@ from agent.errors import InputError, UnknownModel
 from agent.models.catalog import AUTO, Capabilities, load_catalog, with_capabilities
 from agent.providers import Connection, Endpoint, base_url_variable, check_base_url, connect, default_endpoint
 from agent.settings import load_settings
-from agent.tracing.replay import PREFIX, Replay
 
 _OWN_SERVERS = ("vllm", "llama.cpp")
 """Providers with servers that this machine can start."""
@@ -23,20 +19,17 @@ def connect_by_name(
     api_key: str | None = None,
     capabilities: Capabilities | None = None,
 ) -> Connection:
-    """Return the connection to a model by its name, as `Catalog.find` reads it. `replay:path` plays a run record.
+    """Return the connection to a model by its name, as `Catalog.find` reads it.
 
     `auto` is the model that the page would choose on this machine, or the first model at `base_url`. `capabilities`
     count more than what the catalogue says about the model.
 
     If the model has open weights and no server is named, this machine serves it from its first request on. Raises
-    `UnknownModel` if no server for it is known, or if this machine cannot serve it. Raises `InputError` if a record
-    cannot be read.
+    `UnknownModel` if no server for it is known, or if this machine cannot serve it.
     """
     is_auto = model.strip() == AUTO and provider is None
-    if capabilities and (is_auto or model.startswith(PREFIX)):
+    if capabilities and is_auto:
         raise InputError("capabilities belong to a model with a name of its own")
-    if model.startswith(PREFIX):
-        return Replay.from_name(model)
     if is_auto:
         return _connect_later(base_url, api_key)
     try:

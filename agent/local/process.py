@@ -13,6 +13,7 @@ from typing import Self
 import httpx2
 
 from agent.errors import LocalModelError, reason_of, without_paths
+from agent.fetch import tls_context
 from agent.i18n import N_, LocalizedText, _
 
 _LINE_END = re.compile(r"[\r\n]+")
@@ -86,9 +87,9 @@ class ServerProcess:
 
     async def wait_until_healthy(self, url: str, *, seconds: float) -> None:
         """Wait until `url` answers 200. Raises `LocalModelError` if the process ends first or the time runs out."""
-        ending = asyncio.create_task(self.wait())
+        ending, tls = asyncio.create_task(self.wait()), await asyncio.to_thread(tls_context)
         try:
-            async with asyncio.timeout(seconds), httpx2.AsyncClient(trust_env=False, timeout=5) as client:
+            async with asyncio.timeout(seconds), httpx2.AsyncClient(trust_env=False, timeout=5, verify=tls) as client:
                 while not ending.done():
                     with contextlib.suppress(httpx2.HTTPError):
                         if (await client.get(url)).status_code == 200:

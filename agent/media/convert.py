@@ -30,6 +30,7 @@ from agent.media.mime import ConvertedMedia, detect_mime, is_text_type, label
 from agent.media.sandbox import SandboxJob, run_in_thread
 from agent.media.sentences import refused
 from agent.messages.parts import text_file_of
+from agent.messages.plain_text import off_loop
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.providers import RequestQueue
 from agent.system.threads import Threads
@@ -101,17 +102,20 @@ async def convert_messages(messages: Sequence[ModelMessage], spec: ModelSpec) ->
     `InputError` instead. Messages that need no change are returned as the same objects. The identifiers of files do not
     change.
     """
-    last = next((number for number in range(len(messages) - 1, -1, -1) if _is_prompt(messages[number])), -1)
-    left = dict(media_limits(spec))
-    out = list(messages)
-    for number in range(len(out) - 1, -1, -1):
-        message = out[number]
-        if not isinstance(message, ModelRequest) or not any([_has_file(part) for part in message.parts]):
-            continue
+    left, out = dict(media_limits(spec)), list(messages)
+    last, with_files = await off_loop(messages, _last_and_with_files, messages)
+    for number, message in with_files:
         parts = [await _part(part, spec, left, last=number == last) for part in reversed(message.parts)][::-1]
         if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
             out[number] = replace(message, parts=parts)
     return out
+
+
+def _last_and_with_files(messages: Sequence[ModelMessage]) -> tuple[int, list[tuple[int, ModelRequest]]]:
+    """Return the number of the last prompt, -1 without one, and the requests with files, the newest first."""
+    requests = [(number, one) for number, one in enumerate(messages) if isinstance(one, ModelRequest)][::-1]
+    last = next((number for number, one in requests if any(isinstance(part, UserPromptPart) for part in one.parts)), -1)
+    return last, [(number, one) for number, one in requests if any([_has_file(part) for part in one.parts])]
 
 
 def _has_file(part: ModelRequestPart) -> bool:
@@ -200,10 +204,6 @@ def _convert(data: bytes, limits: ImageLimits | SoundLimits, on_start: Callable[
 
 def _provider(spec: ModelSpec) -> ProviderSpec | None:
     return load_catalog().providers.get(spec.provider)
-
-
-def _is_prompt(message: ModelMessage) -> bool:
-    return isinstance(message, ModelRequest) and any(isinstance(part, UserPromptPart) for part in message.parts)
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 from agent.errors import NotFound
 from agent.history import Entry
 from agent.media.store import ROUTE, UNKNOWN, MediaStore, id_of, is_id
-from agent.messages.plain_text import plain_text
+from agent.messages.plain_text import off_loop, plain_text
 from agent.responses import Response
 
 DELETED = "(An attachment that was deleted.)"
@@ -54,7 +54,10 @@ async def with_urls(media: MediaStore, owner: str, response: Response, reference
 
 async def with_data(media: MediaStore, owner: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages with bytes instead of references. A sentence replaces each deleted file."""
-    return [await _with_data(media, owner, one) if _has_reference(one) else one for one in messages]
+    out = list(messages)
+    for number in await off_loop(messages, lambda: [n for n, one in enumerate(out) if _has_reference(one)]):
+        out[number] = await _with_data(media, owner, out[number])
+    return out
 
 
 def reference_of(conversation: str, entry: str = "") -> str:

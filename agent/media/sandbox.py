@@ -48,9 +48,7 @@ class SandboxProgram:
     def command(self, *arguments: str) -> list[str]:
         """Return the command line that starts the program."""
         limits = (str(self.memory), str(self.seconds), str(*inherited() or (-1,)))
-        # The other process knows this package as `agent`, also if it has its second name here (see agent/switchboard).
-        module = self.module.__name__.replace(f"{__name__.partition('.')[0]}.", "agent.", 1)
-        return [sys.executable, "-I", "-B", str(_LAUNCHER), module, *limits, *arguments]
+        return [sys.executable, "-I", "-B", str(_LAUNCHER), self.module.__name__, *limits, *arguments]
 
 
 class SandboxJob:

@@ -211,6 +211,15 @@ _CONNECTIONS = {
 """The module and class for each dialect. It is imported when first needed, so that one vendor costs one SDK."""
 
 
+_PRELOADED = set[Dialect]()
+
+
+async def preloaded(dialect: Dialect) -> None:
+    """Wait until a thread has preloaded the dialect. If that has happened, this does nothing."""
+    if dialect not in _PRELOADED:
+        await asyncio.to_thread(preload, dialect)
+
+
 def preload(dialect: Dialect) -> None:
     """Open and close a model of a dialect, so that the first message need not wait for what that loads.
 
@@ -225,6 +234,7 @@ def preload(dialect: Dialect) -> None:
         await connection.aclose()
 
     asyncio.run(open_once())
+    _PRELOADED.add(dialect)
 
 
 @lru_cache(256)
@@ -260,8 +270,7 @@ def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
     if spec.dialect == "responses" and speaks_only_chat(endpoint.base_url):
         spec = replace(spec, dialect="chat")
     module, name = _CONNECTIONS[spec.dialect]
-    # The package can have a second name, see agent/switchboard.
-    kind: Any = getattr(import_module(module.replace("agent.providers", __name__)), name)
+    kind: Any = getattr(import_module(module), name)
     return cast(Connection, kind(spec, endpoint, provider))
 
 

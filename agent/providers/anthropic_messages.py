@@ -1,15 +1,14 @@
 """Claude over the Messages API: thinking in the form that each family takes, and the vendor's own prompt cache."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import aclosing
+from collections.abc import Collection
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
 
 import httpx2
 from anthropic import AsyncAnthropic
-from anthropic._streaming import ServerSentEvent, SSEDecoder
+from anthropic._streaming import SSEDecoder
 from anthropic.types.beta import BetaThinkingConfigParam
 from pydantic_ai.messages import (
     ModelMessage,
@@ -28,8 +27,9 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
 
 from agent.providers import Effort, Reasoning
-from agent.providers.http import ClientConnection
-from agent.providers.message_rewriting import MessageRewriting
+from agent.providers.event_reading import MessagesReader
+from agent.providers.http import END_SECONDS, ClientConnection
+from agent.providers.message_rewriting import MessageRewriting, mapped
 from agent.providers.reasoning import is_off, nearest
 
 MIN_REASONING_TOKENS = 1024
@@ -81,6 +81,7 @@ class AnthropicConnection(ClientConnection):
             timeout=self.timeout,
             http_client=http,
         )
+        client.end_seconds = self.end_seconds
         always = AnthropicModelProfile(thinking_always_enabled=self._profile.get("thinking_always_enabled", False))
         return _Claude(self.spec.name, provider=AnthropicProvider(anthropic_client=client), profile=always)
 
@@ -115,50 +116,13 @@ _BUDGETED = re.compile(r"claude-(?:[23]|instant|4-|(?:opus|sonnet|haiku)-4(?:-[0
 """The families before adaptive thinking. The old ones are listed, because an unknown model is a newer one."""
 
 
-_DELTAS = ("text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta")
-
-
-class _EventReader(SSEDecoder):
-    """The SDK's reader. It leaves nothing open after an error, which asyncio would report."""
-
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[ServerSentEvent]:
-        chunks = cast(AsyncGenerator[bytes], iterator)
-        events = cast(AsyncGenerator[ServerSentEvent], super().aiter_bytes(chunks))
-        async with aclosing(chunks), aclosing(events):
-            async for event in events:
-                if event.event == "error":
-                    await events.aclose()
-                    await chunks.aclose()
-                yield event
-
-
 class _Client(AsyncAnthropic):
-    """The SDK's client, but without deltas of unknown kinds: the SDK would take them for text and find none.
+    """The SDK's client, with our reader of events."""
 
-    Other servers with this API leave the usage out, which the library needs.
-    """
+    end_seconds = END_SECONDS
 
     def _make_sse_decoder(self) -> SSEDecoder:
-        return _EventReader()
-
-    def _process_response_data(self, *, data: Any, cast_to: type[Any], response: httpx2.Response) -> Any:
-        match data:
-            case {"type": "content_block_delta", "index": index, "delta": {"type": kind}} if kind not in _DELTAS:
-                data = {"type": "content_block_stop", "index": index}  # has no effect on an unknown block
-            case {"type": "message_start", "message": {**message}}:
-                data = {**data, "message": {**message, "usage": {"input_tokens": 0, **_usage(message.get("usage"))}}}
-            case {"type": "message_delta"}:
-                data = {"delta": {}, **data, "usage": _usage(data.get("usage"))}
-            case _:
-                pass
-        return super()._process_response_data(data=data, cast_to=cast_to, response=response)
-
-
-def _usage(usage: object) -> dict[str, Any]:
-    """Return the usage without counts of other types, and at least with the tokens of the answer."""
-    given = cast(dict[str, Any], usage) if isinstance(usage, dict) else {}
-    counts = {name: one for name, one in given.items() if isinstance(one, int) or not name.endswith("_tokens")}
-    return {"output_tokens": 0, **counts}
+        return cast(SSEDecoder, MessagesReader(self.end_seconds))
 
 
 class _Claude(MessageRewriting, AnthropicModel):
@@ -169,6 +133,10 @@ class _Claude(MessageRewriting, AnthropicModel):
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = cast(AnthropicModelSettings, {**(model_settings or {})})
         return super().prepare_request(_agreeing(settings), model_request_parameters)
+
+    async def _map_message(self, messages: list[ModelMessage], *args: Any, **named: Any) -> Any:
+        begin = super()._map_message
+        return await mapped(messages, lambda: begin(messages, *args, **named))
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:

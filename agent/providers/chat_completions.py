@@ -1,6 +1,7 @@
 """Servers with OpenAI's Chat Completions API: vLLM, llama.cpp, the Hugging Face router, OpenAI's audio models."""
 
 import json
+import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
 from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
+from agent.providers.message_rewriting import mapped
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off
 from agent.providers.refusals import (
@@ -66,6 +68,10 @@ _WANT_REASONING = ("deepseek", "openrouter")
 """Other providers that take a model's own reasoning in the messages of a tool loop."""
 _REASONING_FIELDS = ("reasoning", "reasoning_content")
 """Fields of a delta in which servers send the reasoning that they have parsed themselves."""
+_NO_ARGUMENTS = ("{}", "null")
+"""Arguments that some servers send first, and then those of the call."""
+_LEAKED_TAG = re.compile(r"(?<![`'\"])</?think>")
+"""A tag that a server left in the reasoning."""
 
 
 class ChatCompletionsConnection(ClientConnection):
@@ -190,6 +196,14 @@ class _Chat(OpenAIChatModel):
         *,
         model_settings: ModelSettings | None = None,
     ) -> list[ChatCompletionMessageParam]:
+        return await mapped(messages, lambda: self._mapped(messages, model_request_parameters, model_settings))
+
+    async def _mapped(
+        self,
+        messages: Sequence[ModelMessage],
+        model_request_parameters: ModelRequestParameters,
+        model_settings: ModelSettings | None,
+    ) -> list[ChatCompletionMessageParam]:
         plain = [_mapped_text(message) for message in messages[1:]]
         has_instructions = any(isinstance(one, ModelRequest) and one.instructions is not None for one in messages[:1])
         if not all(plain) or has_instructions:
@@ -202,8 +216,8 @@ class _Chat(OpenAIChatModel):
         if (plain := _mapped_text(message)) is not None:
             yield plain
             return
-        async for mapped in super()._map_user_message(message):
-            yield mapped
+        async for one in super()._map_user_message(message):
+            yield one
 
     def _map_model_response(self, message: ModelResponse) -> ChatCompletionMessageParam | None:
         return _mapped_text(message) or super()._map_model_response(message)
@@ -274,7 +288,7 @@ class _Call:
 
     def is_whole(self) -> bool:
         try:
-            return isinstance(json.loads(self.arguments), dict)
+            return self.arguments.endswith("}") and isinstance(json.loads(self.arguments), dict)
         except ValueError:
             return False
 
@@ -333,12 +347,12 @@ class _Stream(OpenAIStreamedResponse):
     def _map_part_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         delta = choice.delta
         if name := next((name for name in _REASONING_FIELDS if getattr(delta, name, None)), None):
-            thought = self._blank + getattr(delta, name)
+            thought = self._blank + _LEAKED_TAG.sub("", getattr(delta, name))
             is_held = self._is_text_open and thought.isspace()
             self._blank = thought if is_held else ""
             if not thought.isspace():  # the server finds reasoning itself
                 self._tags.begins_inside, self._server = False, None
-            setattr(delta, name, None if is_held else thought)
+            setattr(delta, name, None if is_held else thought or None)
             self._is_text_open = is_held
         if delta.tool_calls or (name and not self._is_text_open):
             yield from self._map_texts(choice, [self._tags.end()])
@@ -401,7 +415,12 @@ class _Stream(OpenAIStreamedResponse):
     def _number(self, delta: ChoiceDeltaToolCall) -> None:
         """Give the delta the number of its call, and remove the parts that the call already has."""
         name, id_ = (delta.function.name if delta.function else None) or "", delta.id or ""
-        call = self._latest.get(delta.index)
+        number = cast(int | None, delta.index)
+        call = self._latest.get(number)
+        if number is None and id_:
+            call = next((one for one in self._calls if one.id == id_), call)
+        if call is None and self._calls and not (name or id_):  # a piece with another number, or without one
+            call = self._calls[-1]
         if call is None or _begins(id_, name, delta, after=call):
             call = self._latest[delta.index] = _Call(len(self._calls))
             self._calls.append(call)
@@ -410,12 +429,16 @@ class _Stream(OpenAIStreamedResponse):
             delta.id = None
         if delta.function is not None:
             arguments = delta.function.arguments or ""
-            if name and name == call.name and id_ == call.id and call.arguments:  # the call is sent again
-                arguments = "" if call.is_whole() else arguments.removeprefix(call.arguments)
+            if call.arguments in _NO_ARGUMENTS and arguments:
+                call.arguments = ""
             if name == call.name:
                 delta.function.name = None
-            delta.function.arguments = arguments
+                if id_ == call.id and not call.is_whole():  # the call is sent again
+                    arguments = arguments.removeprefix(call.arguments)
+            if arguments.startswith(("{", "null")) and call.is_whole():
+                arguments = ""
             call.arguments += arguments
+            delta.function.arguments = "" if call.arguments in _NO_ARGUMENTS else arguments
         call.id, call.name = call.id or delta.id or "", call.name or name
 
 
@@ -440,7 +463,9 @@ def _begins(id_: str, name: str, delta: ChoiceDeltaToolCall, *, after: _Call) ->
     if not name:
         return False
     if after.id:
-        return id_ not in ("", after.id)
+        given = (delta.function.arguments if delta.function else None) or ""
+        is_rest = name == after.name and after.arguments and not (given.startswith("{") or after.is_whole())
+        return id_ not in ("", after.id) and not is_rest
     is_repeated = (
         cast(object, delta.index) is not None
         and delta.function is not None

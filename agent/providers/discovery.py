@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from agent.errors import ProviderError
+from agent.fetch import tls_context
 from agent.i18n import _
 from agent.models.catalog import LONGEST_ANSWER, ModelSpec, Price, carried, load_catalog, longest_answer
 from agent.models.families import LONGEST_NAME, can_chat
@@ -48,8 +49,9 @@ async def discover(endpoint: Endpoint, *, provider: str = "vllm", seconds: float
         raise _unreachable(where) from error
     headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
     # A proxy from the environment must not get between us and a server on this machine.
+    certificates = await asyncio.to_thread(tls_context)
     async with httpx2.AsyncClient(
-        headers=headers, timeout=seconds, trust_env=host not in ("localhost", "127.0.0.1", "::1")
+        headers=headers, timeout=seconds, verify=certificates, trust_env=host not in ("localhost", "127.0.0.1", "::1")
     ) as client:
         listing = await _ask(client, f"{endpoint.base_url}/models", where)
         entries = [entry for entry in _items(listing.get("data")) if _is_name(entry.get("id"))]

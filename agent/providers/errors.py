@@ -5,6 +5,7 @@ import logging
 import re
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeGuard, cast
 from urllib.parse import urlsplit
 
@@ -380,15 +381,39 @@ def _body(error: Exception) -> object:
 
 
 def _fields(body: object) -> Mapping[str, Any]:
-    """Return the error object of a body, with or without its envelope. A plain sentence counts as the message."""
+    """Return the error object of a body, with or without its envelope, and the server's words as its message."""
+    if isinstance(body, list):  # Google
+        body = next((one for one in cast(list[object], body)), None)
     if isinstance(body, str):
-        return {"message": body}
+        return {"message": words_of(body)}
     if not _is_dict(body):
         return {}
     inner = body.get("error")
-    if isinstance(inner, str):  # xAI puts the sentence in place of the object
-        return {"message": inner, **body}
-    return inner if _is_dict(inner) else body
+    table = inner if _is_dict(inner) else body
+    words = words_of(table)
+    return {**table, "message": words} if words else table
+
+
+_WORDS = (
+    *("message", "detail", "details", "msg", "error_message", "error_msg", "reason", "description", "error", "errors"),
+    *("status_msg", "text", "content", "raw"),
+)
+
+
+def words_of(value: object, depth: int = 5) -> str:
+    """Return the server's own words in an error, wherever they are; "" for none. A text can hold their JSON."""
+    if isinstance(value, str):
+        if depth and value.lstrip()[:1] in ("{", "["):
+            with suppress(ValueError, RecursionError):
+                return words_of(json.loads(value[:MAX_SEARCHED_CHARACTERS]), depth - 1) or value
+        return value
+    if depth and isinstance(value, list):
+        return next((words for one in cast(list[object], value) if (words := words_of(one, depth - 1))), "")
+    if not depth or not _is_dict(value):
+        return ""
+    metadata = value.get("metadata")  # of a gateway, which quotes another server
+    found = ((metadata.get("raw") if _is_dict(metadata) else None), *(value.get(name) for name in _WORDS))
+    return next((words for one in found if (words := words_of(one, depth - 1))), "")
 
 
 def _codes(fields: Mapping[str, Any]) -> list[str]:

@@ -12,12 +12,13 @@ from contextlib import aclosing
 from typing import Any, Final, cast
 
 import httpx2
-from openai._streaming import ServerSentEvent, SSEDecoder
 
 from agent.providers.delta_merging import EVENT
-from agent.providers.errors import NoModelServer, UnreadableAnswer
+from agent.providers.errors import NoModelServer, UnreadableAnswer, words_of
 
+_Table = dict[str, Any]
 _JSON: Final = json.JSONDecoder(strict=False)
+_GAP = re.compile(r"\s*(?:data:\s*)?")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = (b"data", b"event", b"id", b"retry")
@@ -26,25 +27,31 @@ _MANY = 8_000
 _TERMINAL = ("response.completed", "response.failed", "response.incomplete")
 
 
-class _Event(ServerSentEvent):
-    """An event that has been parsed. After an error the SDK reads no more."""
+class Event:
+    """An event as the SDKs take it, already parsed. After an error they read no more."""
+
+    event: str | None = None
+    data = ""
 
     def __init__(self, value: dict[str, Any], *, is_error: bool = False) -> None:
-        super().__init__()
         self._value, self.is_error = value, is_error
 
     def json(self) -> Any:
+        """Return the value."""
         return self._value
 
 
-class EventReader(SSEDecoder):
+class _Done(Event):
+    data = "[DONE]"
+
+
+class EventReader:
     """Reads one answer. Raises `UnreadableAnswer` and `NoModelServer`; the SDK raises the errors that a server sends.
 
     After a finish reason the answer ends when nothing more of it has come for `end_seconds`, and no failure counts.
     """
 
     def __init__(self, end_seconds: float) -> None:
-        super().__init__()
         self._end_seconds = end_seconds
         self._ends_at: float | None = None
         self._rest: list[bytes] = []
@@ -57,9 +64,14 @@ class EventReader(SSEDecoder):
         self._raw_size = self._next_try = 0
         self._words = ""
         """What the server sent as text in place of a chunk."""
+        self._choice: int | None = None
+        """The number of the choice that is read. A server can send several."""
+        self._told = set[str | int]()
+        """The numbers and ids of the items of which texts have come."""
+        self._has_items = False
         self._has_read = self._has_other = self._has_deltas = self._is_done = False
 
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[ServerSentEvent]:
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[Event]:
         """Yield the events of an answer. Nothing of it is left open after an error, which asyncio would report."""
         async with aclosing(cast(AsyncGenerator[bytes], iterator)) as chunks:
             has_more = True
@@ -78,11 +90,11 @@ class EventReader(SSEDecoder):
                         raise
                     return
                 for event in events:
-                    if isinstance(event, _Event) and event.is_error:
+                    if event.is_error:
                         await chunks.aclose()
                     yield event
 
-    def _feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
+    def _feed(self, chunk: bytes) -> Iterator[Event]:
         if self._skips_newline and chunk:
             chunk = chunk.removeprefix(b"\n")
         self._skips_newline = chunk.endswith(b"\r")
@@ -98,7 +110,8 @@ class EventReader(SSEDecoder):
                 at = found.end()
                 if self._ends_at is None and _is_plain(value := _parsed(found[2])) and found[1].startswith(b"data"):
                     self._has_read = self._has_deltas = True  # as `_read`, but quickly, because most events are so
-                    yield _Event(cast(_Table, value))
+                    self._choice = 0
+                    yield Event(cast(_Table, value))
                     continue
                 self._name = found[1].partition(b"event:")[2].partition(b"\n")[0].strip()
                 self._lines.append(found[2])
@@ -110,7 +123,7 @@ class EventReader(SSEDecoder):
                 self._rest.append(chunk[at:])
                 return
 
-    def _line(self, line: bytes) -> Iterator[ServerSentEvent]:
+    def _line(self, line: bytes) -> Iterator[Event]:
         line = line.removeprefix(_BOM)
         name, colon, value = line.partition(b":")
         name = name.strip().lower()
@@ -128,11 +141,16 @@ class EventReader(SSEDecoder):
         elif colon and name == b"error":
             yield from self._fail(_parsed(value), value)
         elif name or not colon:  # no comment
+            if len(self._lines) == 1 and _parsed(self._lines[0]) is not _NO_JSON:
+                yield from self._dispatch()
+            if self._lines:  # the JSON of the event goes on
+                self._lines.append(line)
+                return
             self._raw.append(line)
             self._raw_size += len(line)
             yield from self._read_raw()
 
-    def _dispatch(self) -> Iterator[ServerSentEvent]:
+    def _dispatch(self) -> Iterator[Event]:
         """Yield what the lines of an event say."""
         name, lines = self._name, self._lines
         self._name, self._lines = b"", []
@@ -144,15 +162,17 @@ class EventReader(SSEDecoder):
         if data.strip().startswith(b"[DONE]"):
             yield from self._check_end()
             self._is_done = True
-            yield ServerSentEvent(data="[DONE]")  # the SDK reads on, so that the connection can be used again
+            yield _Done({})  # the SDK reads on, so that the connection can be used again
             return
         value = _parsed(data)
+        if name and isinstance(value, dict):
+            value = {"type": name.decode(errors="replace"), **cast(_Table, value)}
         if name.lower() == b"error" or value is _NO_JSON or isinstance(value, str):
             yield from self._fail(value, data, is_error=name.lower() == b"error")
         else:
             yield from self._read(value)
 
-    def _read_raw(self, *, is_end: bool = False) -> Iterator[ServerSentEvent]:
+    def _read_raw(self, *, is_end: bool = False) -> Iterator[Event]:
         """Yield what the lines without a field say, if they are whole."""
         if not self._raw:
             return
@@ -165,7 +185,7 @@ class EventReader(SSEDecoder):
             self._raw_size = self._next_try = 0
             yield from self._read(value, is_whole=True)
 
-    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[ServerSentEvent]:
+    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[Event]:
         """Yield the events of a parsed value. Numbers and the like say nothing."""
         for item in cast(list[object], value) if isinstance(value, list) else [value]:
             event = _as_dict(item)
@@ -173,7 +193,7 @@ class EventReader(SSEDecoder):
                 self._has_read = self._has_deltas = True
                 if self._ends_at is not None:
                     self._note_end()
-                yield _Event(event)
+                yield Event(event)
             elif (error := _error_of(event)) is not None:
                 yield from self._fail(error, b"", is_error=True)
             elif event.get("object") == "response":
@@ -186,28 +206,58 @@ class EventReader(SSEDecoder):
             elif event:
                 self._has_other = True
 
-    def _read_chunk(self, chunk: dict[str, Any]) -> Iterator[ServerSentEvent]:
+    def _read_chunk(self, chunk: dict[str, Any]) -> Iterator[Event]:
         choices: Sequence[dict[str, Any]] = chunk["choices"]
         self._has_read = True
         if choices:
+            index = choices[0]["index"]
             has_delta = any(choices[0]["delta"].get(name) for name in ("content", "reasoning", "tool_calls"))
+            if has_delta and self._choice is None:
+                self._choice = index
+            if index not in (self._choice, None):
+                choices[0]["delta"], has_delta = {}, False
+            choices[0]["index"] = 0
             self._has_deltas = self._has_deltas or has_delta
             if choices[0].get("finish_reason") or (self._ends_at is not None and has_delta):
                 self._note_end()
-        yield _Event(chunk)
+        yield Event(chunk)
 
-    def _read_response(self, event: dict[str, Any]) -> Iterator[ServerSentEvent]:
-        if self._ends_at is not None or (cleaned := _clean_response_event(event)) is None:
+    def _read_response(self, event: dict[str, Any]) -> Iterator[Event]:
+        if self._ends_at is not None:
+            return
+        for missing in self._missing_texts(event):
+            if (cleaned := _clean_response_event(missing)) is not None:
+                yield Event(cleaned)
+        if (cleaned := _clean_response_event(event)) is None:
             return
         self._has_read = True
         if event["type"] in _TERMINAL:
             self._note_end()
-        yield _Event(cleaned, is_error=event["type"] == "response.failed")
+        yield Event(cleaned, is_error=event["type"] == "response.failed")
+
+    def _missing_texts(self, event: _Table) -> Iterator[_Table]:
+        """Yield the deltas of texts that come only with the end of a part, an item or the answer."""
+        kind, item = event["type"], _as_dict(event.get("item"))
+        found = (event.get("output_index"), event.get("item_id"), item.get("id"))
+        names = {one for one in found if isinstance(one, str | int)}
+        is_told = bool(names & self._told if names else self._told)
+        if kind.endswith("text.delta") or kind == "response.output_item.added":
+            self._has_items = True
+            self._told |= names if kind.endswith("text.delta") else set()
+        elif kind.endswith("text.done") and not is_told:
+            self._told |= names
+            yield {**event, "type": kind.replace(".done", ".delta"), "delta": event.get("text")}
+        elif kind == "response.output_item.done":
+            self._has_items = True
+            if not is_told:
+                yield from _item_deltas(item, event.get("output_index"))
+        elif kind == "response.completed" and not self._has_items:
+            yield from [*_response_events(_as_dict(event.get("response")))][1:-1]
 
     def _note_end(self) -> None:
         self._ends_at = asyncio.get_running_loop().time() + self._end_seconds
 
-    def _fail(self, value: object, data: bytes, *, is_error: bool = True) -> Iterator[ServerSentEvent]:
+    def _fail(self, value: object, data: bytes, *, is_error: bool = True) -> Iterator[Event]:
         """Yield the server's error, which the SDK raises. Text that need not be one is kept for the end."""
         if self._ends_at is not None:
             return
@@ -217,11 +267,14 @@ class EventReader(SSEDecoder):
         if is_error or words.lower().startswith("error"):
             error = _error_of(_as_dict(value)) or _as_dict(value) or {"message": words}
             self._has_read = True
-            yield _Event({"error": error}, is_error=True)
+            yield self._error_event(error)
         else:
             self._words = self._words or words
 
-    def _end(self) -> Iterator[ServerSentEvent]:
+    def _error_event(self, error: _Table) -> Event:
+        return Event({"error": error}, is_error=True)
+
+    def _end(self) -> Iterator[Event]:
         """Yield what the last lines say. Raise if there was no answer."""
         if self._rest:
             rest = b"".join(self._rest)
@@ -231,14 +284,14 @@ class EventReader(SSEDecoder):
         yield from self._read_raw(is_end=True)
         yield from self._check_end()
 
-    def _check_end(self) -> Iterator[ServerSentEvent]:
+    def _check_end(self) -> Iterator[Event]:
         """Raise if the answer has no finish reason, and the server said something that is no part of it."""
         raw = b"\n".join(self._raw).decode(errors="replace").strip()
         if self._ends_at is not None or self._is_done:
             return
         if raw.startswith("<") and not self._has_read:
             raise NoModelServer
-        words = self._words or ("" if raw[:1] in ("<", "{", "[") else raw)
+        words = self._words or ("" if raw[:1] in ("<", "{", "[") or "\ufffd" in raw else raw)
         if words or raw or (self._has_other and not self._has_read):
             raise UnreadableAnswer(words)
         yield from ()
@@ -248,11 +301,29 @@ _NO_JSON: Final = object()
 
 
 def _parsed(data: bytes) -> object:
-    """Return the value of the JSON, or `_NO_JSON`. A character that is not UTF-8 is replaced."""
+    """Return the value of the JSON, or `_NO_JSON`. A character that is not UTF-8 is replaced.
+
+    Objects that follow each other are a list.
+    """
+    text = data.decode(errors="replace").lstrip("\ufeff")
     try:
-        return _JSON.decode(data.decode(errors="replace").lstrip("\ufeff"))
-    except (ValueError, RecursionError):
+        return _JSON.decode(text)
+    except RecursionError:
         return _NO_JSON
+    except ValueError:
+        if not text.lstrip().startswith("{"):
+            return _NO_JSON
+    found: list[object] = []
+    at = len(text) - len(text.lstrip())
+    while at < len(text):
+        try:
+            value, at = _JSON.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return _NO_JSON
+        found.append(value)
+        gap = _GAP.match(text, at)
+        at = gap.end() if gap else at
+    return found
 
 
 # --- chunks of Chat Completions ---------------------------------------------------------------------------------------
@@ -262,7 +333,6 @@ _THOUGHTS = ("reasoning", "reasoning_content", "thinking", "reasoning_text", "th
 _PLAIN = frozenset(("role", "content", "reasoning", "reasoning_content", "refusal"))
 """Fields of a delta that need no change if they are texts."""
 _MOST_TOKENS = 10**12
-_Table = dict[str, Any]
 
 
 def _is_plain(value: object) -> bool:
@@ -280,7 +350,7 @@ def _is_plain(value: object) -> bool:
     delta: Any = choice.get("delta")
     if type(delta) is not dict or choice.get("finish_reason") is not None or "error" in choice or "usage" in choice:
         return False
-    if not delta or "message" in choice:
+    if not delta or "message" in choice or choice.get("index", 0) != 0:
         return False
     for name, value in cast(_Table, delta).items():
         if value is not None and (type(value) is not str or name not in _PLAIN):
@@ -303,6 +373,9 @@ def _clean_chunk(event: _Table, *, is_whole: bool, has_deltas: bool) -> _Table |
     usage = next((found for one in holders if (found := _usage(one.get("usage")))), None)
     if not choices and usage is None:
         return None
+    if is_whole and choices:  # some servers send the text and each call as choices of their own
+        parts = [(name, value) for one in reversed(choices) for name, value in one["delta"].items() if value]
+        choices[0]["delta"] = {"content": None, **dict(parts)}
     created = event.get("created")
     known = {name: value for name in ("id", "model", "service_tier") if isinstance(value := event.get(name), str)}
     return {
@@ -330,7 +403,8 @@ def _clean_choice(choice: _Table, *, is_whole: bool, has_deltas: bool) -> _Table
         finish = "stop"
     if finish is not None and finish.strip().lower() in ("", "null", "none"):
         finish = None
-    return {"index": 0, "delta": delta, "finish_reason": finish.strip() if finish else None}
+    index = _count(choice.get("index"))
+    return {"index": index, "delta": delta, "finish_reason": finish.strip() if finish else None}
 
 
 def _clean_delta(delta: _Table, *, is_whole: bool) -> _Table:
@@ -355,7 +429,8 @@ def _clean_call(call: _Table, place: int | None) -> _Table | None:
     """Return a tool call, or a piece of one; None if it says nothing. `place` is its number in a whole answer."""
     given = call.get("function")
     inner = {**call, "name": given} if isinstance(given, str) else _as_dict(given) or call
-    name, arguments, id_ = inner.get("name"), inner.get("arguments", inner.get("parameters")), call.get("id")
+    name, id_ = inner.get("name"), call.get("id")
+    arguments = next((inner[one] for one in ("arguments", "parameters", "input") if inner.get(one) is not None), None)
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     name = name if isinstance(name, str) else None
@@ -432,6 +507,9 @@ _NUMBERS = ("sequence_number", "output_index", "content_index", "summary_index",
 def _clean_response_event(event: _Table) -> _Table | None:
     """Return the event with fields of the right types; None if it says nothing."""
     kind = event["type"]
+    if kind.startswith("response.reasoning_text."):  # the library keeps it, but does not show it
+        kind = kind.replace("_text.", "_summary_text.")
+        event = {**event, "type": kind, "summary_index": event.get("content_index")}
     if kind.endswith(".delta") and type(event.get("delta")) is str and type(event.get("item_id")) is str:
         return event if all(type(event.get(name, 0)) is int for name in _NUMBERS) else _with_fields(event)
     cleaned = _with_fields(event)
@@ -439,6 +517,8 @@ def _clean_response_event(event: _Table) -> _Table | None:
         return {**cleaned, "response": _clean_response(event.get("response"), kind.removeprefix("response."))}
     if kind in ("response.output_item.added", "response.output_item.done"):
         item = _clean_item(event.get("item"))
+        if item and kind.endswith(".added") and "arguments" in item:
+            item["arguments"] = ""  # they come again with the deltas or with the end
         return {**cleaned, "item": item} if item else None
     if kind.endswith(".delta"):
         return cleaned if cleaned["delta"] else None
@@ -449,7 +529,8 @@ def _clean_response_event(event: _Table) -> _Table | None:
 
 
 def _with_fields(event: _Table) -> _Table:
-    texts = {name: _arguments(event.get(name)) for name in _TEXTS}
+    read = _arguments if "arguments" in event["type"] else _joined_text
+    texts = {name: read(event.get(name)) for name in _TEXTS}
     numbers = {name: _count(event.get(name)) or 0 for name in _NUMBERS}
     annotation = {"annotation": _as_dict(event["annotation"])} if "annotation" in event else {}
     return {"type": event["type"], "logprobs": [], **texts, **numbers, **annotation}
@@ -510,26 +591,187 @@ def _clean_item(value: object) -> _Table | None:
     return cleaned
 
 
+def _item_deltas(item: _Table, place: object) -> Iterator[_Table]:
+    """Yield the deltas that the texts of a whole message or of whole reasoning stand for."""
+    kind = {"message": "output_text", "reasoning": "reasoning_summary_text"}.get(str(item.get("type")))
+    if kind is None:
+        return
+    parts: Any = item.get("summary") or item.get("content")
+    for number, part in enumerate(cast(list[object], parts) if isinstance(parts, list) else [parts]):
+        at = {"item_id": item.get("id"), "output_index": place, "content_index": number, "summary_index": number}
+        yield {"type": f"response.{kind}.delta", **at, "delta": _joined_text(part)}
+
+
 def _response_events(response: _Table) -> Iterator[_Table]:
     """Yield the events that a whole response stands for."""
     yield {"type": "response.created", "response": {**response, "status": "in_progress", "usage": None}}
     for place, item in enumerate(_tables(response.get("output"))):
         item = {**item, "id": item.get("id") or f"item_{place}"}
-        at = {"item_id": item["id"], "output_index": place}
         yield {"type": "response.output_item.added", "output_index": place, "item": item}
-        for kind, name in (("output_text", "content"), ("reasoning_summary_text", "summary")):
-            for number, part in enumerate(_tables(item.get(name))):
-                here = {**at, "content_index": number, "summary_index": number}
-                yield {"type": f"response.{kind}.delta", **here, "delta": _joined_text(part)}
+        yield from _item_deltas(item, place)
         yield {"type": "response.output_item.done", "output_index": place, "item": item}
     status = response.get("status")
     kind = status if status in ("failed", "incomplete") else "completed"
     yield {"type": f"response.{kind}", "response": response}
 
 
-# --- errors and values ------------------------------------------------------------------------------------------------
+# --- events of Claude -------------------------------------------------------------------------------------------------
 
-_MESSAGES = ("message", "detail", "msg", "error_message", "error_msg", "reason", "description", "error", "status_msg")
+_DELTA_TEXTS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+_BLOCKS: Final[dict[str, _Table]] = {
+    "text": {"text": ""},
+    "thinking": {"thinking": "", "signature": ""},
+    "tool_use": {"name": ""},
+}
+"""The blocks that are read, and the texts that each must have."""
+_USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class _MessagesEvent(Event):
+    """An event as Anthropic's SDK takes it: with a name, and data that are not empty."""
+
+    data = "{}"
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        super().__init__(value, is_error=value["type"] == "error")
+        self.event = value["type"]
+
+
+class MessagesReader(EventReader):
+    """Reads one answer of a server with Anthropic's API. Blocks are numbered anew, and arguments come only once."""
+
+    def __init__(self, end_seconds: float) -> None:
+        super().__init__(end_seconds)
+        self._blocks: dict[int, int] = {}
+        self._last = -1
+        self._input = ""
+        """The arguments of the last block, until others come."""
+        self._usage: _Table = {"output_tokens": 0}
+
+    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[Event]:
+        for event in cast(list[object], value) if isinstance(value, list) else [value]:
+            table = _as_dict(event)
+            if (error := _error_of(table)) is not None:
+                yield from self._fail(error, b"", is_error=True)
+            elif table.get("type") == "message":
+                for one in _message_events(table):
+                    yield from self._read_event(one)
+            else:
+                yield from self._read_event(table)
+
+    def _read_event(self, event: _Table) -> Iterator[Event]:
+        kind = event.get("type")
+        if kind not in ("message_start", "message_delta", "message_stop") and not str(kind).startswith("content_"):
+            self._has_other = self._has_other or bool(event and kind != "ping")
+            return
+        if kind == "message_start" or not self._has_read:
+            if not self._has_read:
+                yield _MessagesEvent(_message_start(_as_dict(event.get("message"))))
+            self._has_read = True
+        index = _count(event.get("index"))
+        if kind == "content_block_start":
+            yield from self._start(index, _as_dict(event.get("content_block")))
+        elif kind == "content_block_delta":
+            yield from self._delta(index, _as_dict(event.get("delta")))
+        elif kind == "content_block_stop":
+            yield from self._end_block()
+            yield _MessagesEvent({"type": kind, "index": self._number(index)})
+        elif kind in ("message_delta", "message_stop"):
+            yield from self._end_message(event)
+
+    def _number(self, index: int | None) -> int:
+        return self._last if index is None else self._blocks.get(index, self._last)
+
+    def _start(self, index: int | None, block: _Table) -> Iterator[Event]:
+        yield from self._end_block()
+        self._last += 1
+        self._blocks[self._last if index is None else index] = self._last
+        if (kind := block.get("type")) in _BLOCKS:
+            texts = {name: _joined_text(block.get(name)) for name in _BLOCKS[kind]}
+            block = {**block, **texts}
+            if kind == "text" and not isinstance(block.get("citations"), list):
+                block["citations"] = None
+            if kind == "tool_use":
+                id_ = block.get("id")
+                self._input = _arguments(block.get("input")).strip()
+                block |= {"input": {}, "id": id_ if isinstance(id_, str) and id_ else f"toolu_{self._last}"}
+        yield _MessagesEvent({"type": "content_block_start", "index": self._last, "content_block": block})
+
+    def _delta(self, index: int | None, delta: _Table) -> Iterator[Event]:
+        kind = delta.get("type")
+        if kind not in (*_DELTA_TEXTS, "citations_delta"):
+            kind = next((one for one, name in _DELTA_TEXTS.items() if isinstance(delta.get(name), str)), "")
+        if kind in _DELTA_TEXTS:
+            text = _arguments(delta.get(_DELTA_TEXTS[kind]))
+            delta = {"type": kind, _DELTA_TEXTS[kind]: text}
+            if kind == "input_json_delta" and text.strip() == "{}":
+                self._input, text = self._input or text, ""
+            if not text:
+                return
+        elif not isinstance(_as_dict(delta.get("citation")).get("type"), str):
+            return
+        if index not in (None, *self._blocks) or self._last < 0:
+            block = {"thinking_delta": "thinking", "input_json_delta": "tool_use"}.get(kind, "text")
+            yield from self._start(index, {"type": block})
+        if kind == "input_json_delta":
+            self._input = ""
+        yield _MessagesEvent({"type": "content_block_delta", "index": self._number(index), "delta": delta})
+
+    def _end_block(self) -> Iterator[Event]:
+        given, self._input = self._input, ""
+        if given not in ("", "{}"):
+            delta = {"type": "input_json_delta", "partial_json": given}
+            yield _MessagesEvent({"type": "content_block_delta", "index": self._last, "delta": delta})
+
+    def _end_message(self, event: _Table) -> Iterator[Event]:
+        yield from self._end_block()
+        delta = _as_dict(event.get("delta"))
+        reason = _text_of(delta.get("stop_reason"), ("type", "reason"))
+        if event["type"] == "message_stop" and self._ends_at is None:
+            reason = "end_turn"  # the answer is whole, although no reason came
+        if reason or event.get("usage"):
+            last = {"type": "message_delta", "delta": {**delta, "stop_reason": reason}}
+            self._usage |= _messages_usage(event.get("usage"))
+            yield _MessagesEvent({**last, "usage": self._usage})
+        if reason:
+            self._note_end()
+        if event["type"] == "message_stop":
+            yield _MessagesEvent({"type": "message_stop"})
+
+    def _error_event(self, error: _Table) -> Event:
+        return _MessagesEvent({"type": "error", "error": error})
+
+
+def _messages_usage(value: object) -> _Table:
+    given = _as_dict(value)
+    return {name: count for name in _USAGE if (count := _count(given.get(name))) is not None}
+
+
+def _message_start(message: _Table) -> _Table:
+    texts = {name: text if isinstance(text := message.get(name), str) else "" for name in ("id", "model")}
+    usage = {"input_tokens": 0, "output_tokens": 0, **_messages_usage(message.get("usage"))}
+    said: _Table = {**texts, "type": "message", "role": "assistant", "content": [], "stop_reason": None, "usage": usage}
+    return {"type": "message_start", "message": said}
+
+
+def _message_events(message: _Table) -> Iterator[_Table]:
+    """Yield the events that a whole message stands for."""
+    yield {"type": "message_start", "message": message}
+    content: Any = message.get("content")
+    for block in _tables([{"type": "text", "text": content}] if isinstance(content, str) else content):
+        yield {"type": "content_block_start", "content_block": block}
+        yield {"type": "content_block_stop"}
+    reason = message.get("stop_reason") or "end_turn"
+    yield {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": message.get("usage")}
+    yield {"type": "message_stop"}
+
+
+# --- errors and values ------------------------------------------------------------------------------------------------
 
 
 def _error_of(event: _Table) -> _Table | None:
@@ -553,7 +795,7 @@ def _error_table(value: object) -> _Table:
     table = _as_dict(value)
     if inner := _as_dict(table.get("error")):
         table = {**table, **inner}
-    message = next((text for name in _MESSAGES if (text := _joined_text(table.get(name)))), "")
+    message = words_of(table)
     more = {name: one for name in ("code", "type") if isinstance(one := table.get(name), str | int) and one is not True}
     return {**table, "code": None, "type": None, **more, "message": message or ("" if table else _joined_text(value))}
 
@@ -563,8 +805,10 @@ def _as_dict(value: object) -> _Table:
 
 
 def _tables(value: object) -> list[_Table]:
-    """Return the objects of a list, or the one object in place of a list."""
-    found = cast(list[object], value) if isinstance(value, list) else [value]
+    """Return the objects of a list, or the one object in place of a list. PHP writes lists as objects with numbers."""
+    found: list[object] = cast(list[object], value) if isinstance(value, list) else [value]
+    if isinstance(value, dict) and all(name.isdecimal() for name in _as_dict(cast(object, value))):
+        found = [*_as_dict(cast(object, value)).values()]
     return [cast(_Table, one) for one in found if isinstance(one, dict)]
 
 

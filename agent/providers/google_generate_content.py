@@ -19,6 +19,7 @@ from pydantic_ai.tools import RunContext
 
 from agent.providers import Effort, Reasoning
 from agent.providers.http import ClientConnection
+from agent.providers.message_rewriting import mapped
 from agent.providers.reasoning import is_off, least, nearest
 
 _begun: ContextVar[list[httpx2.Response]] = ContextVar("_begun")
@@ -120,6 +121,10 @@ class _Gemini(GoogleModel):
             # The SDK leaves a partly read stream to the garbage collector.
             for response in begun:
                 await response.aclose()
+
+    async def _map_messages(self, messages: list[ModelMessage], *args: Any, **named: Any) -> Any:
+        begin = super()._map_messages
+        return await mapped(messages, lambda: begin(messages, *args, **named))
 
     async def _process_streamed_response(
         self, response: AsyncIterator[GenerateContentResponse], model_request_parameters: ModelRequestParameters

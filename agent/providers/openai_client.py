@@ -52,7 +52,7 @@ class PlainClient(AsyncOpenAI):
     end_seconds = END_SECONDS
 
     def _make_sse_decoder(self) -> SSEDecoder:
-        return EventReader(self.end_seconds)
+        return cast(SSEDecoder, EventReader(self.end_seconds))
 
     def _build_request(self, options: FinalRequestOptions, *, retries_taken: int = 0) -> httpx2.Request:
         body: Any = options.json_data

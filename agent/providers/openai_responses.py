@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import httpx2
 from pydantic_ai.exceptions import ModelHTTPError
@@ -21,7 +21,7 @@ from agent.providers import Effort, Endpoint, Reasoning
 from agent.providers.base_url import missing_route
 from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.http import ClientConnection
-from agent.providers.message_rewriting import MessageRewriting
+from agent.providers.message_rewriting import MessageRewriting, mapped
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off, least, nearest
 from agent.providers.refusals import CHAT_ONLY, remember_chat_only
@@ -138,6 +138,10 @@ def _profile(spec: ModelSpec) -> OpenAIModelProfile:
 
 class _Stateless(MessageRewriting, OpenAIResponsesModel):
     """The library's model, which sends only reasoning that the vendor can decrypt again."""
+
+    async def _map_messages(self, messages: list[ModelMessage], *args: Any, **named: Any) -> Any:
+        begin = super()._map_messages
+        return await mapped(messages, lambda: begin(messages, *args, **named))
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:

@@ -7,13 +7,26 @@ recognizes a tag only if it is a delta of its own. Therefore the deltas are cut 
 from collections.abc import Iterator
 
 OPEN, CLOSE = "<think>", "</think>"
+_FINAL = "<|channel|>final<|message|>"
+PAIRS = {
+    OPEN: CLOSE,
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "\u25c1think\u25b7": "\u25c1/think\u25b7",
+    "<|channel|>analysis<|message|>": f"<|end|><|start|>assistant{_FINAL}",
+}
+"""The tags of models, each with its end. The deltas have `OPEN` and `CLOSE` in their place."""
+_FIRST = (*PAIRS, CLOSE, _FINAL)
+"""What an answer with reasoning can begin with."""
 _QUOTES = ("`", "'", '"', "\u201c", "\u201e", "\u00ab", "\u2018")
 """Ends of a text before a tag that is quoted."""
 
 
 def begins_tag(text: str) -> bool:
     """Return True if the text is the beginning of a tag, and more text decides whether it is one."""
-    return any(tag.startswith(text) and tag != text for tag in (OPEN, CLOSE))
+    return any(tag.startswith(text) and tag != text for tag in _FIRST)
 
 
 class ThinkTags:
@@ -28,6 +41,7 @@ class ThinkTags:
     def __init__(self) -> None:
         self.begins_inside = self.is_guess = False
         self._held: str = ""
+        self._close = CLOSE
         self._is_beginning, self._is_reasoning, self._skips_lines = True, False, False
         self._said: list[str] = []
 
@@ -41,21 +55,20 @@ class ThinkTags:
         while text := text.lstrip("\r\n") if self._skips_lines else text:
             self._skips_lines = False
             if self._is_reasoning:
-                inside, tag, text = text.partition(CLOSE)
+                inside, tag, text = text.partition(self._close)
                 if tag:
                     self._is_reasoning = self.is_guess = False
                 else:
-                    inside, self._held = without_begun(inside, CLOSE)
-                yield from filter(None, (inside, tag))
+                    inside, self._held = without_begun(inside, self._close)
+                yield from filter(None, (inside, tag and CLOSE))
             elif self._is_beginning:
                 rest = text.lstrip()
                 space = text[: len(text) - len(rest)]
-                if rest.startswith((OPEN, CLOSE)):
-                    self._is_reasoning = rest.startswith(OPEN)
+                if tag := next((one for one in _FIRST if rest.startswith(one)), ""):
+                    self._is_reasoning, self._close = tag in PAIRS, PAIRS.get(tag, CLOSE)
                     self._skips_lines, self.begins_inside = not self._is_reasoning, False
-                    tag = OPEN if self._is_reasoning else CLOSE
                     yield from filter(None, (space,))
-                    yield tag if self._is_reasoning else None
+                    yield OPEN if self._is_reasoning else None
                     text = rest.removeprefix(tag)
                 elif not rest or begins_tag(rest):
                     yield from filter(None, (space,))

@@ -9,7 +9,7 @@ from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import Translator
 
 
-def caption_of(note: Note, translator: Translator, model: str, model_id: str = "") -> str:
+def caption_of(note: Note, translator: Translator, model: str, model_id: str) -> str:
     """Return the model's name if given, how the turn ended and its figures, in one line. "≈" marks estimates.
 
     options.js hides the name of the model that the composer shows, by the class that has the model's id.
@@ -50,7 +50,7 @@ def caption_of(note: Note, translator: Translator, model: str, model_id: str = "
     if not model:
         return figures
     name = html.escape(translator(model)) + (" · " if figures else "")
-    kind = html.escape(f"model {quote(model_id, safe='!*()')}".strip())
+    kind = html.escape(f"model {quote(model_id, safe='!*()')}")
     return f'<span class="{kind}">{name}</span>{figures}'
 
 

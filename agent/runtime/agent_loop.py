@@ -13,7 +13,8 @@ from agent.documents.long_documents import LongDocument, long_documents, prompt_
 from agent.documents.tools import with_document_tools
 from agent.events import StateSnapshot
 from agent.limits import Limit
-from agent.messages.repair import in_order_of_calls, repair
+from agent.messages.plain_text import off_loop
+from agent.messages.repair import in_order_of_calls
 from agent.responses import call_content, result_content
 from agent.result import Journal, RunPlan, RunResult
 from agent.runtime.budget import Budget, BudgetUsed
@@ -46,10 +47,8 @@ class AgentLoop:
         stream: RunStream,
     ) -> None:
         self._run_id, self._plan, self._resumed, self._stream = run_id, plan, resumed, stream
-        # Don't repair the history of a suspended run: its pending calls must stay unanswered.
-        history = context.messages if resumed else repair(context.messages)
         used = resumed.suspension.spent.allowing(resumed.suspension.limit) if resumed else BudgetUsed()
-        self.messages = MessageLog(context.session_id, history, journal)
+        self.messages = MessageLog(context.session_id, context.messages, journal)
         self.meter = UsageMeter()
         self._budget = Budget(plan.limits, used)
         self._clock = RunClock(stream, self._budget, self.meter)
@@ -61,6 +60,11 @@ class AgentLoop:
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
         self._last: ModelMessage | None = None
+
+    async def prepare(self) -> None:
+        """Repair the history, but not that of a suspended run: its pending calls must stay unanswered."""
+        if self._resumed is None:
+            await self.messages.repair()
 
     async def run(self, prompt: list[ModelMessage]) -> Outcome:
         """Run until there is an outcome. Raises the exceptions of model requests, tools and journal."""
@@ -83,6 +87,15 @@ class AgentLoop:
     def last_whole_message(self) -> ModelMessage:
         """Return the last message without looking for a partial answer. This cannot fail."""
         return self._last or self.results.empty_answer()
+
+    async def ending(self, outcome: Outcome) -> tuple[ModelMessage, RunResult]:
+        """Return the last message, and the result of the run as it will be after that is stored."""
+
+        def both() -> tuple[ModelMessage, RunResult]:
+            last = self.last_message()
+            return last, self.result(outcome, last)
+
+        return await off_loop(self.messages.messages, both)
 
     def result(self, outcome: Outcome, last: ModelMessage) -> RunResult:
         """Return the result of the run as it will be after `last` is stored. Seals a suspended run."""

@@ -6,6 +6,7 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.context import Context
 from agent.history import Note
+from agent.messages.plain_text import off_loop
 from agent.messages.repair import repair
 from agent.result import Journal
 from agent.system.shield import run_to_completion
@@ -22,6 +23,11 @@ class MessageLog:
         self.begun = False
         self.session_id = session_id
         self._journal, self._start = journal, len(self.messages)
+
+    async def repair(self) -> None:
+        """Repair the history, before anything is added."""
+        self.messages = await off_loop(self.messages, repair, self.messages)
+        self._start = len(self.messages)
 
     @property
     def added(self) -> Sequence[ModelMessage]:

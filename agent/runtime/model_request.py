@@ -12,7 +12,15 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import FilePart, ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    FilePart,
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -26,6 +34,7 @@ from agent.media.convert import convert_messages
 from agent.messages.adapt import adapt_and_prepare, has_pictures
 from agent.messages.cited_documents import with_document_names
 from agent.messages.continuation import without_end_space
+from agent.messages.plain_text import off_loop
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.providers import LearnsRefusals, count_deltas
@@ -96,7 +105,8 @@ class ModelRequests:
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
         spec = self._spec = self._plan.connection.spec
-        sent = await convert_messages(adapt_and_prepare(messages, spec, self._plan.system_message), spec)
+        adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._plan.system_message)
+        sent = await convert_messages(adapted, spec)
         sent, self._seam = without_end_space(sent)
         self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
         # The JSON of emulated tools cannot begin in the middle of a text.
@@ -158,15 +168,7 @@ class ModelRequests:
     async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
         decoder, deltas = StreamDecoder(self._seam, one_text=self._one_text), count_deltas()
         try:
-            async with (
-                self._slot(),
-                model_request_stream(
-                    self._plan.connection.model(),
-                    sent,
-                    model_settings=self._settings(),
-                    model_request_parameters=ModelRequestParameters(function_tools=offered),
-                ) as stream,
-            ):
+            async with self._slot(), self._stream(sent, offered) as stream:
                 self._open = stream
                 async for event in stream:
                     if self._observers:
@@ -186,6 +188,22 @@ class ModelRequests:
         finally:
             self.freed_at = monotonic()
         return self._checked(stream.get(), {tool.name for tool in offered})
+
+    @asynccontextmanager
+    async def _stream(
+        self, sent: list[ModelMessage], offered: list[ToolDefinition]
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Open the stream of an answer."""
+        opening = await off_loop(
+            sent,
+            model_request_stream,
+            self._plan.connection.model(),
+            sent,
+            model_settings=self._settings(),
+            model_request_parameters=ModelRequestParameters(function_tools=offered),
+        )
+        async with opening as stream:
+            yield stream
 
     def _checked(self, streamed: ModelResponse, tools: Collection[str]) -> ModelResponse:
         """Return the finished response. Raises `ProviderError` if it broke off, is empty, or calls tools as text."""
@@ -273,7 +291,7 @@ class ModelRequests:
 
 _CALL_AS_TEXT = re.compile(
     r"<tool_call>|<tools?>\s*\{|<function(?:_call|_calls|s)?[=>]|\[TOOL_CALLS?\]|<\|python_tag\|>|<\|tool_call|<\uff5ctool"
-    r"|<minimax:tool_call>|<invoke name=|functools\["
+    r"|<minimax:tool_call>|<invoke name=|functools\[|<\|channel\|>commentary to="
 )
 """The beginnings of tool calls in the formats of models. A server with the right parser leaves none in the text."""
 
@@ -283,6 +301,8 @@ def _calls_as_text(response: ModelResponse, tools: Collection[str]) -> bool:
     if any(isinstance(part, ToolCallPart) for part in response.parts):
         return False
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    if not text.strip():
+        text = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
     found = _CALL_AS_TEXT.search(text)
     if found is None or text.count("```", 0, found.start()) % 2 or text[: found.start()].endswith("`"):
         return False
@@ -343,11 +363,21 @@ def _arguments(args: Any) -> Any:
         value = json.loads(args)
         inner = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        return args
+        return _first_object(args.strip())
     items = cast(list[object], value) if isinstance(value, list) else []
     if len(items) == 1 and isinstance(items[0], dict):
         return json.dumps(items[0])
     return "{}" if inner is None else value if isinstance(value, str) and isinstance(inner, dict) else args
+
+
+def _first_object(args: str) -> str:
+    """Return the object that the text begins with, if only brackets or the same object again follow it."""
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(args)
+    except (ValueError, RecursionError):
+        return args
+    first, rest = args[:end], args[end:].strip(" \t\r\n}]")
+    return first if isinstance(value, dict) and rest in ("", first.rstrip("}")) else args
 
 
 def _broke_off(response: ModelResponse) -> bool:

@@ -90,6 +90,8 @@ TURNS = Threads("turns", 2)
 """The turns of chats, as blocks of HTML."""
 DECODING = Threads("decoding", 2)
 """Stored messages, and the search in them."""
+PREPARING = Threads("preparing", 2)
+"""Long histories, as models take them."""
 RANKING = Threads("ranking", 2)
 """The search in documents, which takes a second for a long one."""
 HISTORY_FILES = Threads("stores", 4, ends_by_itself=False)

@@ -131,9 +131,6 @@ def _preset(path: Path, env: Mapping[str, str]) -> Tool | Toolset:
 
 def _in_module(name: str) -> Tool | Toolset:
     module, _, attribute = name.partition(":")
-    top, _, rest = module.partition(".")
-    if top == "agent" and f"{rest}.".startswith("tools."):  # beside other code called `agent`, this is `switchboard`
-        module = f"{__name__.partition('.')[0]}.{rest}"
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

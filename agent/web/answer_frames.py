@@ -28,6 +28,8 @@ from agent.web.run_event_routes import FRAMES, NOTHING, Frame, number_in
 
 KEPT_CHARACTERS = 1_000_000
 """Characters of the frames of one answer that are kept for readers that are behind."""
+TEXT_SECONDS = 0.125
+"""Seconds from a frame of a text that grows to the next frame. The first text and the end do not wait."""
 WAIT_SECONDS = 0.5
 """Seconds after which a turn is rendered again without a new event, because a wait is counted."""
 
@@ -43,6 +45,8 @@ class TurnFrames:
         self._tag, self._frames, self._size = uuid4().hex[:8], deque[Frame](), 0
         self._first = 0
         """The number of the oldest frame that is kept."""
+        self.due = 0.0
+        """Implement `Frames.due`."""
         self._lock = asyncio.Lock()
         self._shown = cast(bubbles.Turn, {"bubbles": []})
         self._rendered: tuple[int, bool] | None = None
@@ -84,6 +88,7 @@ class TurnFrames:
         shown = await self._render(is_first=False)
         if edits := bubbles.edits(self._shown, shown):
             self._shown = shown
+            self.due = monotonic() + TEXT_SECONDS if all(kind in ("blocks", "tail") for kind, *_ in edits) else 0.0
             data = _dump({"edits": edits})
             self._frames.append((f"{self._tag}-{self._first + len(self._frames)}", data))
             self._size += len(data)

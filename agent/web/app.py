@@ -23,13 +23,12 @@ from agent.local.manager import LocalModels
 from agent.media.places import open_place
 from agent.media.store import MediaStore
 from agent.models.catalog import Dialect, use_table_in
-from agent.providers import preload
+from agent.providers import preloaded
 from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.answer_frames import AnswerFrames
-from agent.web.canary import Canary
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
@@ -126,7 +125,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     links = ChatLinks(services.store, settings)
     files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES))
     app = FastAPI(
-        lifespan=lambda app: _lifespan(services, app.state.canary, app.state.watchdog),
+        lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
         middleware=_middleware(services, page, queue, origins, files),
         docs_url=None,
@@ -134,8 +133,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         openapi_url=None,
     )
     app.state.conversations, app.state.origins, app.state.page, app.state.queue = conversations, origins, page, queue
-    app.state.canary = canary = Canary(app, settings.root_path)
-    health = _health(services, lambda: queue.problem, canary)
+    health = _health(services, lambda: queue.problem)
     app.state.watchdog = health.watchdog
     add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)
@@ -181,9 +179,9 @@ def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Requ
     RunEventRoutes(services.conversations.running, services.store, owner_of, frames_of).add_to(app)
 
 
-def _health(services: _Services, queue_problem: Callable[[], str], canary: Canary) -> Health:
+def _health(services: _Services, queue_problem: Callable[[], str]) -> Health:
     catalog = services.conversations.models.catalog
-    return Health(services.store, services.media, services.models, catalog, discover, queue_problem, canary)
+    return Health(services.store, services.media, services.models, catalog, discover, queue_problem)
 
 
 async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Services:
@@ -219,7 +217,7 @@ def _build_page(settings: Settings, conversations: Conversations, visitors: Visi
 
 
 @asynccontextmanager
-async def _lifespan(services: _Services, canary: Canary, watchdog: Watchdog) -> AsyncGenerator[None]:
+async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
     replicas, recovery = replicas_of(services.store), None
     if replicas is None:
@@ -241,7 +239,6 @@ async def _lifespan(services: _Services, canary: Canary, watchdog: Watchdog) -> 
         asyncio.create_task(watchdog.run()),
         *([recovery] if recovery else ()),
         asyncio.create_task(preload_models(services.conversations.models, is_busy)),
-        *([asyncio.create_task(canary.run_after_start())] if services.settings.canary else ()),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
         asyncio.create_task(free_memory_when_idle(is_busy)),
     ]
@@ -321,7 +318,7 @@ async def preload_models(
     for dialect in dict.fromkeys(dialects):
         while is_busy():
             await sleep(1)
-        await asyncio.to_thread(preload, dialect)
+        await preloaded(dialect)
 
 
 def _middleware(

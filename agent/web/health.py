@@ -15,7 +15,6 @@ from agent.history import HistoryStore, Record, new_id, now
 from agent.media.store import MediaStore
 from agent.models.catalog import Catalog
 from agent.providers import Endpoint, Models, default_endpoint
-from agent.web.canary import Canary
 from agent.web.chat.orphaned_files import PROBE
 from agent.web.watchdog import Watchdog
 
@@ -39,20 +38,19 @@ class Health:
         catalog: Catalog,
         ask: Callable[[Endpoint], Awaitable[Any]],
         queue_problem: Callable[[], str],
-        canary: Canary,
         env: Mapping[str, str] = os.environ,
     ) -> None:
         """Take the parts to check.
 
         `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_problem`
-        returns why the page's events are not processed, or "". `canary` knows whether visitors are separated.
-        `watchdog` has to be run beside the page.
+        returns why the page's events are not processed, or "". `watchdog` has to be
+        run beside the page.
         """
         self._store, self._media, self._models = store, media, models
         self._ask, self._queue_problem = ask, queue_problem
         self._probe, self._wrote_at = Record(owner=PROBE), 0.0
         self._writing: asyncio.Task[bool] | None = None
-        self.canary, self.watchdog = canary, Watchdog()
+        self.watchdog = Watchdog()
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
         self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
         self._last_answer: tuple[float, Endpoint, bool] | None = None
@@ -60,7 +58,7 @@ class Health:
 
     async def problem(self) -> str:
         """Return a sentence on why the app cannot answer messages now, or ""."""
-        if problem := self.canary.problem or self._queue_problem():
+        if problem := self._queue_problem():
             return problem
         if not await self._store_answers():
             return "The history store does not answer."

@@ -25,6 +25,7 @@ from agent.events import Observers
 from agent.limits import explain_limit
 from agent.local.zero_gpu import visitor_token
 from agent.messages.adapt import check_prompt, content_items
+from agent.messages.plain_text import off_loop
 from agent.messages.prompt import to_messages
 from agent.models.catalog import ModelSpec
 from agent.responses import Piece, pieces_of
@@ -36,7 +37,6 @@ from agent.settings import Settings
 from agent.suspension.seals import Seals
 from agent.system.threads import TEXTS
 from agent.tools import Tool
-from agent.tracing.replay import PREFIX
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.run_setup import max_answer_tokens, run_limits
@@ -176,13 +176,11 @@ class OpenAIRoutes:
         """Return the model's answer to one request. Raises an `AgentError`."""
         is_public = self._settings.public is not None
         with self._rate_limiter.reserve_answer(visitor) as reservation:
-            if asked.model.startswith(PREFIX):
-                raise UnknownModel("A recorded run answers only on the page.")
             connection, is_own = await self._models.connect(visitor.owner, asked.model)
             try:
                 spec, given = connection.spec, asked.options
                 connection.check()
-                check_prompt(asked.messages, spec)
+                await off_loop(asked.messages, check_prompt, asked.messages, spec)
                 if asked.tools and spec.tools == "none":
                     raise InputError(f"{spec.label} cannot call tools.")
                 answer.model = spec.id

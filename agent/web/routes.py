@@ -15,17 +15,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def add_health_routes(app: FastAPI, models: Models, live_runs: LiveRuns, health: Health) -> None:
-    """Add `/healthz`, which answers as long as the process lives, and `/readyz`, which says if it takes messages.
-
-    `/readyz?canary=1` first checks again that visitors are separated.
-    """
+    """Add `/healthz`, which answers as long as the process lives, and `/readyz`, which says if it takes messages."""
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok", "model": models.status.phase})
 
-    async def readyz(request: Request) -> Response:
-        if "canary" in request.query_params and not live_runs.is_closing:
-            await health.canary.run_if_due()
+    async def readyz(_: Request) -> Response:
         problem = "The server is going down." if live_runs.is_closing else await health.problem()
         lag = round(health.watchdog.longest_lag, 3)
         answer = {"ready": not problem, "reason": problem, "loop_lag_seconds": lag}

@@ -9,6 +9,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
+from time import monotonic
 from typing import Protocol
 
 from fastapi import FastAPI, Request, Response
@@ -49,6 +50,11 @@ class Frames(Protocol):
         """Return up to `FRAMES` frames after the one with this id, or the first ones if there is no such frame."""
         ...
 
+    @property
+    def due(self) -> float:
+        """The time (`monotonic`) of the next frame, because the last one is recent. The end does not wait for it."""
+        ...
+
     def end(self) -> str:
         """Return what readers get with the end, as JSON."""
         ...
@@ -59,6 +65,8 @@ class RunFrames:
 
     A reader can have events that were lost with their process. It gets the end all the same, whose number is lower.
     """
+
+    due = 0.0
 
     def __init__(self, live: RunningAnswer) -> None:
         self._live = live
@@ -77,6 +85,8 @@ class RunFrames:
 
 class StoredFrames:
     """The frames of an answer that has ended, as the store has them."""
+
+    due = 0.0
 
     def __init__(self, events: Sequence[RunEvent]) -> None:
         self._events = events
@@ -179,6 +189,8 @@ async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGene
     async with aclosing(live.updates()) as updates, aclosing(_with_pauses(updates)) as steps:
         async for is_update in steps:
             is_silent = True
+            if is_update and (early := frames.due - monotonic()) > 0:
+                await live.pause(early)
             while is_update and (new := await frames.after(last_id)):
                 for text in _chunks(new):
                     yield text

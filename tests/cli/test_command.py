@@ -41,17 +41,6 @@ def switchboard(installed: Path, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.full
-def test_second_name_is_this_checkout(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "agent.py").write_text("")
-    env = environment(installed)
-    path = f"{installed}{os.pathsep}{env['PYTHONPATH']}"
-    for folder, module in ((installed, "agent.agent"), (tmp_path, "switchboard.agent")):
-        command = [sys.executable, "-c", "from switchboard import Agent as it; print(it.__module__)"]
-        done = subprocess.run(command, env={**env, "PYTHONPATH": path}, cwd=folder, capture_output=True, text=True)
-        assert (done.stdout, done.stderr) == (f"{module}\n", "")
-
-
 COMMANDS = ["chat", "doctor", "deploy"]
 
 

@@ -1,6 +1,5 @@
 """The chat in the terminal, as a real child process at a real terminal: typing, stopping, leaving and resuming."""
 
-import asyncio
 import fcntl
 import json
 import os
@@ -31,7 +30,7 @@ from tests.support.fakes import Call, FakeConnection, Step
 from tests.support.forked_apps import Imported, imported
 from tests.support.gate_rows import gate_rows
 from tests.support.media_files import sound
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Config, Running
 from tests.support.strategies import conversations
 from tests.tiers import examples
 
@@ -306,18 +305,6 @@ def test_suspended_run_waits_across_restarts(at_terminal: AtTerminal, server: Ru
     assert "too much" in said[3]
 
 
-@pytest.mark.full
-def test_record_is_replayed(piped: Piped, server: Running, tmp_path: Path) -> None:
-    with running(Config(models=(MODEL,))) as other:
-        agent = Agent(MODEL, provider="vllm", base_url=other.base_url)
-        asyncio.run(agent.ask("!tokens 4", record=tmp_path / "run.jsonl"))
-    before = len(server.journal())
-    done = piped("Whatever\n", "--replay", "run.jsonl?speed=10")
-    assert done.stdout.strip() == "## word0 word1 word2 word3"
-    assert done.returncode == 0
-    assert len(server.journal()) == before
-
-
 # --- without a terminal -----------------------------------------------------------------------------------------------
 
 
@@ -337,7 +324,9 @@ def test_each_piped_line_is_a_prompt(piped: Piped) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("how", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
+)
 def test_signal_ends_pipe_and_keeps_text(server: Running, tmp_path: Path, how: signal.Signals, status: int) -> None:
     argv = [sys.executable, "-m", "agent", "--history", "kept.json"]
     env = environment(server.base_url, tmp_path)
@@ -359,17 +348,13 @@ WRONG = {
     "no server": (["--base-url", "http://127.0.0.1:1/v1"], 1, "cannot be reached"),
     "a server without it": (["--model", "vllm:another"], 1, "another"),
     "no such tool": (["--tools", "agent:nothing"], 1, "the tool 'agent:nothing' cannot be imported"),
-    "no such record": (["--replay", "none.jsonl"], 1, "The record 'none.jsonl' cannot be read"),
     "no such option": (["--loud"], 2, "--loud"),
-    "two models": (["--replay", "none.jsonl", "--model", "x"], 2, "takes no model"),
     "a foreign history": (["--history", "foreign.json"], 1, "'foreign.json' is no conversation"),
     "a history that is no file": (["--history", "."], 1, "cannot be read"),
 }
 
 
-@pytest.mark.parametrize(
-    ("argv", "status", "said"), gate_rows(WRONG, ("no server", "no such option", "a foreign history"))
-)
+@pytest.mark.parametrize(("argv", "status", "said"), gate_rows(WRONG, ("no server", "a foreign history")))
 def test_bad_arguments_give_one_sentence(piped: Piped, tmp_path: Path, argv: list[str], status: int, said: str) -> None:
     (tmp_path / "foreign.json").write_text("[1, 2]")
     done = piped("Hello\n", *argv)

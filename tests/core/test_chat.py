@@ -211,7 +211,7 @@ def test_leaving_early_cancels_and_keeps_text(chat: Chat, server: Running) -> No
     answer = chat.query("!tokens 9000 @200")
     next(answer)
     answer.close()  # type: ignore[attr-defined]
-    server.wait_for(lambda lines: lines[seen:] and lines[seen]["closed"], 2.0)
+    server.wait_for(lambda lines: lines[seen:] and lines[seen]["closed"])
     assert chat.result is not None
     assert (chat.result.finish_reason, chat.result.note.detail) == ("cancelled", "Stopped: the reader went away.")
     assert said(chat)[-1].startswith("## word0"), "the partial answer stays"

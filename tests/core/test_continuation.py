@@ -97,13 +97,14 @@ async def test_text_after_tool_result_is_continued(agent: Agent, server: Running
 
 
 @pytest.mark.slow
-async def test_stopped_text_is_continued(agent: Agent) -> None:
-    run = agent.run("!tokens 100 @20")
+async def test_stopped_text_is_continued(agent: Agent, server: Running) -> None:
+    run = agent.run("!tokens 100 @20 hold 20 stopped")
     run.start()
-    while len(run.responses) < 5:
+    while len(run.responses) < 2:
         await run.wait_for_update(len(run.responses))
     run.cancel()
     stopped = await run
+    server.release("stopped")
     rest = await agent.continue_answer(stopped.context)
     assert text(run) + rest.text == "".join(map(token, range(100)))
 

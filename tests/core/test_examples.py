@@ -21,7 +21,7 @@ MODELS = ("Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B")
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## The package\n")[1].split("\n## ")[0]
 PAGE = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("package.md", "coming-from.md"))
 BLOCKS = [  # those about a store of one's own run in `tests/history/test_own_store.py`
-    block for block in re.findall(r"```python\n(.*?)```", SECTION + PAGE, re.DOTALL) if "conformance" not in block
+    block for block in re.findall(r"```python\n(.*?)```", SECTION + PAGE, re.DOTALL)
 ]
 
 

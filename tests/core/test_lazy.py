@@ -117,7 +117,7 @@ async def built(folder: Path) -> AsyncIterator[FastAPI]:
     """Build the app, and close at the end what it owns."""
     before = gc.get_threshold()
     local = LocalSettings(cache_dir=folder, downloads=False)
-    made = await create_app(Settings(data_dir=folder, store="memory", local=local, canary=False))
+    made = await create_app(Settings(data_dir=folder, store="memory", local=local))
     try:
         yield made
     finally:
@@ -148,11 +148,11 @@ async def test_idle_queue_sleeps_and_events_are_not_summarised(tmp_path: Path) -
         queue.get_events = lambda: looks.append(None) or get_events()
         queue.active_jobs = [None]
         processing = asyncio.create_task(queue.start_processing())
-        await asyncio.wait_for(queue.start_progress_updates(), 1)
+        await asyncio.wait_for(queue.start_progress_updates(), 60)
         await asyncio.sleep(0.1)
         assert len(looks) == 1
         queue.close()
-        await asyncio.wait_for(processing, 1)
+        await asyncio.wait_for(processing, 60)
         queue.events_recorded = 20_000
         event = {"time": 1.0, "status": "success", "process_time": 0.1, "function": "f", "session_hash": "page"}
         assert queue.compute_analytics_summary([event]) == {"functions": {}}

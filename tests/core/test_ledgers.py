@@ -1,4 +1,4 @@
-"""The faults of a ledger's place. What all ledgers promise is in `agent.history.conformance.ledgers`."""
+"""The faults of a ledger's place. What all ledgers promise is in `tests.history.conversation_laws`."""
 
 from pathlib import Path
 

@@ -207,8 +207,8 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "ask(max_turns=)": (ask(max_turns=3), r"^max_turns is given in another way: Agent\(model, limits=Limits\(steps="),
     "query(think=)": (query(think=True), r"^Perhaps it is reasoning\."),
     "resume(reply=)": (
-        lambda hands: hands.agent().resume("x", "y", **cast(Any, {"recrd": "z"})),
-        r"^Perhaps it is record\. Agent\.resume has",
+        lambda hands: hands.agent().resume("x", "y", **cast(Any, {"jurnal": "z"})),
+        r"^Perhaps it is journal\. Agent\.resume has",
     ),
     '@tool("name")': (lambda _: tool(cast(Any, "weather")), r"write @tool\(name='weather'\)$"),
     "@tool(requires_approval=)": (lambda _: tool(**cast(Any, {"requires_approval": True})), r"^Perhaps it is needs_ap"),

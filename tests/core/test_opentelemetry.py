@@ -236,7 +236,7 @@ async def test_no_span_without_telemetry(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("a tracer was asked for")
 
-    monkeypatch.setattr("agent.tracing.opentelemetry.get_tracer", refuse)
+    monkeypatch.setattr("agent.telemetry.get_tracer", refuse)
     monkeypatch.setattr(TracerProvider, "get_tracer", refuse)
     monkeypatch.setattr(trace.ProxyTracerProvider, "get_tracer", refuse)
     monkeypatch.delenv("SWITCHBOARD_TELEMETRY", raising=False)

@@ -93,7 +93,7 @@ async def test_retired_model_names_its_replacement() -> None:
 def test_keywords_are_the_fields() -> None:
     keywords, fields = get_type_hints(RunOptions), get_type_hints(Options)
     assert {name: keywords[name] for name in fields} == fields
-    assert keywords.keys() - fields.keys() == {"options", "journal", "record"}
+    assert keywords.keys() - fields.keys() == {"options", "journal"}
 
 
 @pytest.mark.full

@@ -67,13 +67,10 @@ async def test_stop_ends_run_at_once(
     await asyncio.to_thread(server.wait_for, lambda lines: len(lines) > seen)
     while len(run.responses) < least:
         await run.wait_for_update(len(run.responses), timeout=5)
-    at = time.monotonic()
     cancel(run)
-    result = await run
-    assert time.monotonic() - at < 1
+    result = await run  # by itself it would never end, or in 45 s
     line = await closed_line(server, seen)
     assert line["ended"] == "client_closed"
-    assert line["closed"]["mono"] - at < 1
     assert result.finish_reason == "cancelled"
     assert result.note.detail == "Stopped."
     assert result.text == "".join(str(response.content) for response in run.responses)
@@ -86,7 +83,7 @@ async def test_run_stopped_before_start_still_ends(agent: Agent, server: Running
     seen = len(server.journal())
     run = agent.run("!text never said")
     run.cancel()
-    result = await asyncio.wait_for(run._result(), 1)
+    result = await asyncio.wait_for(run._result(), 60)
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     assert server.journal()[seen:] == []
     assert len(run.context.messages) == 2, "the prompt is not stored with an empty answer"
@@ -116,7 +113,7 @@ async def test_stop_at_last_moment_gives_result() -> None:
         for _ in range(ticks):
             await asyncio.sleep(0)
         run.cancel()
-        result = await asyncio.wait_for(run._result(), 1)
+        result = await asyncio.wait_for(run._result(), 60)
         assert result.finish_reason in ("stop", "cancelled")
         assert len(run.context.messages) == 2
 
@@ -151,7 +148,7 @@ RELEASE = threading.Event()
 @tool
 def blocks() -> str:
     """Block a thread."""
-    RELEASE.wait(10)
+    RELEASE.wait(120)
     return "late"
 
 
@@ -175,10 +172,8 @@ async def test_stop_ends_or_abandons_tools(
     while len([r for r in run.responses if r.type.startswith("tool_call")]) < len(names) + said - 1:
         await run.wait_for_update(len(run.responses), timeout=5)
     await asyncio.sleep(0.02)  # let the tools start
-    at = time.monotonic()
     cancel(run)
-    result = await run
-    assert time.monotonic() - at < 1
+    result = await run  # while the deaf tools still work, because nothing has released them
     assert result.finish_reason == "cancelled"
     assert ("The tool blocks cannot be interrupted and was left running." in result.note.detail) is ("blocks" in names)
     assert (["tidy"] if "tidy" in names else []) == CLEANED
@@ -316,7 +311,7 @@ async def test_failing_or_slow_close_does_not_block(agent: Agent, monkeypatch: p
     assert (await with_tools(agent, toolset).ask("!text Done.")).text == "Done."
     assert toolset.events == ["open", "close"]
     late.set()
-    await asyncio.wait_for(toolset.over.wait(), 5)
+    await asyncio.wait_for(toolset.over.wait(), 60)
     assert toolset.events[-1] == "closed late"
 
 
@@ -325,10 +320,9 @@ async def for_ever() -> None:
 
 
 async def for_ever_and_deaf() -> None:
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
+    while not RELEASE.is_set():
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("cancel", [by_loop, by_thread])
@@ -337,16 +331,16 @@ async def for_ever_and_deaf() -> None:
 async def test_stop_ends_opening_of_toolset(
     agent: Agent, server: Running, opens: Any, cancel: Callable[[Run], None]
 ) -> None:
+    RELEASE.clear()
     toolset = RecordingToolset(opens=opens)
     run = with_tools(agent, toolset).run("!text never said").start()
     await toolset.opening.wait()
-    at = time.monotonic()
     cancel(run)
     result = await run
-    assert time.monotonic() - at < 1
     assert (result.finish_reason, result.text, run.responses) == ("cancelled", "", [])
     await assert_continues(agent, server, run)
-    await asyncio.wait_for(toolset.over.wait(), 5)
+    RELEASE.set()
+    await asyncio.wait_for(toolset.over.wait(), 60)
     assert toolset.events == ["open", "close"], "the toolset was not closed after its late opening"
 
 
@@ -389,14 +383,16 @@ async def test_step_limit_says_why(agent: Agent, server: Running) -> None:
 @pytest.mark.parametrize("script", ["!stall-before", "!stall-after 3", "!tool waits {}", "!tool deaf {}"])
 @pytest.mark.slow
 async def test_time_limit_says_why(agent: Agent, server: Running, script: str) -> None:
+    RELEASE.clear()
     able = with_tools(agent, waits, deaf, seconds=0.3)
     run = able.run(script)
     at = time.monotonic()
     result = await run
-    assert 0.25 < time.monotonic() - at < 1.3
+    assert time.monotonic() - at > 0.25
     assert result.finish_reason == "limit"
     assert run.responses[-1].content == "Stopped after 0.3 s, the time limit of one answer."
     await assert_continues(agent, server, run)
+    RELEASE.set()
 
 
 # --- endings of providers ---------------------------------------------------------------------------------------------
@@ -612,7 +608,7 @@ async def test_open_streams_exceed_default_pool(agent: Agent, server: Running) -
     for run in runs:
         run.cancel()
     assert {(await run).finish_reason for run in runs} == {"cancelled"}
-    await asyncio.to_thread(server.wait_for, lambda lines: all(line["closed"] for line in lines[seen:]), 1.0)
+    await asyncio.to_thread(server.wait_for, lambda lines: all(line["closed"] for line in lines[seen:]))
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------

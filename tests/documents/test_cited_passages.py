@@ -104,6 +104,7 @@ def marked_area(picture: bytes) -> tuple[int, int, int, int] | None:
     return int(left), int(top), int(right), int(bottom)
 
 
+@pytest.mark.slow
 async def test_passage_is_marked_on_its_page() -> None:
     picture, is_found = await marked_page(REPORT, 1, WORDS)
     assert is_found
@@ -122,6 +123,7 @@ async def test_passage_is_marked_on_its_page() -> None:
     assert marked_area(bare) is None
 
 
+@pytest.mark.slow
 async def test_mark_is_right_on_a_turned_page() -> None:
     document: Any = pypdfium2.PdfDocument(REPORT)
     document[1].set_rotation(90)
@@ -145,6 +147,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.slow
 async def test_page_that_cannot_be_shown_has_a_reason(case: str) -> None:
     data, number, reason = REFUSED[case]
     with pytest.raises(InputError, match=reason):
@@ -152,6 +155,7 @@ async def test_page_that_cannot_be_shown_has_a_reason(case: str) -> None:
 
 
 @pytest.mark.parametrize("at", range(0, len(REPORT), len(REPORT) // 12))
+@pytest.mark.slow
 async def test_damaged_document_gives_a_page_or_a_reason(at: int) -> None:
     damaged = REPORT[:at] + bytes(40) + REPORT[at + 40 :]
     try:
@@ -194,6 +198,7 @@ async def chat(tmp_path: Path) -> Chat:
     return chat
 
 
+@pytest.mark.slow
 async def test_passage_is_shown_in_the_document_of_its_name(chat: Chat) -> None:
     await chat.attach("other.pdf", pdf(["Something else"]))
     found = await chat.find("report.pdf", 2, WORDS)
@@ -212,6 +217,7 @@ async def test_passage_is_shown_in_the_document_of_its_name(chat: Chat) -> None:
             await chat.find(missing, 1, WORDS)
 
 
+@pytest.mark.slow
 async def test_newest_document_of_a_name_that_has_the_passage_is_shown(chat: Chat) -> None:
     await chat.attach("report.pdf", pdf(["Another report"] * 3))
     assert (await chat.find("report.pdf", 2, WORDS)).is_found
@@ -265,6 +271,7 @@ async def test_search_in_a_long_document_leaves_the_loop_free(chat: Chat) -> Non
     assert thread_time() - began < 0.5
 
 
+@pytest.mark.slow
 async def test_page_without_a_passage_is_shown(chat: Chat) -> None:
     found = await chat.find("report.pdf", 2, "")
     assert (found.page, found.is_found, marked_area(found.picture)) == (2, True, None)

@@ -1,5 +1,6 @@
 """All texts of a mail and of an HTML page are read as people see them, whatever program wrote it."""
 
+from base64 import b64encode
 from email.message import EmailMessage
 from email.mime.text import MIMEText
 
@@ -27,10 +28,29 @@ def multipart(kind: str, *parts: bytes, boundary: str = "b") -> bytes:
 PICTURE = b'Content-Type: image/png\nContent-Disposition: inline; filename="a.png"\n\nx'
 NOTES = b'Content-Type: text/plain\nContent-Disposition: inline; filename="notes.txt"\n\nBring it.'
 NAMED = "Attached to this message, and not read:\n"
+INNER = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n" + b64encode(
+    b"From: bob@example.org\n\nAt noon"
+)
 MAILS = {
     "texts around a picture": (
         multipart("mixed", text_part("Here it is:"), PICTURE, text_part("The rent is 812.")),
         [f"{SHOWN}Here it is:\n\nThe rent is 812.", f"{NAMED}a.png"],
+    ),
+    "a forwarded message that is encoded": (
+        multipart(
+            "mixed",
+            text_part("See:"),
+            INNER,
+        ),
+        [f"{SHOWN}See:", "Forwarded message:\nFrom: bob@example.org\n\nAt noon"],
+    ),
+    "parts that cannot be told apart": (
+        b"Content-Type: multipart/mixed\n\n--b\n\nAt noon\n--b--\n",
+        [f"{SHOWN}--b\n\nAt noon\n--b--"],
+    ),
+    "soft line breaks with white space": (
+        b"Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n\nAt = \n=C3=A9 =\nnoon",
+        [f"{SHOWN}At \u00e9 noon"],
     ),
     "blank plain text beside HTML": (
         multipart("alternative", text_part("\u00a0 \n"), text_part("<p>At <b>noon</b>", "html")),

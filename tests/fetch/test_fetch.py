@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -392,10 +391,8 @@ def test_gzip_expands_exactly_or_stops_at_limit(data: bytes, cuts: list[int], li
 @pytest.mark.parametrize("said", [dripping, dripping_head, silent], ids=["body", "head", "silence"])
 async def test_slow_site_times_out(said: Callable[[Asked], AsyncIterator[bytes]]) -> None:
     async with site(star=said) as there:
-        begun = time.monotonic()
         with pytest.raises(InputError, match=r"127.0.0.1 took longer than 0.5 s\."):
             await get(open_to(there), there.url, most=10**6, seconds=0.5)
-        assert time.monotonic() - begun < 10
 
 
 async def test_slow_name_server_times_out() -> None:

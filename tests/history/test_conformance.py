@@ -4,15 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from agent.history.conformance import Law, check, laws_for
+from tests.support.history_laws import Law, check, laws_for
 from tests.support.history_stores import FILE_LEDGER, SERVERS, SUBJECTS, subject_name
+
+LONG = (
+    "deleted_text_among_others_is_nowhere",
+    "history_loads_in_linear_time",
+    "queries_do_not_grow",
+    "ten_megabytes_come_back",
+)
+"""Laws that take tenths of a second or more on each store."""
 
 
 def marks(name: str, law: Law) -> list[pytest.MarkDecorator]:
-    """Laws that need processes run in the gate on one store of each engine: SQLite and Redis."""
-    processes = "processes" in law.needs
-    found = [pytest.mark.slow] if name in SERVERS or processes else []
-    return [*found, pytest.mark.full] if processes and name not in ("sqlite", "redis") else found
+    """Laws of processes run in the gate on SQLite, and on Redis if they need replicas. The rest of them are full."""
+    needs_processes, is_of_a_server = "processes" in law.needs, name in SERVERS
+    is_slow = is_of_a_server or needs_processes or law.name in LONG
+    in_gate = name == "sqlite" or (name == "redis" and "replicas" in law.needs)
+    is_full = not in_gate if needs_processes else is_of_a_server and law.name == LONG[0]
+    return [pytest.mark.slow] * is_slow + [pytest.mark.full] * is_full
 
 
 CASES = [

@@ -18,8 +18,8 @@ from filelock import lock_descriptor
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import HistoryStore, Record, now
 from agent.history import json_conversation as files
-from agent.history.conformance.links import link_to
 from agent.history.json_files import JsonStore
+from tests.history.retention_laws import link_to
 from tests.support.history_stores import ALICE, MALLORY, chain, prompt, prompts, started
 from tests.support.history_writer import MESSAGES, events_of, take_turn
 

@@ -1,6 +1,6 @@
 """Ledgers on a server: two processes race for one suspended run, and the sentences about a server that is missing.
 
-What all ledgers promise is in `agent.history.conformance.ledgers`.
+What all ledgers promise is in `tests.history.conversation_laws`.
 """
 
 import subprocess

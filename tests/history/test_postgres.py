@@ -18,11 +18,11 @@ from psycopg.sql import SQL, Identifier
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import HistoryStore, Record, now, open_store
 from agent.history.codec import dump_entries, load_records
-from agent.history.conformance.links import link_to
-from agent.history.conformance.samples import ALICE, batch, chain, grown, prompt, started, titled
 from agent.history.postgres import PostgresStore
 from agent.history.postgres_database import CONNECTIONS
 from agent.history.postgres_text import escape, unescape
+from tests.history.retention_laws import link_to
+from tests.support.history_laws import ALICE, batch, chain, grown, prompt, started, titled
 from tests.support.postgres_server import PASSWORD, QUOTED, PostgresServer, programs_with_trigrams, shared_server
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +131,7 @@ async def test_restarted_server_is_used_again(own_server: PostgresServer) -> Non
 
 async def recovered(store: HistoryStore) -> None:
     """Wait until the store answers, which a failed contact delays for a moment."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await store.list(ALICE)

@@ -15,11 +15,11 @@ from redis import Redis
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import HistoryStore, Record, now, open_store
 from agent.history import redis as redis_module
-from agent.history.conformance.samples import batch, contents
 from agent.history.redis import RedisStore
 from agent.history.redis_scripts import ENDED_RUN_SECONDS
 from agent.history.redis_server import MAX_CONNECTIONS, address_of
 from tests.support import redis_servers
+from tests.support.history_laws import batch, contents
 from tests.support.history_stores import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
 from tests.support.ports import free_port
 

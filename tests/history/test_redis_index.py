@@ -11,9 +11,9 @@ import pytest
 from redis import Redis
 
 from agent.history import Record, now
-from agent.history.conformance.samples import batch
 from agent.history.redis import RedisStore
 from tests.support import redis_servers
+from tests.support.history_laws import batch
 from tests.support.history_stores import ALICE, started
 
 pytestmark = pytest.mark.slow

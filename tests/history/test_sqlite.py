@@ -1,4 +1,4 @@
-"""The faults and promises that only a SQLite file has. What all stores promise is in `agent.history.conformance`."""
+"""The faults and promises that only a SQLite file has. What all stores promise is in `tests.support.history_laws`."""
 
 import asyncio
 import os
@@ -93,7 +93,7 @@ from datetime import timedelta
 from pathlib import Path
 from agent.errors import HistoryError
 from agent.history import now
-from agent.history.conformance.samples import ALICE, started, titled
+from tests.support.history_laws import ALICE, started, titled
 from agent.history.sqlite import SqliteStore
 
 async def main():
@@ -143,7 +143,7 @@ def test_full_disk_refuses_messages_and_lets_chats_be_deleted(tmp_path: Path) ->
 _LEAVE_TEXT = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from agent.history.conformance.samples import titled
+from tests.support.history_laws import titled
 from agent.history.sqlite import SqliteStore
 
 async def main():

@@ -267,6 +267,7 @@ def test_two_resumes_at_once_make_the_call_once(open_chat: Callable[..., Chat]) 
 
 
 @SHARED
+@pytest.mark.slow
 def test_second_process_that_resumes_gets_conflict(
     open_chat: Callable[..., Chat], server: Running, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

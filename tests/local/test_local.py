@@ -123,6 +123,7 @@ async def test_server_needs_key_and_refuses_web_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.weights
+@pytest.mark.full
 async def test_fifth_conversation_waits(tmp_path: Path) -> None:
     async with models(tmp_path) as local:
         (served,) = await local.ready()
@@ -188,7 +189,7 @@ async def kill_a_parent(cache: Path, model: str) -> dict[psutil.Process, list[st
 @pytest.mark.weights
 async def test_child_dies_with_killed_parent(tmp_path: Path) -> None:
     (process,) = await kill_a_parent(tmp_path, "")
-    await until(lambda: gone(process), seconds=5)
+    await until(lambda: gone(process))
 
 
 @pytest.mark.weights
@@ -382,7 +383,7 @@ async def test_late_named_server_is_picked_up(tmp_path: Path) -> None:
             with pytest.raises(LocalModelError, match=r"not an OpenAI-compatible server.*Trying again"):
                 await local.ready()
             server.files = files_by_then
-            await until(lambda: local.served, seconds=10)
+            await until(lambda: local.served)
             (served,) = local.served
             assert served.endpoint == Endpoint(f"{server.url}/v1", "right")
             assert (served.spec.id, served.spec.context_tokens) == ("vllm:Qwen/Qwen3-8B", 20000)
@@ -464,7 +465,7 @@ async def test_broken_usual_server_keeps_nobody_waiting(
     if error:
         monkeypatch.setattr(manager, "discover", fail)
     monkeypatch.setenv("OLLAMA_BASE_URL", "http://[bad/v1")
-    async with models(tmp_path) as local, asyncio.timeout(10):
+    async with models(tmp_path) as local, asyncio.timeout(60):
         with pytest.raises(LocalModelError):
             await local.ready()
 
@@ -644,7 +645,7 @@ async def test_vllm_tree_dies_with_killed_parent(tmp_path: Path, fake_vllm: Star
     commands = [" ".join(each) for each in had.values()]
     assert len(had) == 3
     assert sum("fake-engine-core" in command for command in commands) == 1
-    await until(lambda: all(gone(each) for each in had), seconds=20)
+    await until(lambda: all(gone(each) for each in had))
 
 
 @pytest.mark.weights
@@ -666,7 +667,7 @@ async def test_vllm_that_cannot_restart_is_replaced(tmp_path: Path, fake_vllm: S
         (process,) = [each for each in children(named="bin/vllm") if "-P" not in each.cmdline()]  # not its supervisor
         process.kill()
         await until(lambda: [each.spec.id for each in local.served] == ["local:smollm2-135m"], seconds=60)
-        await until(lambda: "Loading" not in local.status.text, seconds=5)
+        await until(lambda: "Loading" not in local.status.text)
         status = local.status
         assert (status.phase, status.done) == ("ready", None)
         assert status.text.startswith("SmolLM2 135M answers. vLLM ended")

@@ -92,6 +92,7 @@ async def test_each_starter_is_answered_right_five_times(small: Agent) -> None:
 
 
 @pytest.mark.weights
+@pytest.mark.full
 async def test_cut_answer_is_continued_in_its_own_words(small: Agent) -> None:
     """At temperature 0, an answer in two parts is the same text as in one, also if it is cut after a line break."""
     connection = cast(ChatCompletionsConnection, small.connection)

@@ -35,6 +35,7 @@ from agent.web.media_route import headers_of
 from agent.web.ui.api import stream_answer
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.gate_rows import gate_rows
 from tests.support.media_files import (
     MP3,
     PNG,
@@ -145,8 +146,12 @@ async def test_model_sees_upright_picture_in_size(server: Playing, name: str, gi
     assert kept[1].data == data, "the history has other bytes"
 
 
+FORMATS = ("webm", "m4a", "opus", "flac", "wav", "mp3")
+"""Formats of sounds that people attach."""
+
+
 @pytest.mark.parametrize("name", HEARING)
-@pytest.mark.parametrize("format_", ["webm", "m4a", "opus", "flac", "wav", "mp3"])
+@pytest.mark.parametrize("format_", gate_rows({name: name for name in FORMATS}, ["webm", "wav"]))
 async def test_model_hears_same_length_and_pitch(server: Playing, name: str, format_: str) -> None:
     dialect, data = DIALECTS[name], sound(format_, tone(1.2, hertz=660))
     server.play(dialect.reply)
@@ -364,18 +369,17 @@ async def test_generated_media_match_reload_and_return(server: Playing, tmp_path
     await page.aclose()
 
 
-async def test_record_with_files_replays(scripted: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_files_of_tools_are_in_the_result_and_displayed(
+    scripted: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
     connection = connect(load_catalog().find("vllm:Qwen/Qwen3-8B"), Endpoint(scripted.base_url))
     async with Agent(connection, tools=[drawing, report]) as agent:
-        run = agent.run("!tools drawing {} report {} !text Done.", record=tmp_path / "run.jsonl")
+        run = agent.run("!tools drawing {} report {} !text Done.")
         async for response in run:
             display(response)
     assert run.result is not None
-    async with Agent(f"replay:{tmp_path / 'run.jsonl'}") as agent:
-        again = await agent.ask("Once more")
     files = [(file.media_type, file.data) for file in run.result.files]
     assert sorted(files) == sorted([("image/png", PNG), ("audio/wav", WAV), ("application/zip", b"PK")])
-    assert [(file.media_type, file.data) for file in again.files] == files
     shown = capsys.readouterr().out
     assert "(image/png)" in shown
     assert "Here: (audio/wav) (application/zip)" in shown

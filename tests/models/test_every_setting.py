@@ -41,9 +41,7 @@ from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
 from agent.suspension import Suspension
 from agent.suspension.ledgers.sqlite import SqliteLedger
-from agent.web import canary
 from agent.web.app import create_app
-from agent.web.canary import Canary
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
@@ -260,35 +258,6 @@ def test_share_proxies_and_drain_of_a_served_page(
     assert "127.0.0.1 sends X-Forwarded-For but is not a trusted proxy" in caplog.text
 
 
-@shows("server.canary", "SWITCHBOARD_CANARY")
-@pytest.mark.parametrize(
-    ("text", "env", "runs"),
-    [
-        ("", {}, True),
-        ("[server]\ncanary = false", {}, False),
-        ("", {"SWITCHBOARD_CANARY": "0"}, False),
-        ("[server]\ncanary = false", {"SWITCHBOARD_CANARY": "1"}, True),
-    ],
-    ids=["default", "file", "environment", "both"],
-)
-async def test_canary_runs_after_the_start(
-    write: Write, monkeypatch: pytest.MonkeyPatch, text: str, env: dict[str, str], runs: bool
-) -> None:
-    begun = asyncio.Event()
-
-    async def run(_: Canary) -> None:
-        begun.set()
-
-    monkeypatch.setattr(canary, "START_SECONDS", 0)
-    monkeypatch.setattr(Canary, "run", run)
-    async with opened(write(text, **env)):
-        if runs:
-            async with asyncio.timeout(30):
-                await begun.wait()
-        await asyncio.sleep(0)
-        assert begun.is_set() is runs
-
-
 @shows("server.title", "server.framed_by", "GRADIO_ROOT_PATH")
 async def test_title_frames_and_path_are_those_of_the_page(write: Write) -> None:
     frames = 'framed_by = ["https://frames.example"]'
@@ -351,7 +320,7 @@ async def test_typed_key_is_forgotten(write: Write) -> None:
         keys = page.conversations.models.keys
         keys.put("ann", "openai", "sk-of-ann")
         assert keys.get("ann", "openai") == "sk-of-ann"
-        await until(lambda: keys.get("ann", "openai") is None, seconds=20)
+        await until(lambda: keys.get("ann", "openai") is None)
 
 
 # --- [history] and [uploads] ------------------------------------------------------------------------------------------
@@ -456,7 +425,7 @@ async def test_unsent_file_is_removed_again_and_again(write: Write, tmp_path: Pa
         for _ in range(2):  # the first round comes at the start, for any interval
             [path] = (await page.upload(100)).json()
             assert Path(path).is_relative_to(tmp_path / "unsent")
-            await until(lambda path=path: not Path(path).exists(), seconds=20)
+            await until(lambda path=path: not Path(path).exists())
 
 
 UPLOADS: dict[str, tuple[str, list[tuple[int, ...]], bool, str]] = {
@@ -505,14 +474,6 @@ async def test_named_tools_are_offered(write: Write, server: Running, text: str)
     assert [tool["function"]["name"] for tool in sent(server)["tools"]] == ["calculate"]
 
 
-@shows("agent.records")
-async def test_records_are_on_the_menu(write: Write, tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir()
-    (tmp_path / "records" / "first.jsonl").touch()
-    async with opened(write(f'[agent]\nrecords = "{tmp_path}/records"')) as page:
-        assert "replay:first" in dict(map(reversed, page.conversations.models.entries("ann", None)))
-
-
 @shows("agent.titles")
 @pytest.mark.parametrize(("titles", "requests"), [("true", 2), ("false", 1)])
 async def test_title_is_one_more_request(write: Write, server: Running, titles: str, requests: int) -> None:
@@ -524,6 +485,7 @@ async def test_title_is_one_more_request(write: Write, server: Running, titles: 
 
 
 @shows("agent.embeddings")
+@pytest.mark.slow
 async def test_long_documents_of_the_page_are_searched_by_vectors(
     write: Write, server: Running, tmp_path: Path
 ) -> None:

@@ -139,7 +139,7 @@ def test_pictures(start_app: Callable[..., App], server: Running, visit: Callabl
     expect(visitor.chat.locator("table > .tools")).to_be_visible()
     visitor.chat.hover()
     visitor.page.mouse.wheel(0, 5000)
-    expect(visitor.page.locator("#to-end")).to_be_hidden()
+    expect(visitor.page.locator(".to-end")).to_be_hidden()
     expect(visitor.caption).to_be_in_viewport(ratio=1)
     visitor.page.mouse.move(0, 0)
     path = FOLDER / f"{name}.png"

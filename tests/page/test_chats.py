@@ -352,7 +352,7 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     rows(visitor).get_by_role("link").click()
     expect(found).to_contain_text("Walrus facts.")
     expect(visitor.chat).not_to_contain_text("Otter facts.")
-    expect(page.locator("#to-end")).to_be_hidden()  # the chat is at its end
+    expect(page.locator(".to-end")).to_be_hidden()  # the chat is at its end
 
     new_chat(visitor, "!text Far away.")
     search.fill("facts")  # in both versions, of which the other is newer

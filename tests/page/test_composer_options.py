@@ -1,7 +1,7 @@
 """The options in the composer: the model with its list, and the switches for reasoning and tools."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Route, expect
 from agent.i18n.translator import LANGUAGES
 from tests.conftest import App, Visitor, becomes
 from tests.support import media_files
-from tests.support.scripted_server import Config, Running
+from tests.support.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
 
@@ -408,13 +408,14 @@ def test_switches_have_words_where_there_is_room(own: App, visit: Visit) -> None
     visitor = visit(own.url, phone=True)
     words, name = switch(visitor, "Tools").locator("span"), visitor.page.locator("#model-button span")
     is_whole = "one => one.scrollWidth <= one.clientWidth"
+    visitor.page.set_viewport_size({"width": 520, "height": 740})
     visitor.choose(SEEING)
     expect(words).to_be_visible()
     assert name.evaluate(is_whole)
     visitor.shot("options-words")
     visitor.page.set_viewport_size({"width": 320, "height": 740})
     expect(words).to_be_hidden()
-    visitor.page.set_viewport_size({"width": 390, "height": 740})
+    visitor.page.set_viewport_size({"width": 520, "height": 740})
     expect(words).to_be_visible()
     visitor.choose("openai:a-model-with-a-long-name-of-many-words")
     expect(words).to_be_hidden()
@@ -554,3 +555,33 @@ def test_page_of_a_chat_shows_no_greeting_before_its_messages(own: App, visit: V
     expect(greeting).to_be_visible()
     visitor.page.evaluate("document.documentElement.dataset.chat = 'begun'")  # as the address of a chat sets it
     expect(greeting).to_be_hidden()
+
+
+@pytest.fixture(scope="module")
+def hearing(start_app: Callable[..., App]) -> Iterator[App]:
+    """A model that sees, hears, reasons and uses tools, so that the composer has all its buttons."""
+    with running(Config(models=("Qwen/Qwen3-Omni-30B-A3B-Instruct",))) as server:
+        yield start_app(CONFIG, VLLM_BASE_URL=server.base_url)
+
+
+ROWS = """() => {
+  const all = [...document.querySelectorAll("#composer .input-row button")].filter((one) => one.checkVisibility());
+  return [all.length, new Set(all.map((one) => Math.round(one.getBoundingClientRect().bottom))).size];
+}"""
+"""Returns the number of buttons in the composer, and of the rows in which they are."""
+
+
+@pytest.mark.parametrize("is_hearing", [False, True], ids=["text", "omni"])
+def test_buttons_of_the_composer_have_one_row(own: App, hearing: App, visit: Visit, is_hearing: bool) -> None:
+    visitor = visit((hearing if is_hearing else own).url, phone=True, locale="de-DE")
+    visitor.box.fill("A draft")
+    expect(visitor.page.locator("#composer .prompts-button")).to_be_visible()
+    dock, looks = visitor.page.locator("#dock"), "light-omni" if is_hearing else "light"
+    for width, height, rows_of_buttons in ((390, 844, 1), (640, 450, 1), (320, 640, 2 if is_hearing else 1)):
+        visitor.page.set_viewport_size({"width": width, "height": height})
+        becomes([7 if is_hearing else 6, rows_of_buttons], lambda: visitor.page.evaluate(ROWS))
+        box = dock.bounding_box()
+        assert box
+        assert box["height"] <= height / 3
+        assert visitor.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        visitor.shot(f"composer-{width}-{looks}")

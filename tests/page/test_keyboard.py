@@ -365,16 +365,16 @@ def test_tab_order_follows_layout(app: App, visit: Visit) -> None:
         assert visitor.page.evaluate(FOCUSED)["name"] == "examples"
     visitor.ask("!reasoning Because. !text Here is why.")
     visitor.page.wait_for_function(STILL)
-    names = walk(visitor, 24)
+    names = walk(visitor, 25)
     assert names[-6:] == COMPOSER
     # Reasoning shows its duration from a tenth of a second.
     assert [re.sub(r"\s+[\d.]+ s$", "", name) for name in names if name.startswith("chat ")] == [
         "chat Conversation",
         "chat Copy message",
-        "chat Edit your message",
+        "chat Edit",
         "chat Reasoning",
         "chat Copy message",
-        "chat Try again",
+        "chat Retry",
         "chat Undo",
         "chat Branch from here into a new chat",
     ]

@@ -89,7 +89,7 @@ def test_chat_that_can_be_brought_back_is_not_counted(app: App, visit: Visit) ->
 
 
 LATE_VIEW = """() => {
-    const detail = { conversation: "late", messages: [] };
+    const detail = { conversation: "late", turns: [] };
     document.dispatchEvent(new CustomEvent("chat-view", { detail }));
 }"""
 
@@ -114,18 +114,6 @@ def test_late_news_leave_what_was_done(app: App, visit: Visit) -> None:
     visitor.close_settings()
     visitor.open_settings()
     expect(state).to_have_text("Nothing is kept: 0 chats, 0 messages, 0 files.")
-
-
-def test_deleted_answer_is_not_spoken(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    page, spoken = visitor.page, visitor.page.locator("#spoken")
-    visitor.ask("!text Yes. Quizzaciously")
-    # The answer is still on the page when its turn to be spoken comes.
-    page.route("**/queue/join*", lambda route: route.abort())
-    page.evaluate("document.dispatchEvent(new Event('own-data-deleted')); window.deletedAt = performance.now()")
-    page.wait_for_function("performance.now() > window.deletedAt + 1200")  # the page speaks once a second
-    expect(spoken).to_be_empty()
-    page.unroute("**/queue/join*")
 
 
 def test_files_that_are_not_sent_are_counted_apart(app: App, visit: Visit, tmp_path: Path) -> None:

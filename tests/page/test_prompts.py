@@ -166,7 +166,7 @@ AT_REST = """async (one) => {
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
 def test_hint_leaves_the_greeting_free(app: App, visit: Visit, phone: bool) -> None:
     visitor = visit(app.url, phone=phone, dark=phone, locale="de-DE" if phone else "en-US")
-    greeting, hint, dock = (visitor.page.locator(part) for part in (".empty", "#hint", "#dock"))
+    greeting, hint, dock = (visitor.page.locator(part) for part in ("#greeting p", "#hint", "#dock"))
 
     def edge(part: Locator, below: bool) -> float:
         box = part.bounding_box()
@@ -269,7 +269,7 @@ def test_nothing_is_offered_without_storage(app: App, visit: Visit) -> None:
     )
     visitor.reload()
     visitor.box.press_sequentially("/")
-    expect(visitor.page.locator("#dock #to-end")).to_have_count(1)  # the scripts after it have run
+    expect(visitor.page.locator("#composer .options")).to_be_visible()  # the scripts after it have run
     expect(visitor.page.locator(".prompts-button, #prompts")).to_have_count(0)
     visitor.ask("/ is sent")
     expect(visitor.mine).to_have_text("/ is sent")

@@ -11,11 +11,26 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 WATCH = """() => {
-  window.changes = 0;
+  const log = document.querySelector(".transcript");
+  window.changes = window.frames = 0;
   new MutationObserver((all) => (window.changes += all.length))
-    .observe(document.querySelector("#chat .turn"), { childList: true, subtree: true, characterData: true });
+    .observe(log.querySelector(".turn"), { childList: true, subtree: true, characterData: true });
+  window.moved = [];
+  let before = new Map();
+  const look = () => {
+    const top = log.scrollTop - log.getBoundingClientRect().top;
+    const parts = [...log.querySelectorAll(".parts > *")].filter((part) => part.checkVisibility());
+    const now = new Map(parts.map((part) => [part, part.getBoundingClientRect().top + top]));
+    for (const [part, y] of now) if (Math.abs(y - (before.get(part) ?? y)) > 1) {
+      window.moved.push([part.textContent.slice(0, 20), before.get(part), y]);
+    }
+    before = now;
+    window.frames += 1;
+    requestAnimationFrame(() => setTimeout(look)); // as it was drawn
+  };
+  window.watch = look;
 }"""
-"""Counts what changes in the first turn."""
+"""Counts what changes in the first turn, and keeps the blocks that have moved since the frame before."""
 LONG = "word " * 150
 ANSWER = "\\n\\n".join(
     [
@@ -50,9 +65,13 @@ def test_answer_changes_no_earlier_turn_and_keeps_what_was_opened(app: App, visi
     expect(visitor.chat.get_by_role("heading", name="A head")).to_be_visible()
     fold.click()
     expect(fold).to_have_attribute("aria-expanded", "true")
-    expect(visitor.chat.locator(".turn > footer .caption")).to_have_count(2, timeout=15_000)
+    page.evaluate("window.watch()")
+    expect(visitor.chat.locator(".turn > footer .caption")).to_have_count(2)
     visitor.idle()
+    frames = page.evaluate("window.frames")
+    becomes(True, lambda: page.evaluate("window.frames") > frames + 30)  # nothing moves later
     assert page.evaluate("window.changes") == 0
+    assert page.evaluate("window.moved") == []
     expect(fold).to_have_attribute("aria-expanded", "true")
     visitor.shot("running-at-the-end")
 

@@ -165,9 +165,10 @@ def test_attached_files_have_their_names(app: App, visit: Visit) -> None:
     composer = visitor.page.locator("#composer")
     names = ["one.pdf", "two.pdf", "three.txt"]
     composer.locator("input[type=file]").set_input_files(
-        [{"name": name, "mimeType": "application/octet-stream", "buffer": b"cut off"} for name in names]
+        [{"name": name, "mimeType": "application/octet-stream", "buffer": b"cut off" * 357} for name in names]
     )
     expect(composer.locator(".thumbnail-item")).to_have_text(names)
+    expect(chips(visitor)).to_have_attribute("title", "three.txt · 2,5 kB")
     visitor.shot("file-names")
     composer.get_by_role("button", name="Datei entfernen: one.pdf", exact=True).click()
     expect(composer.locator(".thumbnail-item")).to_have_text(names[1:])

@@ -134,7 +134,7 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
 
     # Another question about the same picture.
     visitor.mine.last.hover()
-    visitor.chat.get_by_role("button", name="Edit your message").last.click()
+    visitor.chat.get_by_role("button", name="Edit").last.click()
     area = visitor.chat.get_by_role("textbox", name="Your message")
     expect(area).to_be_focused()
     visitor.shot("reading-edit")

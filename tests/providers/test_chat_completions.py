@@ -473,7 +473,7 @@ async def test_stop_closes_connection_of_sleeping_reader(
         await run.wait_for_update(len(run.responses), timeout=2)
     run.cancel()
     await run
-    lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen]["closed"], 1.0)
+    lines = await asyncio.to_thread(server.wait_for, lambda lines: lines[seen]["closed"])
     assert lines[seen]["ended"] == "client_closed"
 
 

@@ -4,13 +4,16 @@ The bodies are those that the servers document. Their source stands beside each.
 """
 
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 
 import pytest
 
 from agent import Agent, UnknownModel
+from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, Price, load_catalog
 from agent.providers import Endpoint
 from agent.providers.discovery import described, discover
@@ -323,6 +326,21 @@ async def test_server_tells_what_its_models_can_do(named: str) -> None:
         assert spec.id == f"vllm:{spec.name}"
         assert {name: getattr(spec, name) for name in facts} == facts
         assert 0 < spec.usual_output_tokens <= spec.max_output_tokens <= spec.context_tokens
+
+
+async def test_certificates_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, reading = ssl.SSLContext.load_verify_locations, set[int]()
+
+    def load(*args: Any, **more: Any) -> None:
+        reading.add(get_ident())
+        real(*args, **more)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", load)
+    tls_context.cache_clear()
+    async with site(None, **handlers(SERVERS["SGLang"])) as at:
+        assert await discover(Endpoint(f"{at.url}/v1"))
+    assert reading
+    assert get_ident() not in reading
 
 
 async def test_no_proxy_is_asked_for_a_local_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,13 @@ def with_choice(**fields: Any) -> Mapping[str, Any]:
     return {**chunk(), "choices": [{"index": 0, "finish_reason": None, **fields}]}
 
 
+CHANNELS = ("<|chan", "nel|>analysis<|message|>Hm.<|end|><|start|>assis", "tant<|channel|>final<|message|>Hi.")
+
+
+def choice(index: int, content: str) -> Mapping[str, Any]:
+    return {"index": index, "delta": {"content": content}, "finish_reason": None}
+
+
 ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "BOM": (b"\xef\xbb\xbf" + sse(chunk(content="Hi."), END), HI),
     "one line end": (sse(chunk(content="Hi."), END).replace(b"\n\n", b"\n"), HI),
@@ -151,11 +158,29 @@ ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "finish text": (sse(with_choice(delta={"content": "Hi."}, finish_reason=""), END), HI),
     "odd fields": (sse({**chunk(content="Hi."), "id": 7, "model": {}, "created": "now", "moderation": []}, END), HI),
     "content object": (sse(chunk(content={"type": "text", "text": "Hi."}), END), HI),
+    "two in one": (sse(chunk(content="H"), chunk(content="i."), END).replace(b"\n\ndata: {", b"{"), HI),
+    "two in one line": (sse(chunk(content="H"), chunk(content="i."), END).replace(b"\n\ndata: {", b" data: {"), HI),
+    "a line without a field": (sse(chunk(content="H"), chunk(content="i."), END).replace(b"\n\ndata: {", b"\n{"), HI),
+    "indented": (b"data: " + json.dumps(chunk(content="Hi."), indent=1).encode() + b"\n\n" + sse(END), HI),
+    "BOM in the middle": (sse(chunk(content="Hi."), END).replace(b"data: ", b"data: \xef\xbb\xbf"), HI),
+    "two choices": (sse({**chunk(), "choices": [choice(0, "Hi."), choice(1, "Ho.")]}, END), HI),
+    "two choices in turn": (sse(*({**chunk(), "choices": [choice(at, "Hi.")]} for at in (0, 1)), END), HI),
+    "PHP's list": (sse({**chunk(), "choices": {"0": choice(0, "Hi.")}}, END), HI),
     "number": (sse(chunk(content="H"), chunk(content=1), chunk(content="."), END), [("output_text", "H1.")]),
     "half a character": (sse(chunk(content="Hi."), END).replace(b"Hi.", b"Hi\xf0."), [("output_text", "Hi\ufffd.")]),
     "raw line end": (sse(chunk(content="Hi."), END).replace(b"Hi.", b"Hi\t."), [("output_text", "Hi\t.")]),
     "thinking": (sse(chunk(thinking="Hm."), chunk(content="Hi."), END), [("reasoning", "Hm."), *HI]),
     "reasoning object": (sse(chunk(reasoning={"text": "Hm."}), chunk(content="Hi."), END), [("reasoning", "Hm."), *HI]),
+    "tags in reasoning": (
+        sse(*(chunk(reasoning=one) for one in ("<think>", "Hm.", "</think>")), chunk(content="Hi."), END),
+        [("reasoning", "Hm."), *HI],
+    ),
+    "a tag that ends in the text": (
+        sse(chunk(reasoning_content="<think>Hm."), chunk(content="</think>\nHi."), END),
+        [("reasoning", "Hm."), *HI],
+    ),
+    "channels": (sse(*(chunk(content=one) for one in CHANNELS), END), [("reasoning", "Hm."), *HI]),
+    "one channel": (sse(chunk(content="<|channel|>final<|mes"), chunk(content="sage|>Hi."), END), HI),
     "whole, indented": (json.dumps(WHOLE, indent=2).encode(), HI),
     "whole, as an event": (sse(WHOLE), HI),
     "whole without reason": (json.dumps(WHOLE).replace('"stop"', "null").encode(), HI),
@@ -173,6 +198,9 @@ ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "error detail": (json.dumps({"detail": "It broke."}).encode(), FAILED_AT_ONCE),
     "error object": (sse({"object": "error", "message": "It broke."}), FAILED_AT_ONCE),
     "errors": (sse({"errors": [{"message": "It broke."}]}), FAILED_AT_ONCE),
+    "error in an error": (sse({"error": {"message": {"detail": [{"msg": "It broke."}]}}}), FAILED_AT_ONCE),
+    "error as JSON": (sse({"error": '{"message": "It broke."}'}), FAILED_AT_ONCE),
+    "no text": (b"\x1f\x8b\x08\x00\xfe\xff", [(UNREADABLE[0][0], UNREADABLE[0][1][: -len(QUOTE)])]),
     "error flag": (sse({"error": True, "message": "It broke."}), FAILED_AT_ONCE),
     "words as data": (sse(chunk(content="Hi."), "data: It broke."), [*HI, *UNREADABLE]),
     "words": (b"It broke.\n", UNREADABLE),
@@ -192,6 +220,138 @@ async def test_odd_answer_is_read(server: Playing, name: str, is_stream: bool) -
     body, said = ODD[name]
     bubbles, _ = await played(server, Reply(sse=[body]) if is_stream else Reply(body=body))
     assert bubbles == [(kind, text.replace("{url}", server.url)) for kind, text in said]
+
+
+BEGIN: Any = anthropic_messages.begin()
+TEXT: list[Any] = [*anthropic_messages.text(0, "H", "i.")]
+ENDING: list[Any] = [*anthropic_messages.ends("end_turn")]
+LAST, STOP = ENDING
+OPEN, *DELTAS, CLOSED = TEXT
+HAIKU = "anthropic:claude-haiku-5-5"
+MADE: list[Any] = [*anthropic_messages.call(0, "t", '{"expression": "6*7"}', name="calculate")]
+CLAUDE_FAILED = [*HI, ("error", 'Anthropic failed in the middle of the answer. "It broke".')]
+THOUGHT = [*anthropic_messages.thinking(0, "Hm.", signature="s")]
+
+
+def typed(event: Mapping[str, Any]) -> bytes:
+    """Return an event with its type only as its name."""
+    data = {key: value for key, value in event.items() if key != "type"}
+    return f"event: {event['type']}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+CLAUDE: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
+    "no names": (sse(BEGIN, *TEXT, LAST, STOP), HI),
+    "BOM": (b"\xef\xbb\xbf" + sse(BEGIN, *TEXT, LAST, STOP), HI),
+    "CR": (sse(BEGIN, *TEXT, LAST, STOP).replace(b"\n", b"\r"), HI),
+    "one line end": (sse(BEGIN, *TEXT, LAST, STOP).replace(b"\n\n", b"\n"), HI),
+    "two in one": (sse(BEGIN, *TEXT, LAST, STOP).replace(b"\n\ndata: {", b"{"), HI),
+    "comments": (b": PROCESSING\n\nevent: ping\ndata:\n\ndata: null\n\n" + sse(BEGIN, *TEXT, LAST, STOP), HI),
+    "types as names": (b"".join(typed(one) for one in (BEGIN, *TEXT, LAST, STOP)), HI),
+    "no beginning": (sse(*TEXT, LAST, STOP), HI),
+    "an empty beginning": (sse({"type": "message_start"}, *TEXT, LAST, STOP), HI),
+    "no block": (sse(BEGIN, *DELTAS, LAST, STOP), HI),
+    "no reason": (sse(BEGIN, *TEXT, STOP), HI),
+    "no numbers": (sse(BEGIN, *({**one, "index": None} for one in TEXT), LAST, STOP), HI),
+    "the same number": (sse(BEGIN, *THOUGHT, *TEXT, LAST, STOP), [("reasoning", "Hm."), *HI]),
+    "a block without texts": (sse(BEGIN, {**OPEN, "content_block": {"type": "text"}}, *DELTAS, LAST, STOP), HI),
+    "a delta without a text": (
+        sse(BEGIN, OPEN, {**DELTAS[0], "delta": {"type": "text_delta"}}, *DELTAS, LAST, STOP),
+        HI,
+    ),
+    "a delta without a type": (sse(BEGIN, OPEN, {**DELTAS[0], "delta": {"text": "Hi."}}, LAST, STOP), HI),
+    "half a character": (sse(BEGIN, *TEXT, LAST, STOP).replace(b"i.", b"i\xf0."), [("output_text", "Hi\ufffd.")]),
+    "usage of other types": (
+        sse(BEGIN, *TEXT, {**LAST, "usage": {"output_tokens": "9", "input_tokens": None}}, STOP),
+        HI,
+    ),
+    "whole": (json.dumps({**BEGIN["message"], "content": [{"type": "text", "text": "Hi."}]}).encode(), HI),
+    "arguments in the block": (
+        sse(
+            BEGIN,
+            {**MADE[0], "content_block": {**MADE[0]["content_block"], "input": {"expression": "6*7"}}},
+            LAST,
+            STOP,
+        ),
+        [CALL, RESULT, IT_IS],
+    ),
+    "arguments twice": (
+        sse(
+            BEGIN,
+            {**MADE[0], "content_block": {**MADE[0]["content_block"], "input": {"expression": "6*7"}}},
+            *MADE[1:],
+            LAST,
+        ),
+        [CALL, RESULT, IT_IS],
+    ),
+    "an empty object before the arguments": (
+        sse(BEGIN, MADE[0], {**MADE[1], "delta": {"type": "input_json_delta", "partial_json": "{}"}}, *MADE[1:], LAST),
+        [CALL, RESULT, IT_IS],
+    ),
+    "error, no name": (sse(BEGIN, *TEXT, {"type": "error", "error": {"message": "It broke."}}), CLAUDE_FAILED),
+    "error of another API": (sse(BEGIN, *TEXT, {"error": {"message": "It broke."}}), CLAUDE_FAILED),
+    "error, raw": (b'{"detail": "It broke."}', CLAUDE_FAILED[1:]),
+    "words": (b"It broke.", [("error", 'Anthropic sent an answer that can\'t be read. "It broke".')]),
+    "HTML": (HTML, [("error", "What answers at {url} is no model server. Check the base URL.")]),
+}
+
+
+@pytest.mark.parametrize("name", CLAUDE)
+async def test_odd_answer_of_claudes_api_is_read(server: Playing, name: str) -> None:
+    body, said = CLAUDE[name]
+    answer = anthropic_messages.answer("It is 42.")
+    bubbles, _ = await played(server, Reply(sse=[body]), answer, spec=load_catalog().find(HAIKU))
+    assert bubbles == [
+        (kind, text.replace("{url}", server.url) if isinstance(text, str) else text) for kind, text in said
+    ]
+
+
+ASKED = openai_responses.created()
+SAYS = openai_responses.text("H", "i.")
+MADE_CALL = openai_responses.call('{"expression": "6*7"}', name="calculate", index=0)
+ITEM: Any = SAYS[-1]["item"]
+THINKS = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+
+
+def of(events: Sequence[Any], *kinds: str) -> list[Any]:
+    return [one for one in events if one["type"].removeprefix("response.") in kinds]
+
+
+def ended(*items: Any) -> Any:
+    return openai_responses.event("response.completed", response=openai_responses.whole("completed", output=[*items]))
+
+
+ODD_RESPONSES: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
+    "only the whole text": (sse(*ASKED, *of(SAYS, "output_item.added", "output_text.done"), ended()), HI),
+    "only the item": (sse(*ASKED, *of(SAYS, "output_item.done"), ended()), HI),
+    "only the end": (sse(*ASKED, ended(ITEM)), HI),
+    "only the end, with a call": (sse(*ASKED, ended(MADE_CALL[-1]["item"])), [CALL, RESULT, IT_IS]),
+    "text and end": (sse(*ASKED, *SAYS, ended(ITEM)), HI),
+    "text as an object": (sse(*ASKED, *({**one, "delta": {"text": one.get("delta")}} for one in SAYS), ended()), HI),
+    "other ids": (sse(*ASKED, *SAYS[:-1], {**SAYS[-1], "item": {**ITEM, "id": "other"}}, ended()), HI),
+    "types as names": (b"".join(map(typed, (*ASKED, *SAYS, ended()))), HI),
+    "a content that is a text": (json.dumps(ended({**ITEM, "content": "Hi."})["response"]).encode(), HI),
+    "reasoning text": (
+        sse(*ASKED, {"type": "response.reasoning_text.delta", "item_id": "r", "delta": "Hm."}, *SAYS, ended()),
+        [("reasoning", "Hm."), *HI],
+    ),
+    "reasoning in the item": (
+        sse(*ASKED, {"type": "response.output_item.done", "output_index": 0, "item": THINKS}, *SAYS, ended()),
+        [("reasoning", "Hm."), *HI],
+    ),
+    "whole, with reasoning": (json.dumps(ended(THINKS, ITEM)["response"]).encode(), [("reasoning", "Hm."), *HI]),
+    "arguments twice": (
+        sse(*ASKED, {**MADE_CALL[0], "item": MADE_CALL[-1]["item"]}, *MADE_CALL[1:], ended()),
+        [CALL, RESULT, IT_IS],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD_RESPONSES)
+async def test_odd_answer_of_responses_is_read(server: Playing, name: str) -> None:
+    body, said = ODD_RESPONSES[name]
+    spec = load_catalog().find("openai:gpt-6-luna")
+    bubbles, _ = await played(server, Reply(sse=[body]), openai_responses.answer("It is 42."), spec=spec)
+    assert bubbles == said
 
 
 # --- any JSON in any field --------------------------------------------------------------------------------------------
@@ -230,7 +390,15 @@ RESPONSES = (
     *openai_responses.call('{"expression": "6*7"}', name="calculate", index=2),
     *openai_responses.completed(),
 )
+MESSAGES = (
+    BEGIN,
+    *THOUGHT,
+    *anthropic_messages.text(1, "one ", "two "),
+    *anthropic_messages.call(2, "t", '{"expression": "6*7"}', name="calculate"),
+    *anthropic_messages.ends("tool_use"),
+)
 BASES = {
+    "messages": (load_catalog().find(HAIKU), MESSAGES, anthropic_messages.answer("It is 42.")),
     "chat": (SPEC, CHAT, AFTER_TOOL),
     "responses": (load_catalog().find("openai:gpt-6-luna"), RESPONSES, openai_responses.answer("It is 42.")),
 }
@@ -244,7 +412,7 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.filterwarnings("ignore")  # the library's, about values of a wrong type
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_any_json_in_any_field_is_read(server: Playing, name: str, data: st.DataObject) -> None:
     spec, base, after = BASES[name]
@@ -259,7 +427,7 @@ async def test_any_json_in_any_field_is_read(server: Playing, name: str, data: s
     bubbles, result = await played(server, Reply(sse=[sse(*events)]), after, after, after, spec=spec)
     faults = r"Error|Exception|Behavior|could not be used|in its log"
     assert not re.search(faults, result.note.detail), result.note
-    is_end = path[0] >= len(base) - (2 if name == "chat" else 1)
+    is_end = path[0] >= len(base) - (1 if name == "responses" else 2)
     if not is_end and not re.search("error|message", f"{value} {path}"):  # an object with a message can be an error
         assert result.finish_reason != "error"
         texts = [said for kind, said in bubbles if kind == "output_text"]
@@ -306,6 +474,8 @@ async def test_last_usage_of_a_stream_counts(server: Playing, name: str) -> None
         '"{\\"expression\\": \\"6*7\\"}"',
         '[{"expression": "6*7"}]',
         '```json\n{"expression": "6*7"}\n```',
+        '{"expression": "6*7"}}',
+        '{"expression": "6*7"}{"expression": "6*7"}',
     ],
 )
 async def test_call_of_a_tool_is_mended(server: Playing, name: str, arguments: str) -> None:
@@ -340,6 +510,26 @@ RESENT: dict[str, list[Mapping[str, Any]]] = {
     "growing": [calls(piece(ONE[:at], id="c", name="calculate")) for at in (2, 9, len(ONE))],
     "without an id": [calls(piece(ONE, name="calculate"))] * 2,
     "with another number": [calls(piece(ONE, index=at, id="c", name="calculate")) for at in (0, 1)],
+    **{
+        f"{first} before it": [calls(piece(first, id="c", name="calculate")), calls(piece(ONE))]
+        for first in ("{}", "null", "")
+    },
+    "without its name": [calls(piece(ONE, id="c", name="calculate")), calls(piece(ONE, id="c"))],
+    "without its name and id": [calls(piece(ONE, id="c", name="calculate")), calls(piece(ONE))],
+    "before an empty object": [calls(piece(ONE, id="c", name="calculate")), calls(piece("{}"))],
+    "in pieces with other ids": [
+        calls(piece(ONE[start:end], id=f"c{start}", name="calculate")) for start, end in ((0, 5), (5, None))
+    ],
+    "in pieces with another number": [
+        calls(piece(ONE[:5], index=None, id="c", name="calculate")),
+        calls(piece(ONE[5:], index=0)),
+    ],
+    "in pieces without a number": [
+        calls(piece(ONE[:5], index=None, id="c", name="calculate")),
+        calls(piece(ONE[5:], index=None, id="c")),
+    ],
+    "as input": [calls({"id": "c", "type": "tool_use", "name": "calculate", "input": {"expression": "6*7"}})],
+    "in a table": [chunk(tool_calls={"0": piece(ONE, id="c", name="calculate")})],
     "in a message": [
         calls(piece(ONE, id="c", name="calculate")),
         with_choice(delta={}, message={"tool_calls": [piece(ONE, id="c", name="calculate")]}),
@@ -351,6 +541,42 @@ RESENT: dict[str, list[Mapping[str, Any]]] = {
 async def test_call_sent_again_runs_once(server: Playing, name: str) -> None:
     bubbles, _ = await played(server, reply(*RESENT[name], *ending("tool_calls")), AFTER_TOOL)
     assert bubbles == [CALL, RESULT, IT_IS]
+
+
+async def test_calls_in_turn_are_told_apart_by_their_ids(server: Playing) -> None:
+    ids = {"c": ONE, "d": '{"expression": "1+1"}'}
+    begun = [piece(said[:5], index=None, id=id_, name="calculate") for id_, said in ids.items()]
+    rest = [piece(said[5:], index=None, id=id_) for id_, said in ids.items()]
+    bubbles, _ = await played(server, reply(calls(*begun), calls(*rest), *ending("tool_calls")), AFTER_TOOL)
+    assert [said["content"] for kind, said in bubbles if kind == "tool_call_result"] == ["42", "2"]
+
+
+async def test_whole_answer_in_two_choices_is_one(server: Playing) -> None:
+    called = {"message": {"tool_calls": [piece(ONE, id="c", name="calculate")]}, "finish_reason": "tool_calls"}
+    whole = {**WHOLE, "choices": [*WHOLE["choices"], {"index": 1, **called}]}
+    bubbles, _ = await played(server, Reply(body=whole), AFTER_TOOL)
+    assert bubbles == [*HI, CALL, RESULT, IT_IS]
+
+
+BODIES: list[Any] = [
+    {"error": {"message": "It broke."}},
+    {"error": "It broke."},
+    {"detail": "It broke."},
+    {"detail": [{"loc": ["body"], "msg": "It broke."}]},
+    {"message": {"detail": [{"msg": "It broke."}]}},
+    {"code": 7, "msg": "It broke."},
+    {"errors": [{"message": "It broke."}]},
+    [{"error": {"message": "It broke.", "status": "INVALID_ARGUMENT"}}],
+    {"error": '{"message": "It broke."}'},
+    {"error": {"message": "Provider returned error", "metadata": {"raw": '{"error": {"message": "It broke."}}'}}},
+    b"It broke.",
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=str)
+async def test_refusal_quotes_the_servers_words(server: Playing, body: Any) -> None:
+    bubbles, _ = await played(server, Reply(status=422, body=body))
+    assert bubbles == [("error", 'The model server refused the request (HTTP 422). "It broke".')]
 
 
 @pytest.mark.parametrize("end", ["stall", "reset", "cut"])
@@ -369,6 +595,7 @@ TEXT_CALLS = {
     "xml": "<tool_call>\n<function=calculate>\n<parameter=expression>6*7</parameter></function></tool_call>",
     "mistral": '[TOOL_CALLS][{"name": "calculate", "arguments": {"expression": "6*7"}}]',
     "llama": '<|python_tag|>{"name": "calculate", "parameters": {"expression": "6*7"}}',
+    "harmony": '<|channel|>commentary to=functions.calculate <|message|>{"expression": "6*7"}<|call|>',
     "after words": 'I calculate.\n<tool_call>{"name": "calculate"}</tool_call>',
 }
 
@@ -419,8 +646,8 @@ ENDS: dict[str, Reply] = {
 }
 SPECS = {
     "failed": "openai:gpt-6-luna",
-    "Claude's error": "anthropic:claude-haiku-5-5",
-    "Claude, cut": "anthropic:claude-haiku-5-5",
+    "Claude's error": HAIKU,
+    "Claude, cut": HAIKU,
 }
 
 

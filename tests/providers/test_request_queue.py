@@ -250,7 +250,7 @@ async def test_run_reports_and_counts_down_its_position(agent: Agent, server: Ru
     assert third.waiting.sentence == "2 ahead of you"
     seen = len(server.journal())
     second.cancel()
-    result = await asyncio.wait_for(second, 5)
+    result = await asyncio.wait_for(second, 60)
     assert (result.finish_reason, second.waiting) == ("cancelled", None)
     await until(third, lambda: third.waiting is not None and third.waiting.ahead == 1)
     assert len(server.journal()) == seen  # no waiting run has sent a request

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, ModelSpec, Run, connect
-from agent.providers.think_tags import CLOSE, OPEN, ThinkTags
+from agent.providers.think_tags import CLOSE, OPEN, PAIRS, ThinkTags
 from agent.responses import pieces_of
 from tests.support import dialects
 from tests.support.models import QWEN3
@@ -85,6 +84,7 @@ def test_any_chunks_give_the_same_reasoning(chunks: list[str]) -> None:
     assert fold(deltas) == whole("".join(chunks))
 
 
+SAID_BOTH: Found = [("reasoning", "a"), ("output_text", "b")]
 SAID: dict[str, tuple[list[str], Found]] = {
     "whole tags": ([OPEN, "a", CLOSE, "b"], [("reasoning", "a"), ("output_text", "b")]),
     "half tags": (["<th", "ink>a</thi", "nk>\r", "\n\nb"], [("reasoning", "a"), ("output_text", "b")]),
@@ -98,6 +98,11 @@ SAID: dict[str, tuple[list[str], Found]] = {
     "both tags named": (["Say <think> and ", CLOSE, "."], [("output_text", "Say <think> and </think>.")]),
     "a tag that never ends": ([OPEN, "a", "</thi"], [("reasoning", "a</thi")]),
     "the beginning of a tag at the end": (["<th"], [("output_text", "<th")]),
+    **{
+        f"tags of others, {begin}": ([begin[:3], f"{begin[3:]}a{end[:4]}", f"{end[4:]}b"], SAID_BOTH)
+        for begin, end in PAIRS.items()
+        if "|" not in begin  # a message cannot hold these
+    },
     "two thoughts": (["<think>a</think>\n<thi", "nk>b</think>c"], [("reasoning", "a\n\nb"), ("output_text", "c")]),
 }
 
@@ -182,11 +187,3 @@ async def test_plain_answer_is_not_hidden_because_another_named_a_tag(server: Ru
         await streamed(agent, PLAIN)
         await streamed(agent, LONE)
         assert (await streamed(agent, PLAIN))[0] == [("output_text", "Two, plainly.")]
-
-
-async def test_record_of_such_an_answer_plays_as_reasoning(server: Running, tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    async with Agent(connect(spec("sixth"), Endpoint(server.base_url))) as agent:
-        await agent.run("!json " + json.dumps(LONE)).record(path)
-    async with Agent(f"replay:{path}") as agent:
-        assert (await agent.ask("Hello")).text == "Two."

@@ -97,9 +97,9 @@ def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pyte
     read = list[int]()
     parse = markdown._MARKDOWN.parse
     monkeypatch.setattr(markdown._MARKDOWN, "parse", lambda text, env: read.append(len(text)) or parse(text, env))
-    text, blocks, size = long_block(name, 5_000), Blocks(), 0
+    text, blocks, size = long_block(name, 2_000), Blocks(), 0
     most = 8 * markdown.MOST if name in CODE else 4 * markdown.WINDOW
-    while size < 40_000:
+    while size < 15_000:
         size += 1_500
         read.clear()
         blocks.update(text[:size])
@@ -108,9 +108,9 @@ def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pyte
 
 @pytest.mark.parametrize("name", LONG)
 def test_long_block_loses_no_word(name: str) -> None:
-    blocks = to_blocks(long_block(name, 5_000))
+    blocks = to_blocks(long_block(name, 2_500))
     assert len(blocks) > 1
-    words = [f"w{number:05}." for number in range(5_000)]
+    words = [f"w{number:05}." for number in range(2_500)]
     assert re.findall(r"w\d{5}\.", re.sub(r"<[^<>]*>|\n", "", "".join(blocks))) == words
     kinds = {re.match(r"<(\w+)", block)[1] for block in blocks}  # type: ignore[index]
     assert len(kinds) == 1
@@ -338,6 +338,7 @@ def test_formulas_are_found(text: str) -> None:
 NEAR_MISSES = (":\n", "\\[\n", "> \\[\n", "||\n|-|-|\n", "|a\n|-\n", "<sub>", "![", "[a](", "**a ", "\\begin{align}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["", "\\] x", "\n\n\\]"])
 @pytest.mark.parametrize("near_miss", NEAR_MISSES)
 def test_repeated_near_misses_take_little_time(near_miss: str, ends: str) -> None:

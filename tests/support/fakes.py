@@ -56,6 +56,13 @@ class Act:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """Silence for some seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Step:
     """One model response: the items that it streams, and its finish reason (None: it ends without one).
 
@@ -63,7 +70,7 @@ class Step:
     provider's own finish reason.
     """
 
-    items: Sequence[Words | Call | Act]
+    items: Sequence[Words | Call | Act | Pause]
     finish: FinishReason | None = "stop"
     blocked: str = ""
     reason: str = ""
@@ -97,6 +104,8 @@ class Parts(StreamedResponse):
                             tool_call_id=id_ if first else None,
                         ):
                             yield event
+                case Pause(seconds=seconds):
+                    await asyncio.sleep(seconds)
                 case Act(do="cancel"):
                     self.cancel()
                 case Act(do="fail"):

@@ -1,4 +1,4 @@
-"""The history stores that the conformance suite tests, and conversations to store in them.
+"""The history stores that `test_conformance.py` tests, and conversations to store in them.
 
 A new store is one line in `STORES`: a function of an empty folder and a clock that opens the store, once per test.
 `SUBJECTS` says more about some of them. Another process finds a subject by its name, `subject_name`.
@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 from agent.history import HistoryStore
-from agent.history.conformance import Clock, Subject
-from agent.history.conformance.samples import ALICE, MALLORY, chain, grown, prompt, prompts, started, titled
 from agent.history.json_files import JsonStore
 from agent.history.memory import MemoryStore
 from agent.history.postgres import PostgresStore
@@ -28,6 +26,7 @@ from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.web.chat.temporary_memory import TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
 from tests.support import postgres_server, redis_servers
+from tests.support.history_laws import ALICE, MALLORY, Clock, Subject, chain, grown, prompt, prompts, started, titled
 
 __all__ = [
     "ALICE",

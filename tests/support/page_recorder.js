@@ -15,8 +15,8 @@
     }, true);
   }
   for (const change of ["online", "offline"]) addEventListener(change, () => record(change));
-  addEventListener("chat-view", ({ detail: { live, messages, missing } }) => {
-    record("view:", messages?.length ?? "no", "messages", live ? `live ${live.split("/")[1]}` : "", missing ?? "");
+  addEventListener("chat-view", ({ detail: { live, turns, missing } }) => {
+    record("view:", turns?.length ?? "no", "turns", live ? `live ${live.split("/")[1]}` : "", missing ?? "");
   }, true);
   new MutationObserver((changes) => {
     for (const node of changes.flatMap(({ addedNodes }) => [...addedNodes])) {

@@ -11,6 +11,7 @@ script says after that text is sent then. A command that ends after N tokens goe
     !reasoning WORDS          the same as reasoning
     !echo                     stream the request itself as JSON (long strings shortened)
     !tokens N [@RATE]         N tokens of `token(i)`, RATE a second
+    !tokens N hold M NAME     the same, but after M of them silence until the test calls `release(NAME)`
     !markdown N [@RATE]       N tokens of a long answer in Markdown
     !think N [@RATE]          N reasoning tokens
     !pace RATE                the rate of the commands after it
@@ -60,6 +61,13 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Silence until the test releases this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hush:
     """Silence forever before anything is sent, including the headers."""
 
@@ -94,7 +102,7 @@ class Break:
     how: Literal["cut", "reset", "error-event"]
 
 
-Action = Deltas | Wait | Hush | Refuse | Raw | Finish | Break
+Action = Deltas | Wait | Hold | Hush | Refuse | Raw | Finish | Break
 ENDINGS = (Hush, Refuse, Finish, Break)
 
 
@@ -300,7 +308,11 @@ def _echo(text: str, scene: Scene) -> list[Action]:
 
 def _tokens(text: str, scene: Scene) -> list[Action]:
     count, rate = _count_and_rate(text)
-    return [Deltas([{"content": token(i)} for i in range(count)], rate)]
+    items = [{"content": token(i)} for i in range(count)]
+    if held := re.search(r"hold (\d+) (\S+)", text):
+        at = int(held[1])
+        return [Deltas(items[:at], rate), Hold(held[2]), Deltas(items[at:], rate)]
+    return [Deltas(items, rate)]
 
 
 def _markdown(text: str, scene: Scene) -> list[Action]:
@@ -499,7 +511,7 @@ def pieces(actions: Sequence[Action]) -> Iterator[Json]:
         match action:
             case Deltas(items=items):
                 yield from items
-            case Wait() | Hush() | Refuse() | Raw() | Finish() | Break():
+            case Wait() | Hold() | Hush() | Refuse() | Raw() | Finish() | Break():
                 continue
             case _:
                 assert_never(action)

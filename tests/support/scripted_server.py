@@ -28,6 +28,7 @@ from tests.support.script_language import (
     Break,
     Deltas,
     Finish,
+    Hold,
     Hush,
     Json,
     Raw,
@@ -117,7 +118,13 @@ class Server:
     attempts: Counter[str] = field(default_factory=Counter[str])
     embedded: list[list[str]] = field(default_factory=list[list[str]])
     connections: set["Connection"] = field(default_factory=set["Connection"])
+    released: set[str] = field(default_factory=set[str])
     ids: int = 0
+
+    async def hold(self, name: str) -> None:
+        """Wait until the test has released this name, perhaps long ago."""
+        while name not in self.released:  # noqa: ASYNC110 - the test is another thread
+            await asyncio.sleep(TICK)
 
     def open(self, body: Json, authorization: str | None) -> Exchange:
         """Begin a journal line."""
@@ -245,7 +252,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(first, Hush):
             await _silence(math.inf)
         elif body.get("stream"):
-            await _Streamed(self.transport, exchange).play(actions)
+            await _Streamed(self.transport, exchange, self.server).play(actions)
         else:
             await self._whole(exchange, actions)
 
@@ -262,6 +269,8 @@ class Connection(asyncio.Protocol):
                     exchange.count(items)
                 case Wait(seconds=seconds):
                     await _silence(seconds)
+                case Hold(name=name):
+                    await self.server.hold(name)
                 case Finish(reason=reason):
                     break
                 case Break(how=how):
@@ -285,9 +294,10 @@ class Connection(asyncio.Protocol):
 class _Streamed:
     """Plays a plan as server-sent events in HTTP chunks."""
 
-    def __init__(self, transport: asyncio.Transport, exchange: Exchange) -> None:
+    def __init__(self, transport: asyncio.Transport, exchange: Exchange, server: Server) -> None:
         self.transport = transport
         self.exchange = exchange
+        self.server = server
         self.opened = False
         envelope = json.dumps(_envelope(exchange, "chat.completion.chunk"))[:-1]
         # Build a chunk from strings around the delta: encoding the envelope for each token would double the cost.
@@ -304,6 +314,8 @@ class _Streamed:
                     await self._paced(items, rate)
                 case Wait(seconds=seconds):
                     await _silence(seconds)
+                case Hold(name=name):
+                    await self.server.hold(name)
                 case Raw(line=line):
                     self._write(line + "\n\n")
                 case Finish(reason=reason):
@@ -443,7 +455,11 @@ class Running:
         """Return the journal, oldest line first."""
         return self.server.journal(after=after)
 
-    def wait_for(self, holds: Callable[[list[Json]], Any], seconds: float = 20.0) -> list[Json]:
+    def release(self, name: str) -> None:
+        """Let every answer go on that waits for this name, now or later."""
+        self.server.released.add(name)
+
+    def wait_for(self, holds: Callable[[list[Json]], Any], seconds: float = 60.0) -> list[Json]:
         """Return the journal once `holds(journal)` is true. Raises TimeoutError with the journal's endings."""
         until = time.monotonic() + seconds
         while not holds(journal := self.journal()):

@@ -34,9 +34,9 @@ from agent import (
 
 async def right_options(agent: Agent, chat: Chat) -> None:
     assert_type(agent.run("Hello", context=Context(), reasoning="low", options=Options()), Run)
-    assert_type(await agent.ask("Hello", temperature=1, record=Path("run.jsonl")), RunResult)
+    assert_type(await agent.ask("Hello", temperature=1), RunResult)
     assert_type(await chat.ask("Hello", ignore_reasoning=True), RunResult)
-    chat.query("Hello", max_tokens=9, record="run.jsonl")
+    chat.query("Hello", max_tokens=9)
     chat.stream("Hello", journal=None)
     kept: RunOptions = {"reasoning": False, "temperature": None}
     await stream_to_display(agent, "Hello", **kept)

@@ -308,6 +308,7 @@ SLOW_CODE = {
 
 
 @pytest.mark.parametrize("name", SLOW_CODE)
+@pytest.mark.slow
 def test_code_that_is_slow_to_read_has_no_colours(name: str) -> None:
     language, code = SLOW_CODE[name]
     before = thread_time()
@@ -320,6 +321,7 @@ def _colors(code: str, language: str) -> str:
     return colored(code, language) or ""
 
 
+@pytest.mark.slow
 def test_text_has_no_colours_after_code_that_is_slow_to_read() -> None:
     language, code = SLOW_CODE["spaces"]
     fences = {"slow": f"```{language}\n{code}\n```\n", "quick": "```python\nx = 1\n```\n"}
@@ -346,6 +348,7 @@ def stopped_reader(monkeypatch: pytest.MonkeyPatch) -> "code_colors._Reader":  #
 
 
 @pytest.mark.usefixtures("stopped_reader")
+@pytest.mark.slow
 def test_code_has_no_colours_if_the_process_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(code_colors, "LONGEST_WAIT_SECONDS", 0.2)
@@ -359,6 +362,7 @@ def test_code_has_no_colours_if_others_wait_for_the_process(monkeypatch: pytest.
         assert colored("x = 1", "python") is None
 
 
+@pytest.mark.slow
 def test_interrupted_reading_gives_nobody_the_code_of_another(
     stopped_reader: "code_colors._Reader",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
@@ -379,6 +383,7 @@ def test_interrupted_reading_gives_nobody_the_code_of_another(
     assert "second" in _colors("second", "python")
 
 
+@pytest.mark.slow
 def test_process_that_colours_ends_with_its_parent() -> None:
     """It has none of the parent's open files."""
     ends, inherited = os.pipe()

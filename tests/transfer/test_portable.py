@@ -251,6 +251,7 @@ async def peaks(folder: Path, count: int) -> tuple[int, int]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 async def test_large_export_needs_no_more_memory_than_a_small_one(tmp_path: Path) -> None:
     small, large = tmp_path / "small", tmp_path / "large"
     small.mkdir()

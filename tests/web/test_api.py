@@ -187,7 +187,7 @@ def test_cancelled_job_closes_connection(connect: Connect, server: Running, scri
     server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)
     assert next(job)["finish_reason"] is None
     job.cancel()
-    line = server.wait_for(lambda journal: journal[before]["closed"], 2.0)[before]
+    line = server.wait_for(lambda journal: journal[before]["closed"])[before]
     assert line["ended"] == "client_closed"
     assert chat(client, "!text Onwards.")["text"] == "Onwards."
 
@@ -265,4 +265,4 @@ def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: 
     server.wait_for(lambda journal: journal[before]["sent"] > sent + 5)
     assert not job.done()
     job.cancel()
-    server.wait_for(lambda journal: journal[before]["closed"], 2.0)
+    server.wait_for(lambda journal: journal[before]["closed"])

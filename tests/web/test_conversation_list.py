@@ -34,6 +34,7 @@ from agent.web.chat.first_words import first_words
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.visitor import Visitor
 from tests.support.history_stores import ALICE, MALLORY, STORE_PARAMS, STORES, Clock, chain, prompt, started
+from tests.support.http_client import marker
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
@@ -255,9 +256,11 @@ async def test_title_is_one_line_and_never_empty(store: HistoryStore, listed: Co
 
 
 @pytest.mark.slow
-async def test_marks_follow_the_answer(page: Conversations, listed: ConversationList) -> None:
-    conversation = await said(page, '!tokens 100 @50 !tool ask_user {"question": "Which?"}')
+async def test_marks_follow_the_answer(page: Conversations, listed: ConversationList, server: Running) -> None:
+    held = marker()
+    conversation = await said(page, f'!tokens 9 hold 5 {held} !tool ask_user {{"question": "Which?"}}')
     assert (await listed.row(ALICE, conversation)).state == "answering"
+    server.release(held)
     await until(lambda: not page.live_runs.is_busy(conversation))
     assert (await listed.row(ALICE, conversation)).state == "waiting"
     await page.answer(Visitor(owner=ALICE), conversation, "This one", Choices())

@@ -61,7 +61,7 @@ def test_session_of_somebody_else_is_another_one(app: App) -> None:
 def test_refused_event_is_told_why(app: App) -> None:
     """An event whose page is gone gives its place back."""
     program = HttpVisitor(app.url)
-    body = event(program, "!tokens 600 @20")
+    body = event(program, "!tokens 9000 @20")
     with httpx.Client(base_url=app.url, headers={**program.http.headers, **PAGE}, timeout=30) as http:
         streams = [http.send(http.build_request("POST", f"{API}queue/join", json=body), stream=True) for _ in range(40)]
         refused = [one for one in streams if one.status_code != 200]

@@ -62,7 +62,7 @@ async def test_queue_restarts_after_failure(queue: BoundedQueue, monkeypatch: py
     async with processing(queue):
         await taken.wait()
         taken.clear()
-        await asyncio.wait_for(taken.wait(), 5)
+        await asyncio.wait_for(taken.wait(), 60)
         assert not queue.stopped
         assert queue.problem == "The page's event queue has stopped."
         monkeypatch.setattr(event_queue, "FAILED_SECONDS", 0.0)
@@ -137,7 +137,7 @@ async def test_event_waits_for_its_reader(queue: BoundedQueue, monkeypatch: pyte
     await asyncio.sleep(0)
     assert not waiting.done()
     await unread.get()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     queue.send_message(mine, update("x"))
     monkeypatch.setattr(event_queue, "UNREAD_SECONDS", 0.0)
     with pytest.raises(Error, match="did not read"):

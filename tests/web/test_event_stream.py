@@ -50,9 +50,9 @@ class Gradio:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Set a pause that is noticeable even on a busy machine."""
-    monkeypatch.setattr(event_stream, "SETTLE_SECONDS", 10.0)
-    return 10.0
+    """Set a pause that no test waits for, and return a shorter time."""
+    monkeypatch.setattr(event_stream, "SETTLE_SECONDS", 60.0)
+    return 60.0
 
 
 async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], float]:

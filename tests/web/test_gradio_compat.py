@@ -128,7 +128,7 @@ async def test_queue_ends_after_failure(plain_queue: Queue, monkeypatch: pytest.
     monkeypatch.setattr(Queue, "__len__", lambda _: 1)
     plain_queue.active_jobs = [None]
     with pytest.raises(KeyError):
-        await asyncio.wait_for(plain_queue.start_processing(), 5)
+        await asyncio.wait_for(plain_queue.start_processing(), 60)
     assert plain_queue.stopped, "Gradio's queue survives a failure: `BoundedQueue.start_processing` can go."
 
 

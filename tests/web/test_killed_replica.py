@@ -15,7 +15,7 @@ import pytest
 from agent.history import HistoryStore, replicas_of
 from tests.conftest import App, becomes
 from tests.support.history_stores import STORES, Clock
-from tests.support.http_client import HttpVisitor, owner_in
+from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.replica_houses import two_processes
 from tests.support.script_language import token
 from tests.support.scripted_server import Running
@@ -54,11 +54,13 @@ async def test_killed_process_is_replaced(
     elsewhere = HttpVisitor(living.url, visitor.cookie)
     store = await STORES[name](tmp_path, Clock())
     answer = Watched(store, owner_in(visitor.cookie or ""))
-    visitor.begin("!tokens 300 @20")
+    held = marker()
+    visitor.begin(f"!tokens 300 @100 hold 100 {held}")
     await until_async(lambda: answer.has_text("word20"))
     before = answer.run
     killed.stop(signal.SIGKILL)
     at = time.monotonic()
+    server.release(held)
     await until_async(lambda: answer.has_text("word", after=before))
     print(f"another process went on with the answer {time.monotonic() - at:.1f} s after the kill")
     path = f"/conversations/{answer.conversation}"

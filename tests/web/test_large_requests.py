@@ -26,7 +26,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InputError
 from agent.history import Entry, HistoryStore, Link, Note, Record, digest_of
-from agent.history.conformance.samples import chain, prompt
 from agent.settings import LocalSettings, Settings
 from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
@@ -48,6 +47,7 @@ from agent.web.middleware.upload_form import UploadForm
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from tests.conftest import App
 from tests.support.gate_rows import gate_rows
+from tests.support.history_laws import chain, prompt
 from tests.support.http_client import HttpVisitor, send_raw
 from tests.support.page_events import send_event
 from tests.support.scripted_server import Config, Running
@@ -337,7 +337,7 @@ async def slowest_of(app: ASGIApp, method: str, **parts: Any) -> tuple[float, st
 async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
     """The routes are those of the app itself, so a new one is tried without being listed."""
     local = LocalSettings(cache_dir=tmp_path, downloads=False)
-    app = await create_app(Settings(data_dir=tmp_path, canary=False, local=local), say=lambda _: None)
+    app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
     slow, count = list[str](), 0
     async with app.router.lifespan_context(app):
         first = await asked(app, "GET", "/")
@@ -414,7 +414,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
 ) -> None:
     """Each request that changes a chat gets a new one."""
     local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    settings = Settings(data_dir=tmp_path, canary=False, local=local)
+    settings = Settings(data_dir=tmp_path, local=local)
     app, slow, statuses = await create_app(settings, say=lambda _: None), list[str](), Counter[int]()
     owner, value = VisitorCookies.in_folder(tmp_path).mint()
     cookie = f"{CookieJar(secure=False).name}={value}".encode()

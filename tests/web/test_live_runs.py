@@ -1,9 +1,9 @@
 """A running answer and the pages that watch it: the last view comes at once, and only the owner gets views."""
 
 import asyncio
-import selectors
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,37 +13,16 @@ from hypothesis import strategies as st
 from agent import Agent
 from agent.i18n.translator import ENGLISH
 from agent.tools import Tool, tool
-from agent.web import answer_frames
-from agent.web.answer_frames import WAIT_SECONDS, TurnFrames
+from agent.web import answer_frames, run_event_routes
+from agent.web.answer_frames import TEXT_SECONDS, WAIT_SECONDS, TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
 from agent.web.chat.turns import TurnRenderer
-from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from agent.web.run_event_routes import stream
+from tests.support.clocks import run_without_waiting
+from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
 from tests.support.views import unstored
 from tests.tiers import examples
-
-
-class Clock(selectors.DefaultSelector):
-    """A selector that never waits. Its clock jumps ahead if a loop would sleep."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        found = super().select(0)
-        if not found and timeout:
-            self.now += timeout
-        return found
-
-
-class Loop(asyncio.SelectorEventLoop):
-    """An event loop with that clock."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        super().__init__(self.clock)
-
-    def time(self) -> float:
-        return self.clock.now
 
 
 @tool
@@ -78,8 +57,7 @@ TEXTS = st.lists(st.sampled_from(["a", "word ", "x" * 50_000]), min_size=1, max_
 @settings(max_examples=examples(90))
 def test_last_view_arrives_without_a_further_wait(naps: list[float], last: list[str]) -> None:
     calls = [Step([Call("nap", f'{{"seconds": {pause}}}', f"call_{at}")], "tool_call") for at, pause in enumerate(naps)]
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        views, end, text = runner.run(watched([*calls, Step([Words("output_text", last)])]))
+    views, end, text = run_without_waiting(watched([*calls, Step([Words("output_text", last)])]))
     assert views[-1][0] == end
     assert views[-1][1].endswith("".join(last))
     assert views[-1][1].endswith(text[-1:])
@@ -112,8 +90,7 @@ async def delays(answers: int) -> list[float]:
 
 def test_log_adds_no_pause_of_its_own() -> None:
     """The stream of the model is already slower while many answers are written."""
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        assert max(runner.run(delays(60))) < EVENT_SECONDS + 0.001
+    assert max(run_without_waiting(delays(60))) < EVENT_SECONDS + 0.001
 
 
 def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +125,36 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
         return counts
 
     assert asyncio.run(read()) == [0, 0, 1, 0]
+
+
+class Inline:
+    """Instead of threads, whose time the clock of `run_without_waiting` does not know."""
+
+    async def run(self, work: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        return work(*given, **more)
+
+
+def test_growing_text_has_eight_frames_a_second_and_nothing_delays_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read() -> tuple[list[float], float]:
+        loop = asyncio.get_running_loop()
+        for module in (answer_frames, run_event_routes):
+            monkeypatch.setattr(module, "monotonic", loop.time)
+        monkeypatch.setattr(answer_frames, "TURNS", Inline())
+        texts = [item for number in range(200) for item in (Pause(0.01), Words("output_text", [f"Part {number}."]))]
+        live = LiveRuns(None).start(Agent(FakeConnection([Step(texts)])).run("Hi."), unstored())
+        times = list[float]()
+        async with aclosing(stream(live, TurnFrames(RunningTurn(live, [], {}), ENGLISH), "")) as pieces:
+            async for piece in pieces:
+                if "Part" in piece:
+                    times.append(loop.time())
+        return times, loop.time()
+
+    times, end = run_without_waiting(read())
+    first, *gaps = [round(after - before, 6) for before, after in pairwise(time for time in times if time < end)]
+    assert times[0] <= 0.01
+    assert first <= EVENT_SECONDS + 0.01
+    assert set(gaps) == {TEXT_SECONDS}
+    assert times[-1] == end
 
 
 async def test_only_its_owner_has_a_running_answer() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from agent.history import Entry, Record, codec, json_conversation, now
-from agent.history.conformance.samples import chain, prompt
 from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
@@ -16,6 +15,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.message_id import MessageId
 from agent.web.chat.own_data import OwnData
+from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import STORE_PARAMS, STORES
 from tests.support.models import FakeLocalModels
 

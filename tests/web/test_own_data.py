@@ -123,7 +123,7 @@ async def test_steps_of_an_answer_are_no_messages(own_data: OwnData, store: Hist
 
 
 async def test_running_answer_is_stopped(page: Conversations, own_data: OwnData, store: HistoryStore) -> None:
-    live = await page.send(Visitor(owner=ALICE), None, {"text": "!count 3000"}, Choices())
+    live = await page.send(Visitor(owner=ALICE), None, {"text": "!stall-after 5"}, Choices())
     assert live is not None
     while not live.log.bubbles:
         await live.run.wait_for_update(live.log.seen, timeout=1.0)

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, expect
 from agent.web.middleware.visitor_cookie import COOKIE
 from tests.conftest import App, Visitor
 from tests.support.foreign_requests import MATRIX, at_work, closed_requests, comparable, made_up_like, send_row
-from tests.support.http_client import HttpVisitor
+from tests.support.http_client import HttpVisitor, marker
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
 from tests.support.ports import free_port
@@ -103,13 +103,14 @@ def proxy(request: pytest.FixtureRequest, apps: tuple[App, App], certificate: tu
 @pytest.mark.parametrize("path", PATHS)
 def test_tokens_arrive_one_by_one(proxy: Proxy, server: Running, path: str) -> None:
     """Check order instead of time: the client reads something before the model sends its last token."""
-    client = proxy.connect(path)
+    client, held = proxy.connect(path), marker()
     try:
-        values = iter(client.submit({"text": "!tokens 40 @20", "files": []}, "", {}, api_name="/chat"))
+        values = iter(client.submit({"text": f"!tokens 45 @20 hold 5 {held}", "files": []}, "", {}, api_name="/chat"))
         first = next(value for value in values if value["text"])
         sent = server.journal()[-1]
         assert sent["ended"] is None
-        assert sent["sent"] < 20
+        assert sent["sent"] <= 5
+        server.release(held)
         later = list(values)
         assert len(later) > 10
         assert later[-1]["finish_reason"] == "stop"

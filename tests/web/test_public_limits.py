@@ -680,10 +680,11 @@ def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App], model
         Client(app.url, x_forwarded_for="1.1.1.1, 5.6.7.9") as other,
     ):
         before = len(model_server.journal())
-        first.begin("!tokens 80 @20")
+        first.begin("!tokens 80 hold 20 forged-address")
         model_server.wait_for(lambda journal: len(journal) > before)
         assert "for your network address" in same.chat("!text Hi.").error
         assert other.chat("!text Hi.").value["text"] == "Hi."
+        model_server.release("forged-address")
         assert first.wait()[-1].success
         assert same.chat("!text Hi.").value["text"] == "Hi."
 

@@ -16,8 +16,10 @@ from agent.web.chat.takeovers import MAX_TAKEOVERS
 from tests.support import postgres_server, redis_servers
 from tests.support.aged_replicas import last_seen
 from tests.support.history_stores import started
+from tests.support.http_client import marker
 from tests.support.models import QWEN3
 from tests.support.replica_houses import Build, House, begin, calls, words
+from tests.support.scripted_server import Running
 from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.slow
@@ -51,7 +53,7 @@ async def test_stop_of_lost_answer_is_obeyed(build: Build) -> None:
     """The visitor presses Stop after the process is gone and before another one has taken the run."""
     one, other = await build(), await build()
     await other.halt()
-    conversation, run = await begin(one, "!tokens 400 @20")
+    conversation, run = await begin(one, "!tokens 4000 @20")
     await other.until_stored(run, "word9")
     await one.lose_its_runs()
     await other.page.running.stop([conversation], "ann")
@@ -59,7 +61,7 @@ async def test_stop_of_lost_answer_is_obeyed(build: Build) -> None:
     view = await other.until_idle(conversation)
     shown = view.texts
     assert "word9" in shown[1]
-    assert "word399" not in shown[1]
+    assert "word3999" not in shown[1]
     assert any("Stopped" in text for text in shown)
     assert not any("another one" in text for text in shown)
 
@@ -118,16 +120,17 @@ async def next_run(house: House, conversation: str, run: str) -> str:
 
 
 @pytest.mark.parametrize("with_text", [True, False], ids=["continued", "begun-again"])
-async def test_replica_lost_while_taking_over_is_replaced(build: Build, *, with_text: bool) -> None:
-    spec = () if with_text else (QWEN3,)
+async def test_replica_lost_while_taking_over_is_replaced(build: Build, server: Running, *, with_text: bool) -> None:
+    spec, held = () if with_text else (QWEN3,), marker()
     one, other = await build(*spec), await build(*spec)
     await other.halt()
-    conversation, run = await begin(one, "!tokens 60 @20")
+    conversation, run = await begin(one, f"!tokens 60 hold 20 {held}")
     await other.until_stored(run, "word9")
     await one.lose_its_runs()
     await taken(other, await lost_run(other, run), with_text=with_text)
     third = await build(*spec)
     await other.replicas.leave()
+    server.release(held)
     view = await third.until_idle(conversation)
     assert words(0, 60) in view.texts
 
@@ -135,7 +138,7 @@ async def test_replica_lost_while_taking_over_is_replaced(build: Build, *, with_
 async def test_answer_that_kills_each_taker_ends(build: Build) -> None:
     """A replica that dies between the takeover and the new run has died of this answer, perhaps."""
     house = await build()
-    conversation, run = await begin(house, "!tokens 400 @20")
+    conversation, run = await begin(house, "!tokens 4000 @20")
     await house.until_stored(run, "word9")
     for _ in range(MAX_TAKEOVERS):
         following = await build()
@@ -149,15 +152,15 @@ async def test_answer_that_kills_each_taker_ends(build: Build) -> None:
     view = await last.until_idle(conversation)
     shown = view.texts
     assert "word9" in shown[1]
-    assert "word399" not in shown[1]
+    assert "word3999" not in shown[1]
     assert any("Interrupted" in text for text in shown)
 
 
-async def test_late_taker_stores_nothing(build: Build) -> None:
+async def test_late_taker_stores_nothing(build: Build, server: Running) -> None:
     """A replica took a run, stood still, lost it to another one, and goes on with what it reads now."""
-    one, late = await build(QWEN3), await build(QWEN3)
+    one, late, held = await build(QWEN3), await build(QWEN3), marker()
     await late.halt()
-    conversation, run = await begin(one, "!tokens 120 @20")
+    conversation, run = await begin(one, f"!tokens 120 hold 20 {held}")
     await late.until_stored(run, "word9")
     await one.lose_its_runs()
     lost = await lost_run(late, run)
@@ -170,6 +173,7 @@ async def test_late_taker_stores_nothing(build: Build) -> None:
         record, events = await stored(late, lost)
         with pytest.raises(Conflict):
             await mark_taken(late.store, lost, record, events, with_text=with_text)
+    server.release(held)
     view = await other.until_idle(conversation)
     assert words(0, 120) in view.texts
 
@@ -223,7 +227,7 @@ async def test_process_joins_before_its_first_run(build: Build) -> None:
 async def test_deleted_conversation_is_not_taken_over(build: Build) -> None:
     one, other = await build(), await build()
     await other.halt()
-    conversation, run = await begin(one, "!tokens 400 @20")
+    conversation, run = await begin(one, "!tokens 4000 @20")
     await other.until_stored(run, "word9")
     await one.lose_its_runs()
     lost = await lost_run(other, run)

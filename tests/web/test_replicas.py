@@ -13,7 +13,6 @@ import pytest
 
 from agent.errors import Conflict, Limited
 from agent.history import Record, now
-from agent.history.conformance.samples import batch
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.choices import Choices
@@ -24,6 +23,8 @@ from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.takeovers import MAX_TAKEOVERS
 from agent.web.chat.visitor import Visitor
 from agent.web.run_event_routes import RunFrames, stream
+from tests.support.history_laws import batch
+from tests.support.http_client import marker
 from tests.support.models import QWEN3
 from tests.support.replica_houses import ANN, Build, House, begin, calls, words
 from tests.support.scripted_server import Running
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 async def test_any_replica_shows_and_stops_an_answer(build: Build) -> None:
     one, other = await build(), await build()
-    conversation, _ = await begin(one, "!tokens 400 @40")
+    conversation, _ = await begin(one, "!tokens 4000 @40")
     [row] = (await other.page.list.page("ann")).rows
     assert row.state == "answering"
     with pytest.raises(Conflict, match="still being written"):
@@ -53,28 +54,29 @@ async def test_any_replica_shows_and_stops_an_answer(build: Build) -> None:
     stored = [await view_of(house.page, "ann", conversation) for house in (one, other)]
     assert last.turns == stored[0].turns == stored[1].turns
     assert "Stopped" in last.texts[-1]
-    assert "word399" not in last.texts[1]
+    assert "word3999" not in last.texts[1]
 
 
-async def test_foreign_visitor_reaches_no_answer_of_another_replica(build: Build) -> None:
-    one, other = await build(), await build()
-    conversation, run = await begin(one, "!tokens 60 @30")
+async def test_foreign_visitor_reaches_no_answer_of_another_replica(build: Build, server: Running) -> None:
+    one, other, held = await build(), await build(), marker()
+    conversation, run = await begin(one, f"!tokens 60 hold 20 {held}")
     running: RunningAnswers = other.page.running
     assert await running.get(conversation, "bob") is None
     assert await running.find(run, "bob") is None
     assert await running.find(run, "ann") is not None
     assert await running.find(run, "bob") is None  # also when it is known here
     await running.stop([conversation], "bob")
+    server.release(held)
     view = await one.until_idle(conversation)
     assert view.texts[1] == words(0, 60)
 
 
-async def test_lost_text_is_continued(build: Build) -> None:
-    one, other = await build(), await build()
-    conversation, run = await begin(one, "!tokens 60 @20")
+async def test_lost_text_is_continued(build: Build, server: Running) -> None:
+    one, other, held = await build(), await build(), marker()
+    conversation, run = await begin(one, f"!tokens 60 @100 hold 20 {held}")
     await other.until_stored(run, "word9")
     await one.lose_its_runs()
-    await asyncio.sleep(0)
+    server.release(held)
     view = await other.until_idle(conversation)
     assert view.texts[1] == words(0, 60)
     assert "another one has continued the text" in view.texts[-1]
@@ -82,9 +84,9 @@ async def test_lost_text_is_continued(build: Build) -> None:
     assert await other.texts(conversation) == view.texts
 
 
-async def test_replica_that_ends_in_order_leaves_its_answers_to_others(build: Build) -> None:
-    one, other = await build(), await build()
-    conversation, run = await begin(one, "!tokens 100 @20")
+async def test_replica_that_ends_in_order_leaves_its_answers_to_others(build: Build, server: Running) -> None:
+    one, other, held = await build(), await build(), marker()
+    conversation, run = await begin(one, f"!tokens 100 @100 hold 20 {held}")
     await other.until_stored(run, "word9")
     live = one.page.live_runs.find(run, "ann")
     assert live is not None
@@ -92,6 +94,7 @@ async def test_replica_that_ends_in_order_leaves_its_answers_to_others(build: Bu
     await one.page.live_runs.close()
     assert not any("event: end" in text for text in await reader)  # so the reader connects again
     await one.lose_its_runs()
+    server.release(held)
     view = await other.until_idle(conversation)
     assert view.texts[1] == words(0, 100)
 
@@ -101,11 +104,12 @@ async def read_all(live: RunningAnswer) -> list[str]:
 
 
 @pytest.mark.full
-async def test_step_begins_again_if_the_model_cannot_continue(build: Build) -> None:
-    one, other = await build(QWEN3), await build(QWEN3)
-    conversation, run = await begin(one, '!tool note {"text": "once"} !tokens 60 @20')
+async def test_step_begins_again_if_the_model_cannot_continue(build: Build, server: Running) -> None:
+    one, other, held = await build(QWEN3), await build(QWEN3), marker()
+    conversation, run = await begin(one, f'!tool note {{"text": "once"}} !tokens 60 @100 hold 20 {held}')
     await other.until_stored(run, "word9")
     await one.lose_its_runs()
+    server.release(held)
     view = await other.until_idle(conversation)
     texts = view.texts
     assert words(0, 60) in texts
@@ -165,7 +169,7 @@ async def test_answer_with_a_visitors_key_asks_for_it_again(
     one, other = await build(), await build()
     one.page.models.keys.put("ann", "huggingface", "of-ann")
     model = "huggingface:Qwen/Qwen3-8B"
-    live = await one.page.send(ANN, None, {"text": "!tokens 60 @20"}, Choices(model=model))
+    live = await one.page.send(ANN, None, {"text": "!tokens 60 hold 20 for-ever"}, Choices(model=model))
     assert live is not None
     await other.until_stored(live.run_id, "word9")
     await one.lose_its_runs()

@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import sqlite3
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,7 +14,8 @@ import httpx
 import pytest
 
 from tests.conftest import App, becomes
-from tests.support.http_client import HttpVisitor, forged
+from tests.support.http_client import HttpVisitor, forged, marker
+from tests.support.scripted_server import Running
 
 
 def newest_run(app: App, visitor: HttpVisitor) -> str:
@@ -83,16 +83,15 @@ def test_reader_continues_after_any_event(app: App) -> None:
     assert whole[-1][1]["finish_reason"] == "stop"
 
 
-def test_silent_model_gets_a_comment_at_once(app: App) -> None:
-    visitor = HttpVisitor(app.url)
-    run = begun(app, visitor, "!wait 5 !text late")
-    started = time.monotonic()
+def test_silent_model_gets_a_comment_at_once(app: App, model_server: Running) -> None:
+    visitor, held = HttpVisitor(app.url), marker()
+    run = begun(app, visitor, f"!tokens 1 hold 0 {held}")
     with visitor.http.stream("GET", path(run)) as stream:
         assert next(stream.iter_text()).startswith(": connected\nretry: ")
-    assert time.monotonic() - started < 4
     polled = visitor.ask("GET", path(run, wait="0"))
     assert [value["type"] for _, value in parsed(polled.text)] == ["begun"]
     assert "event: end" not in polled.text
+    model_server.release(held)
 
 
 def test_stream_beats_while_the_model_is_silent(app: App) -> None:

@@ -87,7 +87,7 @@ def test_events_say_what_responses_say(script: list[Step], limits: Limits) -> No
         store = MemoryStore()
         live = begin(script, store, limits)
         hangs = any(isinstance(item, Act) and item.do == "hang" for step in script for item in step.items)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             seen = await followed(live, stop=hangs)
         assert [event.number for event in seen] == [*range(1, len(seen) + 1)]
         kinds = [event.value["type"] for event in seen]
@@ -276,7 +276,7 @@ async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch
     store = MemoryStore()
     thought, text = Words("reasoning", ["Let me ", "see."]), Words("output_text", ["The answer ", "is"])
     live = begin([Step([thought, text, Act("hang")])], store, hangs=True)
-    async with asyncio.timeout(10), aclosing(live.updates()) as updates:
+    async with asyncio.timeout(60), aclosing(live.updates()) as updates:
         async for _ in updates:
             if folded(live.log.events)[-1:] == [("output_text", "The answer is")]:
                 await live.log.store_if_due()

@@ -10,6 +10,7 @@ from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from tests.conftest import App, becomes
 from tests.support.http_client import HttpVisitor, marker
 from tests.support.page_events import send_event
+from tests.support.scripted_server import Running
 
 
 def send(visitor: HttpVisitor, text: str, id_: str, chat: str = "", files: list[dict[str, Any]] | None = None) -> str:
@@ -46,12 +47,13 @@ def test_repeated_message_is_stored_once(app: App) -> None:
     assert [count_stored(app, word) for word in words] == [1, 1]
 
 
-def test_repeat_is_accepted_while_the_answer_is_written(app: App) -> None:
+def test_repeat_is_accepted_while_the_answer_is_written(app: App, model_server: Running) -> None:
     visitor, id_, word = HttpVisitor(app.url), uuid4().hex, marker()
-    send(visitor, f"!tokens 100 @20 {word}", id_)
+    send(visitor, f"!tokens 9 hold 5 {word}", id_)
     [chat] = chats(visitor)
-    assert '"success":true' in send(visitor, f"!tokens 100 @20 {word}", f"{id_} again", chat)
+    assert '"success":true' in send(visitor, f"!tokens 9 hold 5 {word}", f"{id_} again", chat)
     assert visitor.ask("GET", f"/conversations/{chat}").json["state"] == "answering"
+    model_server.release(word)
     assert count_stored(app, word) == 1
 
 

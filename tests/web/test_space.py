@@ -32,6 +32,7 @@ from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.ui.page_sessions import PageSessions
 from tests.conftest import CONFIG, ROOT, SHOTS, App, Visitor
 from tests.support import chromium
+from tests.support.gate_rows import gate_rows
 from tests.support.openid_server import Provider, provider
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
@@ -382,7 +383,8 @@ def hub_start(start_app: StartApp, tmp_path: Path) -> Iterator[StartApp]:
         path.chmod(0o755)
 
 
-@pytest.mark.parametrize("env", [DOCKER, GRADIO], ids=["docker", "gradio"])
+# `make test-space` runs the one with the packages of a Gradio Space.
+@pytest.mark.parametrize("env", gate_rows({"docker": DOCKER, "gradio": GRADIO}, ["docker"]))
 def test_app_serves_under_either_sdk(env: dict[str, str], hub_start: StartApp, router: Running, tmp_path: Path) -> None:
     config = f'{CONFIG}\n[public]\nmodels = ["huggingface:{HUB_MODEL}"]\n'
     app = hub_start(config, **(env | HERE | {"HUGGINGFACE_BASE_URL": router.base_url, "HF_TOKEN": OWNERS}))

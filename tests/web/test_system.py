@@ -74,7 +74,7 @@ def test_program_starts_again_when_its_code_changes(tmp_path: Path, model_server
         (shutil.copytree if found.is_dir() else shutil.copy2)(found, tmp_path / name)
     env = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        **{"GRADIO_SERVER_PORT": "0", "SWITCHBOARD_DATA": str(tmp_path / "data"), "SWITCHBOARD_CANARY": "0"},
+        **{"GRADIO_SERVER_PORT": "0", "SWITCHBOARD_DATA": str(tmp_path / "data")},
         **{"VLLM_BASE_URL": model_server.base_url, "PYTHONUNBUFFERED": "1"},
     }
     log, command = tmp_path / "log", [sys.executable, "-c", "from gradio.cli import cli; cli()", "app.py"]

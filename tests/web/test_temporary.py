@@ -14,7 +14,6 @@ from pydantic_ai.messages import BinaryContent
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.fetch import GUARD
 from agent.history import HistoryStore, Link, Record, RunEvent, RunEvents
-from agent.history.conformance import Law, check, laws_for
 from agent.i18n.translator import ENGLISH
 from agent.media.places import LocalFolder
 from agent.media.references import reference_of
@@ -33,6 +32,7 @@ from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.handlers import Handlers
 from tests.conftest import App
+from tests.support.history_laws import Law, check, laws_for
 from tests.support.history_stores import STORE_PARAMS, STORES, TEMPORARY, Clock, subject_name
 from tests.support.http_client import HttpVisitor
 from tests.support.media_files import random_png
@@ -168,7 +168,7 @@ async def test_others_do_not_reach_it(house: House) -> None:
     page, chat = house.page, await house.begin()
     await house.say(chat, f"!tool draw !text {WORD}")
     [file] = house.memory.chats[chat].place.files("ann")
-    live = await page.send(ANN, chat, {"text": "!count 3000"}, Choices())
+    live = await page.send(ANN, chat, {"text": "!stall-after 5"}, Choices())
     assert live is not None
     assert (await page.views.view("bob", chat)).is_missing
     assert page.live_runs.find(live.run.id, "bob") is None
@@ -205,7 +205,7 @@ async def test_others_do_not_reach_it(house: House) -> None:
 
 async def test_chat_is_erased_when_its_page_has_gone(house: House, caplog: pytest.LogCaptureFixture) -> None:
     page, chat, other = house.page, await house.begin(), await house.begin(BOB)
-    live = await page.send(ANN, chat, {"text": f"!count 3000 {WORD}"}, Choices())
+    live = await page.send(ANN, chat, {"text": f"!stall-after 5 {WORD}"}, Choices())
     assert live is not None
     while not live.log.bubbles:
         await live.run.wait_for_update(live.log.seen, timeout=1.0)
@@ -265,7 +265,7 @@ async def test_it_cannot_be_shared_but_exported(house: House) -> None:
 
 async def test_own_data_ends_it(house: House) -> None:
     chat = await house.begin()
-    live = await house.page.send(ANN, chat, {"text": "!count 3000"}, Choices())
+    live = await house.page.send(ANN, chat, {"text": "!stall-after 5"}, Choices())
     assert live is not None
     own_data = OwnData(house.page, house.store, house.media)
     assert await own_data.summary("ann") == EMPTY

@@ -32,7 +32,7 @@ from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import LOCK, MB, MIN_FILE_BYTES, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
-from tests.support.clocks import Clock
+from tests.support.clocks import Clock, run_without_waiting
 from tests.support.http_client import API, HttpVisitor, connected
 from tests.support.live_folders import files_in
 from tests.support.media_files import HALF_MB, random_png
@@ -541,8 +541,11 @@ async def listen(progress: UploadProgress, upload_id: str, visitor: str | None, 
     return said[0]["status"], "".join(one["body"].decode() for one in said[1:])
 
 
-@pytest.mark.slow
-async def test_progress_has_few_listeners_and_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_has_few_listeners_and_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_without_waiting(few_listeners(monkeypatch))
+
+
+async def few_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload_progress, "BEGIN_SECONDS", 0.3)
     monkeypatch.setattr(upload_progress, "FORGET_SECONDS", 0.1)
     monkeypatch.setattr(upload_progress, "LISTENERS", 12)

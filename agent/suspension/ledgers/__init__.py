@@ -11,7 +11,7 @@ from agent.i18n import _
 
 
 class Ledger(Protocol):
-    """Remembers used ids. The laws of `agent.history.conformance.ledgers` say what all ledgers promise."""
+    """Remembers used ids."""
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
         """Return True if this is the first use of the id. Of any uses at once, in any processes, exactly one is first.

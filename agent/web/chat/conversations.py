@@ -20,6 +20,7 @@ from agent.media.references import with_data
 from agent.media.store import MediaStore
 from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.continuation import unfinished_text
+from agent.messages.plain_text import off_loop
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers import Models
@@ -217,7 +218,8 @@ class Conversations:
             answers = {
                 call["id"]: parse_answer(call, replies[call["id"]]) for call in unanswered_tool_calls(turn.bubbles)
             }
-            suspension = replace(Suspension.of(setup.context), options=asdict(setup.options))
+            suspended = await off_loop(setup.context.messages, Suspension.of, setup.context)
+            suspension = replace(suspended, options=asdict(setup.options))
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
             live = self.runs.begin(run, setup, permit, resumed=True)

@@ -116,6 +116,10 @@ class LiveRun:
         """Implement `RunningAnswer.stop`."""
         self.run.cancel("user_request")
 
+    async def pause(self, seconds: float) -> None:
+        """Implement `RunningAnswer.pause`."""
+        await self.run.wait_until_done(seconds)
+
     async def wait_for_end(self) -> None:
         """Implement `RunningAnswer.wait_for_end`."""
         while not self.run.done:
@@ -142,7 +146,7 @@ class LiveRun:
         async with aclosing(self.updates()) as updates:
             async for _ in updates:
                 yield self.log.bubbles
-                await self.run.wait_until_done(UPDATE_SECONDS)
+                await self.pause(UPDATE_SECONDS)
 
     async def follow(self) -> None:
         """Publish and store the events of the run until its end."""

@@ -1,8 +1,7 @@
-"""The models that a visitor can choose: local ones, hosted ones with a key, and the owner's recorded runs."""
+"""The models that a visitor can choose: local ones, and hosted ones with a key."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
@@ -11,10 +10,17 @@ from agent.i18n import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import Catalog, ModelSpec, ProviderSpec, load_catalog
 from agent.models.families import check_name
-from agent.providers import Connection, Endpoint, Models, ServedModel, connect, default_endpoint, without_refused
+from agent.providers import (
+    Connection,
+    Endpoint,
+    Models,
+    ServedModel,
+    connect,
+    default_endpoint,
+    preloaded,
+    without_refused,
+)
 from agent.settings import Settings
-from agent.tracing.record_format import record_path
-from agent.tracing.replay import PREFIX, Replay
 from agent.web.chat.api_keys import ApiKeys
 
 HUB = "huggingface"
@@ -26,15 +32,14 @@ HERE = ("localhost", "127.0.0.1", "::1")
 class MenuEntry:
     """A model as the menu shows it to a visitor.
 
-    `missing` says what the visitor needs before the model can be used, or is "". `place` is where the model runs: on
-    this machine or elsewhere, or "recorded" for a record that is replayed.
+    `missing` says what the visitor needs before the model can be used, or is "". `place` is where the model runs.
     """
 
     id: str
     label: str
     source: str
     missing: str
-    place: Literal["local", "hosted", "recorded"]
+    place: Literal["local", "hosted"]
     image: bool = False
     audio: bool = False
     reasoning: bool = False
@@ -50,9 +55,9 @@ class ModelMenu:
     """The local models, the catalog and the keys as one list. Owns the connections that many runs share.
 
     A `login` is the visitor's Hugging Face token. For models of that provider it is used after a key that the visitor
-    typed and before the owner's key, and it is kept only during the call. With `may_log_in`, visitors can log in. The
-    folder `records` holds run records, which are replayed as the model `replay:` plus their name. `lent` names the
-    hosted models that can use the owner's keys; None: all of them. Raises `ConfigError` for an unknown name.
+    typed and before the owner's key, and it is kept only during the call. With `may_log_in`, visitors can log in.
+    `lent` names the hosted models that can use the owner's keys; None: all of them. Raises `ConfigError` for an unknown
+    name.
     """
 
     def __init__(
@@ -63,12 +68,11 @@ class ModelMenu:
         key_seconds: float,
         keys_taken: bool,
         may_log_in: bool = False,
-        records: Path | None = None,
         lent: Iterable[str] | None = None,
         hides_addresses: bool = False,
     ) -> None:
         self.local, self.catalog, self.accepts_keys, self._may_log_in = local, catalog, keys_taken, may_log_in
-        self._records, self._hides_addresses = records, hides_addresses
+        self._hides_addresses = hides_addresses
         self._lent = None if lent is None else frozenset(_id(catalog, name) for name in lent)
         self.keys = ApiKeys(key_seconds)
         self._connections: dict[ServedModel, Connection] = {}
@@ -83,7 +87,6 @@ class ModelMenu:
             key_seconds=settings.key_seconds,
             keys_taken=public is None or public.keys,
             may_log_in=space is not None and space.login,
-            records=settings.records,
             lent=public.models if public else None,
             hides_addresses=public is not None,
         )
@@ -97,12 +100,10 @@ class ModelMenu:
     def listed(
         self, owner: str, chosen: ModelSpec | None, login: str | None = None, translator: Translator = ENGLISH
     ) -> list[MenuEntry]:
-        """Return each model: local models, hosted ones, then records. Always contains the chosen model."""
+        """Return each model: local models, then hosted ones. Always contains the chosen model."""
         specs = self._usable(owner, login)
         if chosen is not None and chosen not in specs:
             specs.append(chosen)
-        recorded_label = translator(_("recorded"))
-        recorded = sorted(self._records.glob("*.jsonl")) if self._records else []
         return [
             MenuEntry(
                 id=spec.id,
@@ -116,16 +117,6 @@ class ModelMenu:
                 tools=spec.tools != "none",
             )
             for spec in specs
-            if not spec.id.startswith(PREFIX)
-        ] + [
-            MenuEntry(
-                id=PREFIX + path.stem,
-                label=f"{path.stem} · {recorded_label}",
-                source="",
-                missing="",
-                place="recorded",
-            )
-            for path in recorded
         ]
 
     def choosable(self, owner: str, login: str | None = None) -> list[ModelSpec]:
@@ -138,8 +129,6 @@ class ModelMenu:
         Raises `UnknownModel` with suggestions.
         """
         check_name(model)
-        if self._records and model.startswith(PREFIX):
-            return self._replay(model).spec
         served = self._find_served(model)
         if served is not None or not model:
             return without_refused(served.spec, served.endpoint.base_url) if served else None
@@ -159,8 +148,6 @@ class ModelMenu:
 
     def provider(self, spec: ModelSpec) -> ProviderSpec | None:
         """Return the hosted provider of a model, or None for a local model."""
-        if spec.id.startswith(PREFIX):
-            return None
         found = self.catalog.providers.get(spec.provider)
         return found if found is not None and found.base_url else None
 
@@ -190,12 +177,13 @@ class ModelMenu:
         model that is still loading. Raises an `AgentError` with a message.
         """
         check_name(model)
-        if self._records and model.startswith(PREFIX):
-            return self._replay(model), True
         spec = self.find(model) if model and self._find_served(model) is None else None
         provider = self.provider(spec) if spec is not None else None
         if spec is None or provider is None:
-            return self._get_shared_connection(await self._wait_for_model(model)), False
+            served = await self._wait_for_model(model)
+            await preloaded(served.spec.dialect)
+            return self._get_shared_connection(served), False
+        await preloaded(spec.dialect)
         endpoint = default_endpoint(provider)
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
@@ -280,11 +268,6 @@ class ModelMenu:
         """Return the models of `specs`, and the model with this id or name, which may have been typed."""
         spec = self.get(model)
         return [*self.specs(), *([spec] if spec else [])]
-
-    def _replay(self, model: str) -> Replay:
-        """Return a record from the owner's folder. A visitor typed the rest of the name, so no other folder is read."""
-        assert self._records is not None
-        return Replay(record_path(self._records, model.removeprefix(PREFIX)))
 
     def _visitors_key(self, owner: str, provider: ProviderSpec, login: str | None) -> str | None:
         return self.keys.get(owner, provider.id) or (login if provider.id == HUB else None)

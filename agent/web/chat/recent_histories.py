@@ -10,6 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass
 
 from agent.history import Entry, HistoryStore, Record
+from agent.messages.plain_text import off_loop
 from agent.messages.repair import count_bytes
 
 MAX_HISTORY_BYTES = 32_000_000
@@ -55,7 +56,7 @@ class RecentHistories:
         entries = _continued(kept.entries, newest) if kept else newest
         if entries is None:
             kept, entries = None, await self.store.history(record)
-        self._keep(record.id, entries, _grown(kept, entries))
+        self._keep(record.id, entries, await _grown(kept, entries))
         return entries
 
     def forget(self, conversation: str) -> None:
@@ -89,13 +90,14 @@ def _continued(known: Sequence[Entry], newest: Sequence[Entry]) -> Sequence[Entr
     return None if place is None else [*known[: place + 1], *newest]
 
 
-def _grown(before: _History | None, entries: Sequence[Entry]) -> int:
+async def _grown(before: _History | None, entries: Sequence[Entry]) -> int:
     """Return the size of a history. Counts only what it has more than `before`."""
     known = len(before.entries) if before else 0
     if before is None or not 0 < known <= len(entries) or entries[known - 1] is not before.entries[-1]:
-        return _size(entries)
-    return before.size + _size(entries[known:])
+        return await _size(entries)
+    return before.size + await _size(entries[known:])
 
 
-def _size(entries: Sequence[Entry]) -> int:
-    return sum(ENTRY_BYTES + count_bytes(entry.message) for entry in entries)
+async def _size(entries: Sequence[Entry]) -> int:
+    messages = [entry.message for entry in entries]
+    return ENTRY_BYTES * len(messages) + await off_loop(messages, lambda: sum(map(count_bytes, messages)))

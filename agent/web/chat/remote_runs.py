@@ -153,6 +153,10 @@ class RemoteRun:
         """Implement `RunningAnswer.stop`. The replica of the run looks for such requests."""
         await self._replicas.request_stop(self._run_id, owner=self.owner)
 
+    async def pause(self, seconds: float) -> None:
+        """Implement `RunningAnswer.pause`. New events are read at intervals anyway."""
+        await asyncio.sleep(seconds)
+
     async def wait_for_end(self) -> None:
         """Implement `RunningAnswer.wait_for_end`."""
         async for _ in self.updates():

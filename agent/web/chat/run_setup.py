@@ -17,6 +17,7 @@ from agent.limits import Limits
 from agent.media.references import with_data
 from agent.media.store import MediaStore
 from agent.messages.adapt import adapt
+from agent.messages.plain_text import off_loop
 from agent.messages.repair import estimate_tokens, keep_newest
 from agent.models.catalog import ModelSpec
 from agent.providers import Connection
@@ -96,11 +97,10 @@ async def set_up_run(
     new = estimate_tokens([system, *new_parts])
     if new > history_tokens:
         raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": history_tokens}))
-    kept = keep_newest(messages, history_tokens, beside=0 if resumed else new)
+    kept = await off_loop(messages, keep_newest, messages, history_tokens, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
-    not_sent = adapt(kept, spec).sentence(spec) if switched else ""
-    notes = joined([takeover.notice, not_sent])
-    omitted = Omitted(len(messages) - len(kept), notes)
+    not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
+    omitted = Omitted(len(messages) - len(kept), joined([takeover.notice, not_sent]))
     used, again = replace(choices, model=spec.id), takeover.instead_of
     request = RunRequest(choices=used, takeovers=takeover.deaths, resumed=resumed, instead_of=again)
     return RunSetup(

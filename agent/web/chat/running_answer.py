@@ -109,6 +109,10 @@ class RunningAnswer(Protocol):
         """Ask for the end of the answer, for the visitor."""
         ...
 
+    async def pause(self, seconds: float) -> None:
+        """Wait that long, or until no more text will come."""
+        ...
+
     async def wait_for_end(self) -> None:
         """Wait until the answer has its result."""
         ...

@@ -179,7 +179,7 @@ class TurnRenderer:
         if turn.model:
             shown["model"] = turn.model
         if note is not None and turn.question is None:
-            if caption := caption_of(note, translator, turn.model_name):
+            if caption := caption_of(note, translator, turn.model_name, turn.model):
                 shown["caption"] = caption
             if user is not None and (caption or turn.versions.answer or has_answer(turn)):
                 shown["can_branch"] = True

@@ -32,6 +32,8 @@ LARGE_BODIES_ALWAYS = 4
 MAX_SEGMENT = 255
 """Bytes of a file name. No system has files with longer names."""
 MAX_PATH = 2048
+MAX_URL = 32_768
+"""Bytes of a path with its query. Libraries refuse longer ones in their own ways."""
 
 SENTENCES = {
     307: "Once more.",
@@ -39,6 +41,7 @@ SENTENCES = {
     403: "A page of another site may not do this.",
     405: "Not allowed.",
     413: "Too large.",
+    414: "The address is too long.",
     421: "This server has no page of that name: name it under [server] hosts, or in SWITCHBOARD_HOSTS.",
     429: "Too many requests at once. Try again in a moment.",
     500: "Something went wrong.",
@@ -64,6 +67,8 @@ def locate(scope: Scope, prefix: str) -> Scope:
     refused, because they would be checked as one path and routed as another.
     """
     path: str = scope["path"]
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL:
+        raise RequestRefused(414)
     if not _is_possible(path):
         raise RequestRefused
     if _AMBIGUOUS.search(path) or _ENCODED_SLASH.search(scope.get("raw_path") or b""):

@@ -1,15 +1,14 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
 ({ call, said, $, box, when, hint, mount, language, stream, conversation, ask, files: { fileOf } }) => {
-  const DRAW_MS = 125, REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10;
+  const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10;
 
   let stored = []; // the stored turns, without the one that is being written
   let written; // that turn
   let upcoming; // the stored turns, while those before are shown until the first frame of an answer that is written again
   let transcript; // what draws the turns, once its module is loaded
   let isAsked = false; // this page asked for the answer that begins next
-  let waiting = []; // edits that are not drawn yet
-  let drawn = -Infinity, drawing, refreshing;
+  let refreshing;
   let over = ""; // the URL of the answer whose end was read last
   let isWhole = false; // the page has the first turn of the chat
   let hasEarlier = false; // the server has turns before those that it has sent last
@@ -18,25 +17,17 @@
   const turns = () => (written ? [...stored, written] : stored);
   const lastMessage = () => turns().findLast(({ bubbles }) => bubbles[0]?.kind === "user")?.id ?? "";
   const draw = (isNew = false) => {
-    clearTimeout(drawing);
-    drawing = undefined;
-    drawn = performance.now();
-    waiting = [];
     page.turns = turns();
     const { dataset } = document.documentElement;
     if (written) dataset.running = "";
     else delete dataset.running;
     transcript?.show(page.turns, { hasEarlier: hasEarlier && !isWhole, isNew });
   };
-  const drawEdits = () => {
-    clearTimeout(drawing);
-    drawing = undefined;
-    if (!waiting.length) return;
-    drawn = performance.now();
-    written = transcript.apply(waiting.splice(0), written.id);
+  const drawEdits = (edits) => {
+    written = transcript.apply(edits, written.id);
     page.turns = turns();
   };
-  // Reads an answer. Blocks that grow wait for the next regular draw. Anything else, such as the first one, is drawn at once.
+  // Reads an answer. The server sends about eight frames of it a second, and each is drawn at once.
   const follow = async (url, isMine) => {
     await mounted;
     if (!stream.reads(url)) return; // another chat was opened meanwhile
@@ -47,14 +38,11 @@
           [written, stored, upcoming] = [turn, upcoming ?? stored.filter(({ id }) => id !== turn.id), undefined];
           draw(isNew);
           isNew = false;
-        } else if (written) waiting.push(...edits);
+        } else if (written) drawEdits(edits);
       }
-      if (waiting.some(([kind]) => kind !== "blocks" && kind !== "tail")) drawEdits();
-      else if (waiting.length) drawing ??= setTimeout(drawEdits, drawn + DRAW_MS - performance.now());
     });
     if (!end) return;
     over = url;
-    drawEdits();
     announce();
     const isLast = page.conversation === shown && !stream.reading(), lacks = !isWhole && !hasEarlier;
     if (end.stored && isLast && written && !lacks) settle(end.complete);

@@ -20,10 +20,18 @@
   let named; // the id of the model whose name is shown
   let waits; // the timer of the visitor's choice, while the server has not answered yet
 
-  // The words of the switches make room for the name of the model.
-  const fit = () => {
+  // The words of the switches make room for the name of the model. If that is not enough, the options get a row of their own.
+  const isWide = () => options.scrollWidth > options.clientWidth;
+  const tighten = () => {
     options.classList.remove("tight");
-    options.classList.toggle("tight", name.scrollWidth > name.clientWidth || options.scrollWidth > options.clientWidth);
+    options.classList.toggle("tight", name.scrollWidth > name.clientWidth || isWide());
+  };
+  const fit = () => {
+    $("#dock")?.removeAttribute("data-rows");
+    tighten();
+    if (!isWide()) return;
+    $("#dock")?.setAttribute("data-rows", "3");
+    tighten();
   };
   new ResizeObserver(fit).observe(options);
 

@@ -1,5 +1,5 @@
 // What the server keeps of the visitor, in the settings: a summary, the download of it, and its deletion.
-({ call, said, language, $, when, root, make, button }) => {
+({ call, said, language, $, when, root, make, button, sizeOf }) => {
   let guest = "";
   const ask = async (method) => {
     const address = new URL(`${root}/own-data`, location);
@@ -10,10 +10,6 @@
     return value;
   };
   const number = (value) => value.toLocaleString(language);
-  const size = (bytes) => {
-    const [unit, many] = bytes < 1e6 ? ["kilobyte", bytes / 1e3] : ["megabyte", bytes / 1e6];
-    return many.toLocaleString(language, { style: "unit", unit, maximumFractionDigits: many < 10 ? 1 : 0 });
-  };
   const isNothing = ({ conversations, messages, files, unsent_files }) =>
     !(conversations || messages || files || unsent_files);
   let isDeleted = false; // the visitor has deleted everything since the settings were opened
@@ -21,7 +17,7 @@
     isDeleted &&= isNothing(kept);
     if (isNothing(kept)) return isDeleted ? said.own_gone : said.own_nothing;
     const values = { chats: number(kept.conversations), messages: number(kept.messages),
-      files: number(kept.files), size: size(kept.text_bytes + kept.file_bytes) };
+      files: number(kept.files), size: sizeOf(kept.text_bytes + kept.file_bytes) };
     const date = kept.expires_at && new Date(kept.expires_at).toLocaleDateString(language, { dateStyle: "long" });
     // Those that were removed from the composer count, too. They are deleted like those of a page that was left.
     const unsent = kept.unsent_files ? ` ${said.own_unsent.replace("{files}", number(kept.unsent_files))}` : "";

@@ -204,7 +204,6 @@ SCRIPTS = {
     "models_own": N_("Use “{name}”"),
     "place_local": N_("Local"),
     "place_hosted": N_("Hosted"),
-    "place_recorded": N_("Recorded"),
     "ability_image": N_("Images"),
     "ability_audio": N_("Audio"),
     "ability_tools": N_("Tools"),

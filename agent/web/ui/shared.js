@@ -121,6 +121,11 @@
   });
   // The name of an attached file.
   const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
-  const shared = { ...modules, said, language, $, box, when, composes, soft, sends, hint, frame, make, button, write, kept, root, reaches, load, call, conversation, ask, joined, nameOf };
+  // A number of bytes for people.
+  const sizeOf = (bytes) => {
+    const [unit, many] = bytes < 1e6 ? ["kilobyte", bytes / 1e3] : ["megabyte", bytes / 1e6];
+    return many.toLocaleString(language, { style: "unit", unit, maximumFractionDigits: many < 10 ? 1 : 0 });
+  };
+  const shared = { ...modules, said, language, $, box, when, composes, soft, sends, hint, frame, make, button, write, kept, root, reaches, load, call, conversation, ask, joined, nameOf, sizeOf };
   return shared;
 }

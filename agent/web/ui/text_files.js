@@ -1,5 +1,5 @@
 // Attached texts: a long text that is pasted becomes a file, and a click on a text file opens it to be edited.
-({ call, said, $, box, when, hint, write, files: { attach, upload }, make, button, nameOf }) => {
+({ call, said, $, box, when, hint, write, files: { attach, upload }, make, button, nameOf, sizeOf }) => {
   const LONGEST = 4000; // characters of a pasted text that stays in the box; max_plain_text_length in layout.py
   const LARGEST = 2_000_000; // bytes of a file that a text box can show
   const IS_TEXT = /^\.?[^.]+$|\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i; // or a name without an ending
@@ -40,8 +40,11 @@
         shown = make(isText ? "button" : "span", { class: kind, dir: "auto", ...(isText && { type: "button" }) });
         item.prepend(shown);
       }
-      if (shown && shown.textContent !== name) {
-        shown.textContent = shown.title = name;
+      const size = files[n].size ? sizeOf(Math.max(files[n].size, 100)) : "", title = size ? `${name} · ${size}` : name;
+      item.title = shown ? "" : title;
+      if (shown && shown.title !== title) {
+        [shown.textContent, shown.title] = [name, title];
+        Object.assign(shown.dataset, { size, kind: /\.(\w{1,4})$/.exec(name)?.[1].toUpperCase() ?? "…" });
         if (isText) shown.setAttribute("aria-label", said.text_open.replace("{name}", () => name));
       }
       const remove = $(".delete-button", item);

@@ -319,7 +319,8 @@ export class Drawing {
     if (turn.bubbles[0]?.kind === "user") {
       const names = this.actions.filter((name) => name === "edit" || (name === "copy" && this.hasTexts && !turn.is_untyped));
       const mine = turn.question_versions ? [this.versions(turn.question_versions, labels.questionOlder, labels.questionNewer)] : [];
-      fill(asked, turn.is_running ? [] : [...mine, ...names.map((name) => button(name, labels[name]))]);
+      fill(asked, [...mine, ...names.map((name) => button(name, labels[name]))]);
+      asked.inert = turn.is_running; // it keeps its place, so that the end of the answer moves nothing
     }
     if (turn.buttons?.length) {
       const buttons = turn.buttons.map(({ label }, number) => make("button", { type: "button", "data-action": "choose", value: number }, label));

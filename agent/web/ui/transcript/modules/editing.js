@@ -23,6 +23,8 @@ export class Editing {
     this.own = undefined;
     this.begun = 0; // the times that a box was opened or closed
     this.isSent = false; // until it is accepted or refused
+    /** @type {Element | null} what had the focus before */
+    this.opener = null;
     const { labels } = drawing;
     this.area = make("textarea", { "aria-label": labels.editing, rows: 1, dir: "auto" });
     this.kept = make("p", { className: "caption", role: "status" });
@@ -48,6 +50,7 @@ export class Editing {
     const view = this.drawing.views.get(id);
     if (!view?.asked.isConnected) return;
     if (this.turn === id) return this.area.focus();
+    this.opener = document.activeElement;
     this.leave();
     const begun = (this.begun += 1), { area, kept, form, drawing: { labels } } = this;
     this.turn = id;
@@ -88,9 +91,11 @@ export class Editing {
   }
 
   cancel() {
-    const view = this.drawing.views.get(this.turn);
+    const view = this.drawing.views.get(this.turn), { opener } = this;
     this.end();
-    /** @type {HTMLElement | null | undefined} */ (view?.asked.querySelector('[data-action="edit"]'))?.focus({ preventScroll: true });
+    const isKept = opener?.isConnected && opener !== document.body;
+    const next = isKept ? opener : view?.asked.querySelector('[data-action="edit"]');
+    /** @type {HTMLElement | null | undefined} */ (next)?.focus({ preventScroll: true });
   }
 
   /** The server has accepted what was sent, or refused it: then the box stays open. @param {boolean} isAccepted */

@@ -3,12 +3,14 @@
 Uses only the API: the program's own tracer provider decides where the spans go. Off unless enabled.
 """
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from opentelemetry import context as contexts
@@ -47,8 +49,10 @@ from agent.events import (
     UserInputRequested,
 )
 from agent.keyword_arguments import explains_fields
+from agent.models.catalog import load_catalog
+from agent.providers import Connection
+from agent.providers.redact import HIDDEN, redact
 from agent.result import RunResult
-from agent.tracing.redaction import Redactor
 
 SWITCH = "SWITCHBOARD_TELEMETRY"
 """The environment variable: "on", or "content" for spans that also contain the messages."""
@@ -269,3 +273,83 @@ def _message_format() -> InstrumentationSettings:
 
 _PROVIDERS = {"google": "gcp.gemini", "xai": "x_ai"}
 """Names that the conventions define for a provider."""
+
+
+_MEDIUM = {"data", "media_type", "kind", "identifier"}
+_SECRETS = re.compile(
+    r"""(?ix)
+    (?P<header> (?: authorization | (?:x-)? (?:goog-)? api[-_]?key ) ["']? \s* [:=] \s* ["']? )
+        (?: (?: bearer | basic ) \s+ )? [^\s"',&}]+
+    | (?P<scheme> (?<![a-z]) (?: bearer | basic ) \s+ ) (?= [\w.~+/-]* [\d=] ) [\w.~+/=-]{6,}
+    | (?P<query> [?&] [\w-]* (?: key | token | secret | signature ) = ) [^\s&"']+
+    | (?P<login> (?<![a-z]) [a-z]{2,12} :// ) [^\s/@:]+ : [^\s/@]+ (?= @ )
+    | (?<![a-z0-9]) (?: sk | pk | rk | hf | gsk | xai | ghp | xoxb ) [-_] [\w.-]{8,}
+    | (?<![a-z0-9]) (?: AIza [\w-]{20,} | AKIA [A-Z0-9]{12,} | ya29\. [\w-]{8,} | eyJ [\w-]{8,600}+ \. [\w.-]{8,} )
+    """
+)
+"""Matches text that is certainly a key, and leaves prose, code and markdown unchanged.
+
+`redact` also hides long and starred words, which is right only for a vendor's error message.
+"""
+_SECRET_NAME = re.compile(r"(?i)(?:^|[-_.])(?:authorization|password|passwd|secret|token|api[-_]?key)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """Removes keys from what is recorded: text that looks like a key, and `known` keys of any form."""
+
+    known: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, connection: Connection, env: Mapping[str, str] = os.environ) -> "Redactor":
+        """Return a redactor that knows the connection's key and the keys in the environment."""
+        own = getattr(getattr(connection, "endpoint", None), "api_key", None)
+        names = {name for provider in load_catalog().providers.values() for name in provider.key_names}
+        keys = {own, *(env.get(name, "").strip() for name in names)}
+        return cls(tuple(sorted((key for key in keys if key and len(key) > 3), key=len, reverse=True)))
+
+    def text(self, text: str) -> str:
+        """Return a text of people, models or tools without keys."""
+        for key in self.known:
+            text = text.replace(key, HIDDEN)
+        return _SECRETS.sub(_hide, text)
+
+    def complaint(self, text: str) -> str:
+        """Return a vendor's text without anything that can be a key."""
+        return redact(self.text(text))
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value with all strings and names redacted. The bytes of images and audio are not changed.
+
+        A string that contains JSON, such as arguments and results, is redacted as JSON.
+        """
+        if isinstance(value, str):
+            return self._string(value)
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in cast(list[Any], value)]
+        if isinstance(value, dict):
+            table = cast(dict[str, Any], value)
+            medium = table.get("kind") == "binary" and table.keys() >= _MEDIUM
+            return {
+                self.text(str(name)): item if medium and name == "data" else self._field_value(str(name), item)
+                for name, item in table.items()
+            }
+        return value
+
+    def _string(self, text: str) -> str:
+        if text.lstrip()[:1] in ("{", "["):
+            try:
+                inner = json.loads(text)
+                if (cleaned := self.value(inner)) != inner:
+                    return json.dumps(cleaned, ensure_ascii=False)
+            except (ValueError, RecursionError):
+                return self.text(text)
+            return text
+        return self.text(text)
+
+    def _field_value(self, name: str, value: Any) -> Any:
+        return HIDDEN if isinstance(value, str) and value and _SECRET_NAME.search(name) else self.value(value)
+
+
+def _hide(found: re.Match[str]) -> str:
+    return f"{found['header'] or found['scheme'] or found['query'] or found['login'] or ''}{HIDDEN}"

@@ -1,1 +1,0 @@
-"""Records of runs: written without keys, read back, replayed, and exported as OpenTelemetry spans."""

@@ -1,0 +1,764 @@
+"""Laws of the events of a run, of several processes, and of replicas that take over each other's runs.
+
+The functions with a `Trial` that are no laws run in the other processes.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+
+from agent.errors import Conflict, HistoryError, NotFound
+from agent.history.codec import dump_entries, dump_record
+from agent.history.contract import HistoryStore
+from agent.history.records import Entry, Record, new_id, now
+from agent.history.replicas import BEAT_SECONDS, SILENT_SECONDS, Replicas, replicas_of
+from agent.history.run_events import RunEvent, RunEvents
+from tests.support.history_laws import (
+    ALICE,
+    MALLORY,
+    Trial,
+    allowed,
+    batch,
+    chain,
+    contents,
+    grown,
+    holds,
+    law,
+    prompt,
+    prompts,
+    refused,
+    same,
+    started,
+)
+
+
+@law("events")
+async def events_are_read_from_any_number(trial: Trial) -> None:
+    """The events of a run are read in order, from any number on."""
+    runs = trial.store.runs
+    record, _ = await started(trial.store)
+    await runs.append(batch(record, 1, "a", "b", "c"))
+    await runs.append(batch(record, 4, "d", "e"))
+    every = [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
+    for after in (*range(-3, 7), sys.maxsize):
+        found = contents(await runs.events("run", owner=ALICE, after=after))
+        same(found, every[max(after, 0) :], f"the events after {after}")
+
+
+@law("events")
+async def events_come_back_byte_for_byte(trial: Trial) -> None:
+    """The JSON of an event comes back byte for byte, with NUL, line separators and halves of surrogate pairs."""
+    record, _ = await started(trial.store)
+    values = [{"z": 1, "a": "\0"}, {"é": "\u2028\u2029\x85\n"}, {"content": "\ud800"}, {"n": [1.0, 2**70, None]}]
+    events = [RunEvent.of(number, value) for number, value in enumerate(values, 1)]
+    await trial.store.runs.append(RunEvents(run_id="run", conversation_id=record.id, owner=record.owner, events=events))
+    same([*await trial.store.runs.events("run", owner=ALICE)], events, "the events")
+
+
+@law("events")
+async def read_events_do_not_change(trial: Trial) -> None:
+    """Events that were read do not grow when the run goes on."""
+    runs = trial.store.runs
+    record, _ = await started(trial.store)
+    await runs.append(batch(record, 1, "a"))
+    read = await runs.events("run", owner=ALICE)
+    await runs.append(batch(record, 2, "b"))
+    same(contents(read), [(1, "a")], "the events that were read before")
+
+
+@law("events")
+async def message_and_events_are_stored_together(trial: Trial) -> None:
+    """A save stores a message together with the events of its run."""
+    store = trial.store
+    record, entries = await started(store)
+    (answer,) = chain(prompt("answer"), after=entries[-1].id)
+    saved = await store.save(replace(record, head_id=answer.id), [answer], batch(record, 1, "a", ended=True))
+    same(await store.history(saved), [*entries, answer], "the history")
+    with allowed("events of a run that begins with a save"):
+        same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a")], "the events")
+
+
+_Save = tuple[Record, Entry, RunEvents]
+FAULTS: dict[str, Callable[[_Save], _Save]] = {
+    "a stale record": lambda save: (replace(save[0], revision=7), save[1], save[2]),
+    "a broken link": lambda save: (save[0], replace(save[1], parent_id="nothing"), save[2]),
+    "a gap in the events": lambda save: (save[0], save[1], batch(save[0], 3, "b", run=save[2].run_id)),
+    "another owner's run": lambda save: (save[0], save[1], replace(save[2], run_id="other")),
+}
+
+
+@law("events")
+async def refused_save_stores_neither(trial: Trial) -> None:
+    """A save with a wrong message or wrong events stores neither."""
+    store = trial.store
+    other, _ = await started(store, owner=MALLORY)
+    await store.runs.append(batch(other, 1, "theirs", run="other"))
+    for fault, spoil in FAULTS.items():
+        record, entries = await started(store)
+        await store.runs.append(batch(record, 1, "a", run=fault))
+        (answer,) = chain(prompt("answer"), after=entries[-1].id)
+        sent, entry, events = spoil((replace(record, head_id=answer.id), answer, batch(record, 2, "b", run=fault)))
+        kind = HistoryError if fault == "a broken link" else Conflict
+        with refused(kind, f"a save with {fault}"):
+            await store.save(sent, [entry], events)
+        same(await store.get(record.id, owner=ALICE), record, f"the record after {fault}")
+        same(await store.history(record), entries, f"the history after {fault}")
+        same(contents(await store.runs.events(fault, owner=ALICE)), [(1, "a")], f"the events after {fault}")
+    same(contents(await store.runs.events("other", owner=MALLORY)), [(1, "theirs")], "the other owner's events")
+
+
+@law("events")
+async def only_owner_reads_and_appends(trial: Trial) -> None:
+    """Another owner's run raises `NotFound`, as a missing one does."""
+    runs = trial.store.runs
+    record, _ = await started(trial.store)
+    await runs.append(batch(record, 1, "secret"))
+    with refused(NotFound, "events for another owner"):
+        await runs.events("run", owner=MALLORY)
+    with refused(NotFound, "append by another owner"):
+        await runs.append(batch(replace(record, owner=MALLORY), 2, "forged"))
+    with refused(NotFound, "events of a missing run"):
+        await runs.events("another", owner=ALICE)
+    same(contents(await runs.events("run", owner=ALICE)), [(1, "secret")], "the events")
+
+
+@law("events")
+async def second_writer_gets_conflict(trial: Trial) -> None:
+    """Events that repeat a number, leave a gap or follow the end raise `Conflict`."""
+    runs = trial.store.runs
+    record, _ = await started(trial.store)
+    await runs.append(batch(record, 1, "a"))
+    for what, late in {"a used number": batch(record, 1, "again"), "a gap": batch(record, 3, "gap")}.items():
+        with refused(Conflict, f"append with {what}"):
+            await runs.append(late)
+    await runs.append(batch(record, 2, "end", ended=True))
+    with refused(Conflict, "append after the end"):
+        await runs.append(batch(record, 3, "after the end"))
+    same(contents(await runs.events("run", owner=ALICE)), [(1, "a"), (2, "end")], "the events")
+
+
+@law("events")
+async def unfinished_runs_say_what_entries_contain(trial: Trial) -> None:
+    """`unfinished` returns the runs without an end, and the last event that was saved with an entry."""
+    store = trial.store
+    record, entries = await started(store)
+    await store.runs.append(batch(record, 1, "a", run="lost"))
+    (step,) = chain(prompt("step"), after=entries[-1].id)
+    record = await store.save(replace(record, head_id=step.id), [step], batch(record, 2, "b", "c", run="lost"))
+    await store.runs.append(batch(record, 4, "d", run="lost"))
+    await store.runs.append(batch(record, 1, "whole", run="ended", ended=True))
+    (found,) = await store.runs.unfinished()
+    same((found.run_id, found.conversation_id, found.owner, found.saved), ("lost", record.id, ALICE, 3), "the run")
+    same([*await store.runs.unfinished(limit=0)], [], "the runs with limit=0")
+
+
+@law("events", "retention")
+async def deleted_conversation_has_no_events(trial: Trial) -> None:
+    """The events of a conversation are deleted with it."""
+    store = trial.store
+    for way in ("delete", "erase"):
+        record, _ = await started(store)
+        await store.runs.append(batch(record, 1, "a", run=way))
+        await (store.delete(record.id, owner=ALICE) if way == "delete" else store.retention.erase(record))
+        with refused(NotFound, f"events after {way}"):
+            await store.runs.events(way, owner=ALICE)
+        same([*await store.runs.unfinished()], [], f"the unfinished runs after {way}")
+        again = await store.save(Record(id=record.id, owner=ALICE))
+        with allowed("a new run with the id of a deleted one"):
+            await store.runs.append(batch(again, 1, "new", run=way))
+        same(contents(await store.runs.events(way, owner=ALICE)), [(1, "new")], "the events of a new run with that id")
+        await store.delete(again.id, owner=ALICE)
+
+
+@law("events")
+async def expired_conversation_shows_no_events(trial: Trial) -> None:
+    """The runs of an expired conversation are missing, and take no events."""
+    store = trial.store
+    entry = Entry(parent_id=None, message=prompt())
+    record = Record(owner=ALICE, head_id=entry.id, expires_at=now() + timedelta(hours=1))
+    record = await store.save(record, [entry], batch(record, 1, "a"))
+    trial.clock.go_forward(hours=2)
+    with refused(NotFound, "events after the end"):
+        await store.runs.events("run", owner=ALICE)
+    with refused(NotFound, "append after the end"):
+        await store.runs.append(batch(record, 2, "b"))
+    same([*await store.runs.unfinished()], [], "the unfinished runs")
+
+
+@law("events")
+async def only_events_of_old_ended_runs_are_removed(trial: Trial) -> None:
+    """`remove` removes the events of the runs that ended before a time, and returns their number."""
+    runs = trial.store.runs
+    record, _ = await started(trial.store)
+    await runs.append(batch(record, 1, "a", run="old", ended=True))
+    await runs.append(batch(record, 1, "b", run="going on"))
+    trial.clock.go_forward(hours=1)
+    await runs.append(batch(record, 1, "c", run="new", ended=True))
+    before = trial.clock.before(minutes=30)
+    same(await runs.remove(before), 1, "the number of removed runs")
+    with refused(NotFound, "events of a removed run"):
+        await runs.events("old", owner=ALICE)
+    for run, text in {"going on": "b", "new": "c"}.items():
+        holds(contents(await runs.events(run, owner=ALICE)) == [(1, text)], f"the run {run!r} was changed")
+    same(await runs.remove(before), 0, "the number of runs that a second call removes")
+
+
+ROUNDS = 12
+TURN = 9
+"""Messages and events of one save."""
+KILLS = 24
+SEED = 20
+
+
+@law("processes", "base")
+async def reopened_store_shows_the_same(trial: Trial) -> None:
+    """A save is there when the data is opened again."""
+    record, entries = await started(trial.store, "1", "2")
+    await trial.reopen()
+    same(await trial.store.list(ALICE), [record], "the list")
+    same(await trial.store.history(record), entries, "the history")
+    await grown(trial.store, record, chain(prompt("3"), after=entries[-1].id))
+
+
+@law("processes", "base")
+async def one_process_wins_a_revision(trial: Trial) -> None:
+    """Of two processes that save one revision, exactly one wins and the other gets `Conflict`."""
+    record, entries = await started(trial.store, "0")
+    racers = [await trial.process(race, record.id, name) for name in "ab"]
+    for number in range(ROUNDS):
+        same([await racer.read() for racer in racers], ["ready"] * 2, "the two processes")
+        for racer in racers:
+            racer.write()
+        outcomes = [await racer.read() for racer in racers]
+        same(sorted(outcomes), ["Conflict", "saved"], f"the outcomes of round {number}")
+        stored = await trial.store.get(record.id, owner=ALICE)
+        same(stored.revision, record.revision + number + 1, f"the revision after round {number}")
+        winner = "ab"[outcomes.index("saved")]
+        found = prompts(await trial.store.history(stored))
+        same(found[-2:], [f"{winner}.{number}", f"{winner}.{number}, too"], f"the messages of round {number}")
+        same(len(found), len(entries) + 2 * (number + 1), f"the number of messages after round {number}")
+
+
+async def race(trial: Trial, conversation_id: str, name: str) -> None:
+    """Save two messages at each line, and print "saved" or the name of the error."""
+    async with trial:
+        for number in range(ROUNDS):
+            record = await trial.store.get(conversation_id, owner=ALICE)
+            added = chain(prompt(f"{name}.{number}"), prompt(f"{name}.{number}, too"), after=record.head_id)
+            _wait("ready")
+            print(await _outcome(trial, record, added), flush=True)
+
+
+async def _outcome(trial: Trial, record: Record, added: list[Entry]) -> str:
+    try:
+        await grown(trial.store, record, added)
+    except HistoryError as error:
+        return type(error).__name__
+    return "saved"
+
+
+@law("processes", "base")
+async def processes_lose_nothing(trial: Trial) -> None:
+    """Two processes that write at once, each its own conversation and both a shared one, lose nothing."""
+    await trial.store.save(Record(id="shared", owner=ALICE))
+    writers = [await trial.process(talk, name) for name in "ab"]
+    ids = [await writer.read() for writer in writers]
+    for writer in writers:
+        writer.write()
+    same([await writer.read() for writer in writers], ["done"] * 2, "the two processes")
+    for name, id_ in zip("ab", ids, strict=True):
+        record = await trial.store.get(id_, owner=ALICE)
+        found = prompts(await trial.store.history(record))
+        same(found, [f"{name}.{turn}" for turn in range(31)], f"the history of process {name}")
+    shared = prompts(await trial.store.history(await trial.store.get("shared", owner=ALICE)))
+    for name in "ab":
+        own = [text for text in shared if text[0] == name]
+        same(own, [f"{name}.{turn}" for turn in range(1, 31)], f"the messages of process {name} in the shared one")
+
+
+async def talk(trial: Trial, name: str) -> None:
+    """Save 30 messages in a conversation, and the same in the shared one, with a new try after each `Conflict`."""
+    async with trial:
+        record, entries = await started(trial.store, f"{name}.0")
+        _wait(record.id)
+        for turn in range(1, 31):
+            entries = chain(prompt(f"{name}.{turn}"), after=entries[-1].id)
+            record = await grown(trial.store, record, entries)
+            saved = False
+            while not saved:
+                shared = await trial.store.get("shared", owner=ALICE)
+                with suppress(Conflict):
+                    await grown(trial.store, shared, chain(prompt(f"{name}.{turn}"), after=shared.head_id))
+                    saved = True
+        print("done", flush=True)
+
+
+@law("processes", "events")
+async def zombie_writer_is_refused(trial: Trial) -> None:
+    """A process that stood still while another one took over its answer can store nothing more of it."""
+    store = trial.store
+    record, entries = await started(store, "question")
+    deleted, _ = await started(store, "question")
+    zombies = [await trial.process(write_late, id_) for id_ in (record.id, deleted.id)]
+    for zombie in zombies:
+        same(await zombie.read(), "writing", "the process that writes the answer")
+        zombie.send_signal(signal.SIGSTOP)
+    record = await store.get(record.id, owner=ALICE)
+    answer = chain(prompt("taken over"), after=entries[-1].id)
+    end = batch(record, 2, "interrupted", run=record.id, ended=True)
+    record = await store.save(replace(record, head_id=answer[-1].id), answer, end)
+    await store.delete(deleted.id, owner=ALICE)
+    for zombie, expected in zip(zombies, ("Conflict", "NotFound"), strict=True):
+        zombie.send_signal(signal.SIGCONT)
+        zombie.write()
+        for what in ("append", "save", "save with events"):
+            same(await zombie.read(), expected, f"what {what} raises in the process that stood still")
+    same(await store.list(ALICE), [record], "the list")
+    same(await store.history(record), [*entries, *answer], "the history")
+    events = contents(await store.runs.events(record.id, owner=ALICE))
+    same(events, [(1, "a"), (2, "interrupted")], "the events")
+
+
+async def write_late(trial: Trial, conversation_id: str) -> None:
+    """Begin an answer, wait, try to store more of it in three ways, and print what each raises."""
+    async with trial:
+        store = trial.store
+        record = await store.get(conversation_id, owner=ALICE)
+        await store.runs.append(batch(record, 1, "a", run=record.id))
+        more = batch(record, 2, "late", run=record.id)
+        entries = chain(prompt("late"), after=record.head_id)
+        _wait("writing")
+        late = replace(record, head_id=entries[-1].id)
+        for call in (store.runs.append(more), store.save(late, entries), store.save(late, entries, more)):
+            try:
+                await call
+                print("nothing", flush=True)
+            except HistoryError as error:
+                print(type(error).__name__, flush=True)
+
+
+@law("processes", "events")
+async def killed_process_loses_no_acknowledged_save(trial: Trial) -> None:
+    """A process that is killed at any time loses no save that it was told of, and leaves no half of one."""
+    drawn = random.Random(SEED)
+    for number in range(3):
+        id_ = f"talk {number}"
+        writer = await trial.process(write_until_killed, id_)
+        acknowledged = 0
+        for _ in range(drawn.randrange(1, 12)):
+            acknowledged = int(await writer.read())
+        await asyncio.sleep(drawn.random() / 20)
+        acknowledged = max([acknowledged, *map(int, await writer.kill())])
+        turns = await _whole_turns(trial, id_)
+        # One save can be stored and not yet acknowledged.
+        holds(turns in (acknowledged, acknowledged + 1), f"{turns} saves are stored, {acknowledged} were acknowledged")
+
+
+async def write_until_killed(trial: Trial, conversation_id: str) -> None:
+    """Save turns and print the number of each."""
+    async with trial:
+        record = await trial.store.save(Record(id=conversation_id, owner=ALICE))
+        while True:
+            record = await _save_turn(trial, record)
+            print(record.revision - 1, flush=True)
+
+
+@law("processes", "events", "retention", "search")
+async def kill_in_mid_save_stores_all_or_nothing(trial: Trial) -> None:
+    """A process that is killed at any place of a save has stored everything or nothing, and the next save works."""
+    store = trial.store
+    await store.save(Record(id="talk", owner=ALICE))
+    writer = await trial.process(be_killed, "talk")
+    writer.write("0")
+    calls = int(await writer.read())
+    same(await writer.read(), "0", "the end of a process that is not killed")
+    same(await _whole_turns(trial, "talk"), 1, "the number of stored turns without a kill")
+    turns = 1
+    for place in sorted(random.Random(SEED).sample(range(1, calls), min(KILLS, calls - 1))):
+        writer.write(str(place))
+        ended = await writer.read()
+        what = f"a kill at call {place} of {calls}"
+        found = await _whole_turns(trial, "talk")
+        stored = (turns, turns + 1) if ended == str(int(signal.SIGKILL)) else (turns + 1,)
+        holds(found in stored, f"{found} turns are stored after {what}, {turns} were before")
+        turns = found
+        record = await store.get("talk", owner=ALICE)
+        entries = await store.entries(record)
+        same(len(entries), TURN * turns, f"the number of all entries after {what}")
+        size = len("".join([dump_record(record), *dump_entries(entries)]).encode())
+        same(await store.retention.size(), size, f"the size after {what}")
+        same(len(await store.search(ALICE, f"turn-{turns - 1}.8")), 1, f"the number of hits after {what}")
+        same(await store.search(ALICE, f"turn-{turns}."), [], f"the hits of what was not stored after {what}")
+
+
+def be_killed(trial: Trial, conversation_id: str) -> None:
+    """For each line, save a turn in a forked process that kills itself at that call, and print the signal it got.
+
+    A call is one of any Python or C function in the save, in any thread. At 0, it prints the number of all calls.
+    """
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio.run(_save_and_die(trial, conversation_id, int(line)))
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, flush=True)
+
+
+async def _save_and_die(trial: Trial, conversation_id: str, place: int) -> None:
+    calls, saving = count(1), False
+
+    def look(*_: object) -> None:
+        if saving and next(calls) == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.setprofile(look)
+    async with trial:
+        record = await trial.store.get(conversation_id, owner=ALICE)
+        sys.setprofile(look)
+        saving = True
+        await _save_turn(trial, record)
+        saving = False
+        sys.setprofile(None)
+        if not place:
+            print(next(calls), flush=True)
+
+
+async def _save_turn(trial: Trial, record: Record) -> Record:
+    """Save the messages and the events of one turn."""
+    turn = record.revision - 1
+    texts = [f"turn-{turn}.{i}" for i in range(TURN)]
+    entries = chain(*map(prompt, texts), after=record.head_id)
+    events = batch(record, turn * TURN + 1, *texts, run=record.id)
+    return await trial.store.save(replace(record, head_id=entries[-1].id), entries, events)
+
+
+async def _whole_turns(trial: Trial, conversation_id: str) -> int:
+    """Return the number of turns that are stored. Raises `Broken` if one is stored in part."""
+    with allowed("the conversation after a kill"):
+        record = await trial.store.get(conversation_id, owner=ALICE)
+        entries = await trial.store.history(record)
+    texts = [f"turn-{turn}.{i}" for turn in range(record.revision - 1) for i in range(TURN)]
+    same(prompts(entries), texts, "the messages after a kill")
+    if texts:
+        with allowed("the events after a kill"):
+            found = contents(await trial.store.runs.events(record.id, owner=ALICE))
+        same(found, [*enumerate(texts, 1)], "the events after a kill")
+    return record.revision - 1
+
+
+@law("processes", "events")
+async def two_writers_cannot_both_append(trial: Trial) -> None:
+    """Of two instances that append the same numbers to a run, one gets `Conflict`."""
+    first, second = trial.store, await trial.open()
+    record, _ = await started(first)
+    await first.runs.append(batch(record, 1, "a"))
+    for number in range(2, 12):
+        calls = [one.runs.append(batch(record, number, "b")) for one in (first, second)]
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        same([type(one) for one in done if one is not None], [Conflict], "what the second append raises")
+
+
+@law("processes", "base")
+async def many_can_open_new_data_at_once(trial: Trial) -> None:
+    """Several instances can open new data at once, and see what one of them saves."""
+    stores = await asyncio.gather(*(trial.open() for _ in range(8)))
+    record, entries = await started(stores[0])
+    for store in stores:
+        with allowed("the history in another instance"):
+            same(await store.history(record), entries, "the history")
+
+
+@law("ledger", "processes")
+async def ledger_knows_earlier_uses(trial: Trial) -> None:
+    """A ledger that is opened again knows the ids that were used before."""
+    id_ = new_id()
+    same([await trial.ledger().use(id_, None) for _ in range(3)], [True, False, False], "uses of an id")
+
+
+@law("ledger", "processes")
+async def two_processes_never_both_use_an_id(trial: Trial) -> None:
+    """Of two processes that use an id, exactly one is the first."""
+    ids = [new_id() for _ in range(60)]
+    racers = [await trial.process(use_ids, *ids) for _ in range(2)]
+    same([await racer.read() for racer in racers], ["ready"] * 2, "the two processes")
+    for racer in racers:
+        racer.write()
+    used = [id_ for racer in racers for id_ in (await racer.read()).split()]
+    same(sorted(used), sorted(ids), "the ids that were used for the first time")
+
+
+async def use_ids(trial: Trial, *ids: str) -> None:
+    """Use the ids and print those that were not used before."""
+    ledger = trial.ledger()
+    _wait("ready")
+    print(*[id_ for id_ in ids if await ledger.use(id_, None)], flush=True)
+
+
+def _wait(line: str) -> None:
+    """Print a line, and wait for one."""
+    print(line, flush=True)
+    sys.stdin.readline()
+
+
+TAKERS = 5
+
+
+def _replicas(store: HistoryStore) -> Replicas:
+    found = replicas_of(store)
+    assert found is not None, "the store has no replicas"
+    return found
+
+
+async def _joined(trial: Trial) -> tuple[HistoryStore, Replicas]:
+    store = await trial.open()
+    await _replicas(store).beat()
+    return store, _replicas(store)
+
+
+async def _begun(trial: Trial, run: str = "run") -> tuple[HistoryStore, Replicas, Record]:
+    """Let a replica begin a run in a new conversation."""
+    store, replicas = await _joined(trial)
+    record, _ = await started(store)
+    await store.runs.append(batch(record, 1, "a", run=run))
+    return store, replicas, record
+
+
+@law("replicas")
+async def run_of_living_replica_is_not_lost(trial: Trial) -> None:
+    """A run whose replica is alive is not lost, and nobody can take it."""
+    await _begun(trial)
+    _, other = await _joined(trial)
+    same([*await other.lost_runs()], [], "the lost runs")
+    same(await other.take("run"), False, "whether the run was taken")
+
+
+@law("replicas")
+async def run_of_replica_that_left_is_lost(trial: Trial) -> None:
+    """A run without an end is lost as soon as its replica leaves. An ended one never is."""
+    store, leaver, record = await _begun(trial)
+    ended, _ = await started(store)
+    await store.runs.append(batch(ended, 1, "b", run="ended", ended=True))
+    _, other = await _joined(trial)
+    await leaver.leave()
+    found = [(run.run_id, run.conversation_id, run.owner, run.saved) for run in await other.lost_runs()]
+    same(found, [("run", record.id, ALICE, 0)], "the lost runs")
+    same(await other.take("ended"), False, "whether the ended run was taken")
+
+
+@law("replicas")
+async def one_of_many_takers_wins(trial: Trial) -> None:
+    """Of several replicas that take one lost run at once, exactly one gets it."""
+    _, leaver, _ = await _begun(trial)
+    takers = [(await _joined(trial))[1] for _ in range(TAKERS)]
+    await leaver.leave()
+    outcomes = await asyncio.gather(*(taker.take("run") for taker in takers))
+    same(sum(outcomes), 1, "the number of replicas that got the run")
+
+
+@law("replicas")
+async def only_replica_of_a_run_writes_it(trial: Trial) -> None:
+    """When a run was taken, its old replica is refused, and the new one continues the events."""
+    store, leaver, record = await _begun(trial)
+    other_store, other = await _joined(trial)
+    await leaver.leave()
+    await leaver.beat()
+    await other.take("run")
+    with refused(Conflict, "appending by the old replica"):
+        await store.runs.append(batch(record, 2, "late"))
+    with refused(Conflict, "saving by the old replica"):
+        await store.save(record, (), batch(record, 2, "late"))
+    with allowed("appending by the new replica"):
+        await other_store.runs.append(batch(record, 2, "b"))
+    same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a"), (2, "b")], "the events")
+
+
+@law("replicas")
+async def run_of_unjoined_process_is_lost_to_replicas(trial: Trial) -> None:
+    """A run that was begun without joining is lost, because nobody says that its process is alive."""
+    record, _ = await started(trial.store)
+    await trial.store.runs.append(batch(record, 1, "a"))
+    _, other = await _joined(trial)
+    same([run.run_id for run in await other.lost_runs()], ["run"], "the lost runs")
+    same(await other.take("run"), True, "whether the run was taken")
+
+
+@law("replicas")
+async def every_replica_finds_unfinished_runs(trial: Trial) -> None:
+    """Any replica finds the run that is being written in a conversation, for its owner only, until it ends."""
+    store, _, record = await _begun(trial)
+    _, other = await _joined(trial)
+    same(await other.unfinished_run(record.id, owner=ALICE), "run", "the run")
+    same(await other.unfinished_run(record.id, owner=MALLORY), None, "the run for another owner")
+    same([*await other.unfinished_conversations(ALICE)], [record.id], "the conversations")
+    same([*await other.unfinished_conversations(MALLORY)], [], "the conversations of another owner")
+    await store.runs.append(batch(record, 2, "b", ended=True))
+    same(await other.unfinished_run(record.id, owner=ALICE), None, "the run after its end")
+    same([*await other.unfinished_conversations(ALICE)], [], "the conversations after its end")
+
+
+@law("replicas", "retention")
+async def replicas_know_what_must_not_be_deleted(trial: Trial) -> None:
+    """Any replica knows that a run would lose its conversation, and that nobody goes on with one that has expired."""
+    store, mine, record = await _begun(trial)
+    idle, _ = await started(store)
+    other_store, other = await _joined(trial)
+    same([await one.is_answering(record.id) for one in (mine, other)], [True, True], "whether it is answered")
+    same(await other.is_answering(idle.id), False, "whether a conversation without a run is answered")
+    await store.retention.set_expiry(record, trial.clock.before(seconds=1))
+    same(await other.is_answering(record.id), True, "whether an expired one is answered by a living replica")
+    same(await mine.is_answering(record.id), False, "whether an expired one is, as its own replica sees it")
+    await mine.leave()
+    same(await other.is_answering(record.id), False, "whether an expired one is answered by a replica that is gone")
+    await store.retention.set_expiry(record, None)
+    same(await other.is_answering(record.id), True, "whether a run that can be taken counts")
+    await other.take("run")
+    same(await other.is_answering(record.id), True, "whether a run that was taken counts")
+    await other_store.runs.append(batch(record, 2, "b", ended=True))
+    same(await other.is_answering(record.id), False, "whether an ended run counts")
+
+
+@law("replicas")
+async def stop_reaches_the_replica_of_a_run(trial: Trial) -> None:
+    """A stop that another replica was asked for is seen by the replica of the run, if its owner asks."""
+    store, mine, record = await _begun(trial)
+    _, other = await _joined(trial)
+    same(await other.request_stop("run", owner=MALLORY), False, "whether another owner can stop it")
+    same(await _stops(mine), [], "the stops that another owner asked for")
+    same(await other.request_stop("run", owner=ALICE), True, "whether its owner can stop it")
+    same(await _stops(mine), ["run"], "the stops")
+    same(await _stops(other), [], "the stops of another replica")
+    await store.runs.append(batch(record, 2, "b", ended=True))
+    same(await _stops(mine), [], "the stops after the end")
+    same(await other.request_stop("run", owner=ALICE), False, "whether an ended run can be stopped")
+
+
+@law("replicas")
+async def watching_reaches_the_replica_of_a_run(trial: Trial) -> None:
+    """That a page of another replica watches a run is seen by the replica of the run, if its owner watches."""
+    _, mine, record = await _begun(trial)
+    _, other = await _joined(trial)
+    await other.watch("run", owner=MALLORY)
+    own = await mine.own_runs()
+    same([(one.run.run_id, one.run.conversation_id, one.run.owner) for one in own], [("run", record.id, ALICE)], "own")
+    same([one.is_watched for one in own], [False], "whether another owner can watch")
+    await other.watch("run", owner=ALICE)
+    same([one.is_watched for one in await mine.own_runs()], [True], "whether its owner can watch")
+    same([*await other.own_runs()], [], "the runs of another replica")
+
+
+@law("replicas")
+async def reservations_are_seen_by_other_replicas(trial: Trial) -> None:
+    """Each replica sees what the others are about to store, until they have stored it or are gone."""
+    odd = "\0'é\ud800"
+    (_, one), (_, other), (_, third) = [await _joined(trial) for _ in range(3)]
+    same(dict(await third.reserved()), {}, "the bytes before any was reserved")
+    await one.reserve({ALICE: 5, odd: 1})
+    await other.reserve({ALICE: 2, MALLORY: 1})
+    same(dict(await third.reserved()), {ALICE: 7, MALLORY: 1, odd: 1}, "the bytes of two others")
+    same(dict(await one.reserved()), {ALICE: 2, MALLORY: 1}, "the bytes of another, for a replica with its own")
+    await one.reserve({odd: 3})
+    same(dict(await third.reserved()), {ALICE: 2, MALLORY: 1, odd: 3}, "the bytes after a change")
+    await one.reserve({})
+    await other.leave()
+    same(dict(await third.reserved()), {}, "the bytes after one has stored them and the other is gone")
+
+
+@law("replicas", "retention")
+async def owner_in_use_elsewhere_is_not_erased(trial: Trial) -> None:
+    """`erase_unused` removes nothing of an owner for whom another replica has reserved room or writes an answer."""
+    store, mine, record = await _begun(trial)
+    other_store, other = await _joined(trial)
+    await store.runs.append(batch(record, 2, "b", ended=True))
+    await mine.reserve({ALICE: 5})
+    holds(not await other_store.retention.erase_unused(ALICE, [record]), "an owner with a reservation was erased")
+    await mine.reserve({MALLORY: 5})
+    await store.runs.append(batch(record, 1, "a", run="next"))
+    end = trial.clock.before(seconds=1)
+    await store.retention.set_expiry(record, end)
+    expired = replace(record, expires_at=end)
+    holds(not await other_store.retention.erase_unused(ALICE, [expired]), "an expired conversation lost its run")
+    same(len(await store.entries(record)), 1, "the number of entries")
+    await mine.leave()
+    await other.reserve({ALICE: 5})
+    holds(await other_store.retention.erase_unused(ALICE, [expired]), "erase_unused returned False")
+    same(await store.entries(record), [], "the entries after erase_unused")
+
+
+@law("replicas", "retention")
+async def replicas_share_one_clock(trial: Trial) -> None:
+    """`time` is the same for all replicas, and what expires then has expired for all."""
+    (store, one), (other_store, other) = [await _joined(trial) for _ in range(2)]
+    record, _ = await started(store)
+    times = [await replicas.time() for replicas in (one, other) * 4]
+    same(times, sorted(times), "the times, one after the other")
+    end = await other.time()
+    await other_store.retention.set_expiry(record, end)
+    with refused(NotFound, "what has expired by the clock of another replica"):
+        await store.get(record.id, owner=ALICE)
+    same([found.id for found in await store.retention.expiring(await one.time())], [record.id], "what has expired")
+
+
+async def _stops(replicas: Replicas) -> list[str]:
+    return [one.run.run_id for one in await replicas.own_runs() if one.is_stopped]
+
+
+@law("replicas")
+async def runs_of_deleted_conversation_are_not_lost(trial: Trial) -> None:
+    """Nobody is given the run of a deleted conversation."""
+    store, leaver, record = await _begun(trial)
+    _, other = await _joined(trial)
+    await leaver.leave()
+    await store.delete(record.id, owner=ALICE)
+    same([*await other.lost_runs()], [], "the lost runs")
+    same(await other.take("run"), False, "whether the run was taken")
+    with suppress(NotFound):
+        same(await other.unfinished_run(record.id, owner=ALICE), None, "the run")
+
+
+@law("replicas", "processes")
+async def dead_and_stopped_replicas_lose_their_runs(trial: Trial) -> None:
+    """The runs of a killed process and of one that stands still are lost in time, and no others."""
+    kept, living, _ = await _begun(trial, run="living")
+    killed, stopped = await trial.process(begin, "killed"), await trial.process(begin, "stopped")
+    same([await killed.read(), await stopped.read()], ["begun"] * 2, "the two processes")
+    same([*await living.lost_runs()], [], "the lost runs at first")
+    stopped.send_signal(signal.SIGSTOP)
+    await killed.kill()
+    found = set[str]()
+    for _ in range(int(SILENT_SECONDS / BEAT_SECONDS) + 2):
+        await asyncio.sleep(BEAT_SECONDS)
+        await living.beat()
+        found = {run.run_id for run in await living.lost_runs()}
+        if len(found) == 2:
+            break
+    same(sorted(found), ["killed", "stopped"], "the lost runs")
+    same(await living.take("stopped"), True, "whether the run was taken")
+    stopped.send_signal(signal.SIGCONT)
+    stopped.write()
+    same(await stopped.read(), "Conflict", "what the process got that woke up late")
+    holds(contents(await kept.runs.events("stopped", owner=ALICE)) == [(1, "a")], "The late process stored an event.")
+
+
+async def begin(trial: Trial, run: str) -> None:
+    """Begin a run, print "begun", and at the next line try to go on."""
+    async with trial:
+        store, _, record = await _begun(trial, run)
+        print("begun", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        try:
+            await store.runs.append(batch(record, 2, "late", run=run))
+        except Conflict:
+            print("Conflict", flush=True)
+        else:
+            print("stored", flush=True)
