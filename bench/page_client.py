@@ -123,7 +123,7 @@ class OurPage(PageClient):
 
     async def stored(self) -> dict[str, Any]:
         """Ask for the stored conversation and return it."""
-        return await self.run(self.config.on("refresh", "click"))
+        return await self.run(self.config.on("chat", "refresh"))
 
 
 class NaivePage(PageClient):

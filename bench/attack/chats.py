@@ -40,7 +40,10 @@ def long_chat(url: str, messages: int = MESSAGES) -> dict[str, str]:
         step("open", lambda: client.http.get(f"/c/{chat}"))
         step("search", lambda: client.http.get("/conversations?q=pears"))
         step("own data", lambda: client.http.get("/own-data"))
-        step("go on", lambda: client.press("composer", "submit", {"composer": message("!text Hi."), "addressed": chat}))
+        step(
+            "go on",
+            lambda: client.press("composer", "submit", {"composer": message("!text Hi."), "chat": {"chat": chat}}),
+        )
         client.wait(120)
         for form in ("json", "markdown", "html"):
             step(f"export {form}", lambda form=form: client.http.get(f"{export}?format={form}", timeout=300))

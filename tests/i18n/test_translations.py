@@ -120,7 +120,8 @@ from agent.i18n.translator import negotiate
 from agent.web.ui.layout import i18n
 from agent.web.ui.page_script import script
 words = negotiate("it-IT,it;q=0.9")
-print(words.language, i18n().translations["it"]["new_chat"], script("it", lazy={}).count('"new_chat": "Nuova chat"'))
+said = script("it", lazy={}, modules="m")
+print(words.language, i18n().translations["it"]["new_chat"], said.count('"new_chat": "Nuova chat"'))
 """
     out = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "it Nuova chat 1"

@@ -73,7 +73,9 @@ SCENES = [
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
 PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
-REFRESH_ID = 'window.gradio_config.components.find(({ props }) => props.elem_id === "refresh").id'
+REFRESH = "document.dispatchEvent(new CustomEvent('gradio-call', { detail: 'refresh' }))"
+"""Asks for a view again."""
+REFRESH_ID = 'window.gradio_config.dependencies.find(({ targets }) => targets.some(([, on]) => on === "refresh")).id'
 IN_PIECES = """(() => {
   const send = window.fetch.bind(window);
   window.fetch = async (where, how) => {
@@ -214,7 +216,7 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         return Image.open(BytesIO(visitor.page.screenshot(animations="disabled", mask=changing))).convert("RGB")
 
     visitor.page.on(
-        "request", lambda request: "/queue/join" in request.url and asked.append(request.post_data_json["trigger_id"])
+        "request", lambda request: "/queue/join" in request.url and asked.append(request.post_data_json["fn_index"])
     )
     for number, scene in enumerate(PICTURED, 1):
         visitor.say(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
@@ -223,7 +225,7 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         visitor.idle()
         assert refresh not in asked, scene
         before, turns = picture(), visitor.page.evaluate("window.live.turns")
-        visitor.page.evaluate("window.seen = undefined, document.querySelector('#refresh').click()")
+        visitor.page.evaluate(f"window.seen = undefined, {REFRESH}")
         becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.turns?.length")))
         assert visitor.page.evaluate("window.live.turns") == turns, scene
         assert ImageChops.difference(before, picture()).getbbox() is None, scene
@@ -251,7 +253,7 @@ def test_events_at_the_same_time_are_told_apart(app: App, visit: Visit) -> None:
     other.open(app.url)
     other.idle()
     page.evaluate("window.views = 0; document.addEventListener('chat-view', () => window.views++)")
-    page.evaluate("for (let n = 0; n < 5; n++) document.querySelector('#refresh').click()")
+    page.evaluate(f"for (let n = 0; n < 5; n++) {REFRESH}")
     becomes(5, lambda: page.evaluate("window.views"))
     expect(other.toast).to_have_count(0)
     page.close()
@@ -330,7 +332,7 @@ def test_view_of_before_the_message_changes_nothing(app: App, visit: Visit) -> N
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
     visitor.page.evaluate(KEEP_LAST)
-    visitor.page.evaluate("document.querySelector('#refresh').click()")
+    visitor.page.evaluate(REFRESH)
     old = visitor.page.wait_for_function("window.seen").json_value()
     assert not old["live"]
     visitor.say("!tokens 60 @20")
@@ -348,7 +350,7 @@ def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -
     visitor.page.route(STREAMS, lambda route: route.abort())
     visitor.say("!text Two.")
     visitor.page.wait_for_function("window.seen?.live")
-    visitor.page.wait_for_function("document.querySelector('#refresh').click() ?? (window.seen && !window.seen.live)")
+    visitor.page.wait_for_function(f"{REFRESH} && (window.seen && !window.seen.live)")
     expect(visitor.bubbles.first).to_contain_text("Two.")
     visitor.idle()
 

@@ -661,7 +661,7 @@ def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
     for number in range(12):
         visitor.ask(f"!text answer {number}")
     visitor.page.evaluate("document.addEventListener('chat-view', ({ detail }) => (window.seen = detail))")
-    visitor.page.evaluate("document.querySelector('#refresh').click()")
+    visitor.page.evaluate("document.dispatchEvent(new CustomEvent('gradio-call', { detail: 'refresh' }))")
     visitor.page.wait_for_function("window.seen?.earlier")  # the server has sent the newest messages
     expect(visitor.mine).to_have_count(12)
     expect(earlier).to_be_hidden()
@@ -699,8 +699,15 @@ def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 
 
-@pytest.mark.parametrize("part", ["statustracker-*.css", "*/draw.js"], ids=["gradio", "transcript"])
-@pytest.mark.parametrize(("lost", "loads"), [(1, 2), (20, 4)], ids=["once", "always"])
+@pytest.mark.parametrize(
+    ("part", "lost", "loads"),
+    [
+        pytest.param("statustracker-*.css", 1, 2, id="gradio-once"),
+        pytest.param("statustracker-*.css", 20, 4, id="gradio-always"),
+        pytest.param("*/draw.js", 1, 1, id="preload"),  # the browser asks again for what was only loaded early
+        pytest.param("*/draw.js", 20, 4, id="module-always"),
+    ],
+)
 def test_page_loads_again_if_a_part_was_lost(app: App, browser: Browser, part: str, lost: int, loads: int) -> None:
     context = browser.new_context()
     page, documents, parts = context.new_page(), list[str](), list[str]()

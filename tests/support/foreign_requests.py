@@ -188,7 +188,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
         "chat": str(first.chat),
         "temporary": temporary,
         "answer": re.findall(r"runs/([0-9a-f]{32})/events", said)[-1],
-        "open": str(page_event(first, "open", "click")["id"]),
+        "open": str(page_event(first, "chat", "open")["id"]),
     }
     made = Scene(first, late, word, ids, app, server, long)
     end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
@@ -304,7 +304,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("temporary chat", "export", "GET", "/export/$temporary?format=markdown", None, 200),
     ("temporary chat", "page", "GET", "/c/$temporary", None, 200),
     ("temporary chat", "open", "POST", "queue/join",
-     '{"session_hash": "$fresh", "fn_index": $open, "data": ["$temporary"]}', 200),
+     '{"session_hash": "$fresh", "fn_index": $open, "data": [{"chat": "$temporary"}]}', 200),
     ("temporary answer", "subscribe", "GET", "/runs/$answer/events", None, 200),
     ("picture", "name", "GET", "/media/$media?name=mine.png&owner=$owner", None, 200),
     ("picture", "change", "PATCH", "/media/$media", '{"name": "mine.png"}', 405),

@@ -22,7 +22,7 @@ def widgets(program: HttpVisitor) -> Mapping[int, str]:
 
 def begin_temporary(program: HttpVisitor) -> str:
     """Begin a temporary chat in the program's session. Return its id."""
-    assert program.join(page_event(program, "open", "click")["id"], ["temporary"]).status == 200
+    assert program.join(page_event(program, "chat", "open")["id"], [{"chat": "temporary"}]).status == 200
     found = re.search(r"temporary-[0-9a-f]{32}", program.listen())
     assert found is not None
     return found[0]
@@ -32,7 +32,7 @@ def say_on_page(program: HttpVisitor, chat: str, text: str) -> str:
     """Send a message from the composer of a page that shows this chat, and wait until it is accepted."""
     names, event = widgets(program), page_event(program, "composer", "submit")
     values = {one["id"]: one["props"].get("value") for one in program.config.json["components"]}
-    given = {"addressed": chat, "composer": {"text": text, "files": []}}
+    given = {"chat": {"chat": chat}, "composer": {"text": text, "files": []}}
     assert program.join(event["id"], [given.get(names[id_], values[id_]) for id_ in event["inputs"]]).status == 200
     return program.listen()
 

@@ -48,7 +48,7 @@ class Owner:
         self.link = link["path"]
 
     def send(self, chat: str = "", text: str = "!text plum") -> Answer:
-        values: dict[str, Any] = {"addressed": chat, "composer": {"text": text, "files": []}}
+        values: dict[str, Any] = {"chat": {"chat": chat}, "composer": {"text": text, "files": []}}
         return send_event(self.program, SUBMIT, values, chat)
 
     def writes(self) -> dict[str, Callable[[], Answer]]:
@@ -70,7 +70,7 @@ class Owner:
             "list": lambda: ask("GET", "/conversations"),
             "search": lambda: ask("GET", "/conversations?q=pear"),
             "one": lambda: ask("GET", self.path),
-            "show": lambda: send_event(program, "load", {"addressed": self.chat}, self.chat),
+            "show": lambda: send_event(program, "load", {"chat": {"chat": self.chat}}, self.chat),
             "page": lambda: ask("GET", f"/c/{self.chat}"),
             "shared page": lambda: ask("GET", self.link),
             **{

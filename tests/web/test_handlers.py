@@ -18,6 +18,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.api import stream_answer
 from agent.web.ui.handlers import Handlers
+from agent.web.ui.layout import CALLS
 from agent.web.ui.page import build
 from tests.support import media_files
 from tests.support.live_folders import files_in
@@ -117,8 +118,8 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
     for served in ((), (SMALL,)):
         models.serve(*served)
         for name, shown in {
-            "page_loaded": await handlers.page_loaded("", page_request()),
-            "opened": await handlers.chats.opened("x", page_request()),
+            "page_loaded": await handlers.page_loaded({}, page_request()),
+            "opened": await handlers.chats.opened({"chat": "x"}, page_request()),
             "refresh_models": await handlers.refresh_models(None, page_request()),
             "model_chosen": await handlers.model_chosen("", "", page_request()),
             "switch": await handlers.switch(page_request()),
@@ -243,3 +244,17 @@ async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkey
     for number in range(3):
         assert (await menu.connect("ann", f"openai:gpt-of-{number}"))[1], "not closed after its run"
     assert len(menu._connections) == 1
+
+
+async def test_scripts_call_the_server_through_the_chat_alone(models: FakeLocalModels, tmp_path: Path) -> None:
+    """No hidden button is there to be clicked by a script, and no JSON component to be read by one."""
+    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
+    page = build(Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), "Page", sign_of_life=1)
+    made = [cast(Any, one) for one in page.blocks.values()]
+    assert not [one.elem_id for one in made if isinstance(one, gr.Button) and one.visible == "hidden"]
+    assert {one.label for one in made if isinstance(one, gr.JSON)} == {"options", "answer"}, "those of /chat"
+    [chat] = [one._id for one in made if one.elem_id == "chat"]
+    called = {name for event in page.fns.values() for id_, name in event.targets if id_ == chat}
+    assert called == {*CALLS}
+    told = [[one._id for one in event.inputs] for event in page.fns.values() if event.fn]
+    assert all(ids[0] == chat for ids in told if chat in ids), "a script gives its value before those of other inputs"

@@ -72,7 +72,7 @@ class Page:
         self.model, self.system = LARGE.id, ""
         self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
 
-    def given(self, text: str = "", *files: str, **more: str) -> dict[Any, Any]:
+    def given(self, text: str = "", *files: str, **more: Any) -> dict[Any, Any]:
         """Return the values of the widgets."""
         values = {
             "composer": {"text": text, "files": list(files)},
@@ -143,7 +143,7 @@ async def send(page: Page) -> None:
 
 async def example(page: Page) -> None:
     """Press a starter example."""
-    async for _ in page.handlers.example(page.given(edited="!text Example."), page.request):
+    async for _ in page.handlers.example(page.given(chat={"example": "!text Example."}), page.request):
         pass
 
 

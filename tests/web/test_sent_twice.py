@@ -15,7 +15,7 @@ from tests.support.scripted_server import Running
 
 def send(visitor: HttpVisitor, text: str, id_: str, chat: str = "", files: list[dict[str, Any]] | None = None) -> str:
     """Send a message from the composer of a page of its own. Return what is answered."""
-    given = {"addressed": chat, "composer": {"text": text, "files": files or []}, "message-id": id_}
+    given = {"chat": {"chat": chat, "message": id_}, "composer": {"text": text, "files": files or []}}
     return send_event(visitor, "composer submit", given, chat).text
 
 

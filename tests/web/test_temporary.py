@@ -354,7 +354,7 @@ def test_temporary_chat_over_http(app: App) -> None:
 
 def test_guest_keeps_it_with_the_token_of_the_page(app: App) -> None:
     guest = HttpVisitor(app.url, None)
-    chat, answer = begin_temporary(guest), guest.join(page_event(guest, "open", "click")["id"], [""])
+    chat, answer = begin_temporary(guest), guest.join(page_event(guest, "chat", "open")["id"], [{"chat": ""}])
     assert answer.status == 200
     [token] = re.findall(r'"guest": ?"([^"]+)"', guest.listen())
     asked = [guest.ask("POST", f"/temporary/{chat}{query}").status for query in (f"?guest={token}", "", "?guest=x")]

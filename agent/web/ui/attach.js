@@ -1,7 +1,7 @@
 // Further inputs of the composer: files dropped anywhere on the page, linked images after the visitor agrees, and
 // camera shots. Also shows a placeholder for images that the browser cannot display. Only the server fetches links, and
 // only those that the visitor agreed to.
-({ said, $, box, when, hint, files: { attach } }) => {
+({ call, said, $, box, when, hint, files: { attach } }) => {
   const button = (text, then, name = "") => {
     const made = document.createElement("button");
     made.type = "button";
@@ -75,12 +75,12 @@
       inQuery.test(value) || (/^(format|fm|ext)$/i.test(name) && asFormat.test(value)));
     return named ? url : undefined;
   };
-  const press = (id, { number, one }) => {
+  const press = (name, { number, one }) => {
     $("#links").dataset.asked = `${number} ${one.url.href}`;
-    $(id).click();
+    call(name);
   };
   const set = (one, state, problem = "") => {
-    if (one.state === "fetching" && fetching?.one === one) press("#give-up", fetching);
+    if (one.state === "fetching" && fetching?.one === one) press("give_up", fetching);
     Object.assign(one, { state, problem });
     draw();
     next();
@@ -89,7 +89,7 @@
     const waiting = [...links].find(([, one]) => one.state === "fetching");
     if (fetching || !waiting) return;
     fetching = { link: waiting[0], one: waiting[1], number: ++asked };
-    press("#fetch", fetching);
+    press("fetch", fetching);
   };
   // Adds the fetched file to the composer's current value, unless it is no longer wanted.
   window.linked = (value, found) => {

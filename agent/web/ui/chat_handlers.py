@@ -11,7 +11,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.stored_entries import TEMPORARY_GONE
 from agent.web.chat.temporary_memory import PREFIX, is_temporary
 from agent.web.ui.chat_widgets import ChatWidgets
-from agent.web.ui.components import Updates, no_updates
+from agent.web.ui.components import Told, Updates, no_updates
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
 
@@ -71,8 +71,9 @@ class ChatHandlers:
             return {self._widgets.chat.view: self._chat.view(over, None, None)}
         return await self._chat.shown(session, stored)
 
-    async def opened(self, wanted: str | None, request: gr.Request) -> Updates:
+    async def opened(self, told: object, request: gr.Request) -> Updates:
         """Show another conversation of the visitor, a new temporary one, or an empty page for a new one."""
+        wanted = Told.of(told).chat
         shown, view = await self._open(wanted, request), self._widgets.chat.view
         return shown | {view: shown[view] | {"asked": wanted or ""}}  # chats.js drops it if another one is asked for
 

@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-({ said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, joined, nameOf }) => {
+({ call, said, language, $, box, when, hint, links: canShare, write, root, make, ask, kept: tab, joined, nameOf }) => {
   const PAGE = 50, MOST = 200, SEARCH_MS = 200, SAY_MS = 10000, UNDO_MS = 30000, LAST_UNDO_MS = 55000, TICK_MS = 500, ANSWERING_MS = 3000, LATE_MS = 300;
   const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
   const app = document.title || "Switchboard";
@@ -28,7 +28,7 @@
   const again = button("new", said.new_chat);
   const temporary = button("temporary", said.temporary);
   const search = make("input", { type: "search", placeholder: said.chats_search, "aria-label": said.chats_search,
-    autocomplete: "off", spellcheck: "false", maxlength: "200", enterkeyhint: "search" });
+    autocomplete: "off", spellcheck: false, maxlength: "200", enterkeyhint: "search" });
   const list = make("nav", { "aria-label": said.chats });
   const empty = make("p", { class: "none", role: "status" });
   const done = make("p", { class: "done", role: "status" });
@@ -143,7 +143,7 @@
     const before = compared, now = rows.get(shown);
     compared = undefined;
     if (!before || !now || before.id !== now.id || window.live.isReading()) return;
-    if (now.state === "answering" || now.updated_at !== before.updated_at) $("#refresh").click();
+    if (now.state === "answering" || now.updated_at !== before.updated_at) call("refresh");
   };
   // The chat that is shown can be deleted elsewhere, and come back.
   let gone = "";
@@ -420,8 +420,8 @@
     document.dispatchEvent(new Event("chat-opening"));
     if (left !== id) hint(""); // of the chat that is left
     tell();
-    if (left !== id && !keepsDraft) $("#swap")?.click();
-    $("#open").click();
+    if (left !== id && !keepsDraft) window.composer.change(swap);
+    call("open");
     draw();
     if (!wide.matches && isOpen()) toggle(false);
     if (wide.matches || !id || id === TEMPORARY) box()?.focus();
@@ -470,7 +470,7 @@
   when("#chat", (chat) => chat.before(missing));
   const miss = (sentence) => (missing.textContent = sentence);
 
-  // Whether a view is of a chat that the visitor has left meanwhile. `asked` is in the answer to `#open`. A chat that this
+  // Whether a view is of a chat that the visitor has left meanwhile. `asked` is in the answer to the call `open`. A chat that this
   // page has never shown is a new one: of a first message, or a copy. A view without turns is of a message just sent.
   const isAwaited = (id) => id === opening || (opening === TEMPORARY && isTemporary(id));
   const isLate = ({ asked, conversation, turns }) => {
@@ -643,23 +643,21 @@
 
   // Drafts: each chat has its own, also after a reload. Gradio reloads the page when a lost server comes back.
   const nothing = () => ({ text: "", files: [] });
+  // Gets the composer's value, keeps it for the chat that is left, and returns what was left in this one.
+  const swap = (now) => {
+    const value = window.queue?.keep(now) ?? now;
+    if (left !== shown || value.text || value.files.length) drafts.set(left, value);
+    const draft = drafts.get(shown) ?? nothing();
+    drafts.delete(shown);
+    setTimeout(restoreFiles);
+    return draft;
+  };
   window.chats = {
     isLate,
     // Shows a copy of this chat. The way back is to the original, and what was typed goes along.
     copied: (id) => {
       go(id, { keepsDraft: true });
       hint(said.branched);
-    },
-    swap: (value) => {
-      const isEmpty = !value?.text && !value?.files?.length;
-      if (left !== shown || !isEmpty) drafts.set(left, value ?? nothing());
-      const draft = drafts.get(shown) ?? nothing();
-      drafts.delete(shown);
-      setTimeout(() => {
-        document.dispatchEvent(new Event("files-changed"));
-        restoreFiles();
-      });
-      return draft;
     },
     // Puts a text into the composer of a chat, after what is there. That of a chat that is gone is still shown.
     keep: (id, text) => {

@@ -3,6 +3,7 @@
 import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, Literal, cast
 
@@ -53,6 +54,21 @@ EFFORTS: dict[Effort, LocalizedText] = {
     "max": _("Maximum"),
 }
 """The names of reasoning efforts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the browser tells with an event: the conversation in its address, the id of a message, an example's text."""
+
+    chat: str | None = None
+    message: str = ""
+    example: str = ""
+
+    @classmethod
+    def of(cls, value: object) -> "Told":
+        """Read the value that the browser sent."""
+        given = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+        return cls(**{one.name: given[one.name] for one in fields(cls) if isinstance(given.get(one.name), str)})
 
 
 def values(given: Given) -> dict[str, Any]:

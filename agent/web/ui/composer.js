@@ -1,8 +1,8 @@
 // Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
 // scripts read and change the composer's value.
-({ said, $, box, hint, write, kept, joined }) => {
+({ call, said, $, box, hint, write, kept, joined }) => {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
-  let sent = tried?.sent, seen, edits = []; // `sent` is what is taken away once it is stored
+  let sent = tried?.sent, seen, edits = [], isFreed = false; // `sent` is what is taken away once it is stored
   let attached = []; // the files
   let undone = kept.get("undone"); // the last message that was taken back
   let isSending = false; // until the server has stored or refused the message
@@ -36,20 +36,27 @@
     if (sent) takeTextAway(); // at once, so that it cannot be sent with another id
     window.composer.change((value) => void takeAway(value));
   });
+  document.addEventListener("composer-value", ({ detail }) => {
+    const before = detail.value ?? { text: "", files: [] };
+    const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
+    const buttons = isFreed && { submit_btn: true, stop_btn: false }, isNew = after !== before;
+    isFreed = false;
+    attached = after.files;
+    if (buttons || isNew) detail.update = { __type__: "update", ...buttons, ...(isNew && { value: after }) };
+    if (!isNew) return;
+    window.prompts?.swapped(after);
+    setTimeout(() => document.dispatchEvent(new Event("files-changed")));
+  });
   window.composer = {
     // Calls `edit` with the value of the composer a moment later, and sets what it returns unless that is undefined.
     change: (edit) => {
       edits.push(edit);
-      $("#compose")?.click();
+      call("compose");
     },
-    changed: (value) => {
-      const before = value ?? { text: "", files: [] };
-      const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
-      attached = after.files;
-      if (after === before) return undefined;
-      window.prompts?.swapped(after);
-      setTimeout(() => document.dispatchEvent(new Event("files-changed")));
-      return after;
+    // Shows the button that sends again, because the answer has ended.
+    free: () => {
+      isFreed = true;
+      call("compose");
     },
     files: () => attached,
     // Puts files before those in the composer. They count at once, because a page that is left does not wait.
@@ -57,12 +64,12 @@
       attached = [...files, ...attached];
       window.composer.change((value) => ({ ...value, files: [...files, ...value.files] }));
     },
-    // Gets the values that an event sends, and returns them after the id of the message. That of the composer has files.
+    // Gets the values that an event sends, and returns them after what is told. That of the composer has files.
     sending: (values) => {
       document.dispatchEvent(new Event("message-sent"));
       const value = values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] };
       isSending = true;
-      return [window.composer.idOf(value), ...values];
+      return [window.composer.told(value), ...values];
     },
     // Says that "Undo" has put a message into the composer, and moves the focus there, because its button goes.
     returned: (sentence) => {
@@ -91,6 +98,8 @@
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
     isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),
     refused: () => (isSending = false),
+    // Returns what the server is told with a message: its chat and its id.
+    told: (value) => ({ chat: /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "", message: window.composer.idOf(value) }),
     // Returns the id of a message. The same message that is sent again keeps it, so that the server stores it once.
     idOf: (value) => {
       sent = messageOf(value);
@@ -102,9 +111,9 @@
     },
     // Returns true if the server has stored another message since the last call.
     saw: (stored) => {
-      const isNew = Boolean(stored) && stored.id !== seen;
+      const isNew = Boolean(stored) && stored !== seen;
       if (isNew) {
-        [seen, tried] = [stored.id, undefined];
+        [seen, tried] = [stored, undefined];
         document.dispatchEvent(new Event("message-stored"));
       }
       return isNew;

@@ -21,24 +21,26 @@ outputs that any event has had, such as every message that is shown, several tim
 TELL_SETTINGS = "(...detail) => void document.dispatchEvent(new CustomEvent('settings-shown', { detail }))"
 """Tells the scripts what the widgets of the settings show."""
 CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
-WANTED_CHAT = f"() => [{CHAT_IN_ADDRESS}]"
+WANTED_CHAT = f"() => [{{ chat: {CHAT_IN_ADDRESS} }}]"
 """The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
 LOADED_CHAT = (
     f"() => {{ let viewed = ''; try {{ viewed = localStorage.getItem('viewed') ?? ''; }} catch {{}}"
-    f" return [({CHAT_IN_ADDRESS}) || (history.state?.isNew ? '{NEW}' : '{VIEWED}' + viewed)]; }}"
+    f" return [{{ chat: ({CHAT_IN_ADDRESS}) || (history.state?.isNew ? '{NEW}' : '{VIEWED}' + viewed) }}]; }}"
 )
 """The same for a page that was loaded. One that showed a new chat shows it again. Otherwise the browser names the
 conversation that it showed last, unless it gives no storage to a page in a frame."""
-EXAMPLE = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, window.live.example, ...others]"
-"""Tells the server for which chat the message is."""
-SENT_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.composer.sending(others)]"
-"""Gives the message an id, too."""
-QUEUED_CHAT = f"(_, __, ...others) => [{CHAT_IN_ADDRESS}, ...window.queue.sending(others)]"
+SENT = "(_, ...others) => window.composer.sending(others)"
+"""Tells the server for which chat a message is, and its id."""
+QUEUED = "(_, ...others) => window.queue.sending(others)"
 """The same with the queued message in place of the composer's."""
-EMPTY = "(stored, value) => window.composer.empty(stored, value)"
-SWAP = "(value) => window.chats.swap(window.queue ? window.queue.keep(value) : value)"
+EXAMPLE = f"(_, ...others) => [{{ chat: {CHAT_IN_ADDRESS}, example: window.live.example }}, ...others]"
+EMPTY = "(view, value) => window.composer.empty(view.stored, value)"
+COMPOSE = (
+    "(value) => { const detail = { value };"
+    " document.dispatchEvent(new CustomEvent('composer-value', { detail })); return detail.update; }"
+)
+"""Lets composer.js change the composer."""
 SHOW = "(view) => window.live.show(view)"
-FREE = "() => ({ __type__: 'update', submit_btn: true, stop_btn: false })"
 ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
 
 
@@ -109,60 +111,50 @@ class Events:
         """Connect the events that begin an answer."""
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chat, box, sending = widgets.chat, widgets.composer.box, widgets.composer.sending
-        loaded = [widgets.timer, *self._menu, *self._for_model]
-        begun = self._page.load(handlers.page_loaded, widgets.addressed, loaded, js=LOADED_CHAT, **QUIET)
+        view, loaded = chat.view, [widgets.timer, *self._menu, *self._for_model]
+        begun = self._page.load(handlers.page_loaded, view, loaded, js=LOADED_CHAT, **QUIET)
         follow(begun)
-        told: dict[str, Any] = {"js": TELL_SETTINGS, "trigger_mode": "multiple", **QUIET}
-        begun.then(None, self._settings, None, **told)
+        showing: dict[str, Any] = {"js": TELL_SETTINGS, "trigger_mode": "multiple", **QUIET}
+        begun.then(None, self._settings, None, **showing)
         for setting in self._settings:
-            setting.change(None, self._settings, None, **told)
-        view = chat.view
-        addressed: set[Any] = {widgets.addressed, *self._settings}
-        composed: set[Any] = {box, widgets.message_id, *addressed}
+            setting.change(None, self._settings, None, **showing)
+        told: set[Any] = {view, *self._settings}
         shown: dict[str, Any] = {"outputs": [box, sending, view], **QUIET}
-        stored = widgets.composer.stored
-        submitted = box.submit(handlers.submit, composed, [box, sending, view, stored], js=SENT_CHAT, **QUIET)
-        submitted.success(None, [stored, box], None, js=EMPTY, **QUIET)
+        submitted = box.submit(handlers.submit, {box, *told}, js=SENT, **shown)
+        submitted.success(None, [view, box], None, js=EMPTY, **QUIET)
         submitted.failure(None, None, None, js="() => window.composer.refused()", **QUIET)
         follow(submitted, has_view=True)
-        queued = widgets.composer.send_queued.click(
-            handlers.submit, composed, [box, sending, view, stored], js=QUEUED_CHAT, **QUIET
-        )
-        queued.success(None, stored, None, js="(stored) => window.queue.sent(window.composer.saw(stored))", **QUIET)
+        queued = view.queued(handlers.submit, {box, *told}, js=QUEUED, **shown)
+        stored = "(view) => window.queue.sent(window.composer.saw(view.stored))"
+        queued.success(None, view, None, js=stored, **QUIET)
         queued.failure(None, None, None, js="() => window.queue.sent(false)", **QUIET)
         follow(queued, has_view=True)
-        named: set[Any] = {widgets.edited, *addressed}
-        follow(chat.example.click(handlers.example, named, js=EXAMPLE, **shown), has_view=True)
+        follow(view.example(handlers.example, told, js=EXAMPLE, **shown), has_view=True)
 
     def _connect_chat(self) -> None:
         """Connect the events that show the conversation or another one, or end the answer."""
-        handlers, chat, box = self._handlers, self._widgets.chat, self._widgets.composer.box
+        handlers, view, box = self._handlers, self._widgets.chat.view, self._widgets.composer.box
         box.stop(handlers.stop, None, None, **QUIET)
         # chats.js handles a click on `new`. The last of several quick clicks counts.
         wanted: dict[str, Any] = {"js": WANTED_CHAT, "trigger_mode": "always_last", **QUIET}
-        opened = chat.open.click(handlers.chats.opened, self._widgets.addressed, [chat.view, box], **wanted)
-        opened.success(None, chat.view, None, js=SHOW, **QUIET)
-        swapped = chat.swap.click(None, box, box, js=SWAP, trigger_mode="multiple", **QUIET)
-        filled = "(value) => window.prompts?.swapped(value)"
-        swapped.then(None, box, None, js=filled, trigger_mode="multiple", **QUIET)
-        compose = self._widgets.composer.compose
-        compose.click(None, box, box, js="(value) => window.composer.changed(value)", trigger_mode="multiple", **QUIET)
-        self._show(chat.refresh.click)
-        chat.free.click(None, None, self._widgets.composer.box, js=FREE, **QUIET)
+        opened = view.open(handlers.chats.opened, view, [view, box], **wanted)
+        opened.success(None, view, None, js=SHOW, **QUIET)
+        view.compose(None, box, box, js=COMPOSE, trigger_mode="multiple", **QUIET)
+        self._show(view.refresh)
 
     def _connect_attachments(self) -> None:
         """Connect the events of attached files and of links to images."""
-        handlers, composer = self._handlers.attaching, self._widgets.composer
-        composer.look.click(
+        handlers, composer, view = self._handlers.attaching, self._widgets.composer, self._widgets.chat.view
+        view.attached(
             handlers.attached, self._attachment_inputs, composer.attached, trigger_mode="always_last", **QUIET
         )
         each: dict[str, Any] = {"js": ASKED_LINK, "trigger_mode": "multiple", **QUIET}
-        got = composer.fetch.click(handlers.fetched, composer.links, composer.fetched, **each)
+        got = view.fetch(handlers.fetched, composer.links, composer.fetched, **each)
         # Runs only in the browser, which knows what was typed meanwhile.
         linked, failed = "(value, found) => window.linked(value, found)", "(value) => window.linked(value)"
         got.success(None, [composer.box, composer.fetched], composer.box, js=linked, **QUIET)
         got.failure(None, composer.box, composer.box, js=failed, **QUIET)
-        composer.give_up.click(handlers.fetch_cancelled, composer.links, None, **each)
+        view.give_up(handlers.fetch_cancelled, composer.links, None, **each)
 
     @property
     def _attachment_inputs(self) -> list[Any]:
@@ -171,11 +163,11 @@ class Events:
     def _connect_settings(self) -> None:
         """Connect the events of the model menu and the side bar."""
         handlers, settings, composer = self._handlers, self._widgets.settings, self._widgets.composer
-        attached = handlers.attaching.attached
+        view, attached = self._widgets.chat.view, handlers.attaching.attached
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
         self._connect_models()
         remembered = [*self._menu, *self._for_model]
-        settings.reset.click(handlers.settings_deleted, None, remembered, **last)
+        view.reset(handlers.settings_deleted, None, remembered, **last)
         turned = settings.extract_text.input(
             handlers.attaching.extract_text,
             [settings.extract_text, composer.model],
@@ -189,8 +181,8 @@ class Events:
         settings.system.change(None, None, None, js="() => window.models?.prompted()", **QUIET)
         settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
         wanted: dict[str, Any] = {"js": "() => window.models.wanted", **QUIET}
-        composer.set_effort.click(None, None, composer.effort, trigger_mode="multiple", **wanted)
-        composer.set_effort.click(remember.set_effort, composer.effort, None, trigger_mode="always_last", **wanted)
+        view.effort(None, None, composer.effort, trigger_mode="multiple", **wanted)
+        view.effort(remember.set_effort, composer.effort, None, trigger_mode="always_last", **wanted)
         composer.effort.change(None, composer.effort, None, js="(effort) => window.models?.asks(effort)", **QUIET)
         settings.tools.input(remember.set_tools, settings.tools, None, **last)
         settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
@@ -206,8 +198,9 @@ class Events:
     def _connect_models(self) -> None:
         """Connect the events of the list of models, which options.js opens."""
         handlers, composer, settings = self._handlers, self._widgets.composer, self._widgets.settings
+        view = self._widgets.chat.view
         # The widget gets the choice before the server, so that a message which is sent at once goes to this model.
-        picked = composer.pick.click(
+        picked = view.pick(
             None, None, composer.model, js="() => window.models.picked", trigger_mode="multiple", **QUIET
         )
         chosen = picked.then(
@@ -225,10 +218,8 @@ class Events:
             trigger_mode="always_last",
             **QUIET,
         )
-        asked = composer.list_models.click(
-            handlers.list_models, composer.model, composer.listed, trigger_mode="always_last", **QUIET
-        )
-        asked.success(None, composer.listed, None, js="(models) => window.models.list(models)", **QUIET)
+        asked = view.models(handlers.list_models, composer.model, view, trigger_mode="always_last", **QUIET)
+        asked.success(None, view, None, js="({ models }) => window.models.list(models)", **QUIET)
         asked.failure(None, None, None, js="() => window.models.list()", **QUIET)
         for switch in (settings.reasoning, settings.tools):
             switch.change(

@@ -28,6 +28,7 @@ from agent.web.ui.chat_handlers import ChatHandlers
 from agent.web.ui.chat_widgets import ChatWidgets
 from agent.web.ui.components import (
     Given,
+    Told,
     Updates,
     choices_of,
     composer,
@@ -72,13 +73,13 @@ class Handlers:
 
     # Display
 
-    async def page_loaded(self, wanted: str | None, request: gr.Request) -> Updates:
-        """Return the settings and the models for a loaded page. `wanted` is the conversation in its address.
+    async def page_loaded(self, told: object, request: gr.Request) -> Updates:
+        """Return the settings and the models for a loaded page, which tells the conversation in its address.
 
         Without it, the visitor's current conversation is selected, see `ConversationList.current`.
         """
         await self._conversations.storage.check()
-        session = await self.chats.select(self._sessions.get(request), wanted, request)
+        session = await self.chats.select(self._sessions.get(request), Told.of(told).chat, request)
         self._conversations.models.keys.keep_alive(session.owner)
         if self._conversations.choices(session.owner).extract_text:
             await self._conversations.transcriber.check_models()
@@ -165,14 +166,15 @@ class Handlers:
 
     async def submit(self, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a message. composer.js empties the composer once `stored` says that the message is stored."""
-        view, stored = self.widgets.chat.view, self.widgets.composer.stored
+        view = self.widgets.chat.view
         async with aclosing(self._submit(values(given)["composer"], given, request)) as sending:
             async for shown in sending:
-                yield shown | ({stored: {"id": uuid4().hex}} if view in shown else {})
+                yield shown | ({view: shown[view] | {"stored": uuid4().hex}} if view in shown else {})
 
     async def example(self, given: Given, request: gr.Request) -> AsyncIterator[Updates]:
         """Send a starter example as if it had been typed."""
-        message = example_message(str(values(given)["edited"]), self._sessions.get(request).translator)
+        text = Told.of(values(given).get("chat")).example
+        message = example_message(text, self._sessions.get(request).translator)
         async with aclosing(self._submit(message, given, request)) as sending:
             async for shown in sending:
                 yield shown
@@ -209,15 +211,16 @@ class Handlers:
         """
         session, page = self._sessions.get(request), request.session_hash or ""
         box, line = self.widgets.composer.box, self.widgets.composer.sending
+        told = Told.of(values(given).get("chat"))
         if page in self._submissions:
             raise ask_to_wait(
                 session.translator(_("Your last message is still being sent. Stop it, or wait.")), session.translator
             )
         try:
-            self.chats.check_address(session, values(given).get("addressed"), request)
+            self.chats.check_address(session, told.chat, request)
         except Conflict as error:
             raise not_sent(error, session.translator) from error
-        choices, id_ = self._choices(session, given), MessageId.of(values(given).get("message-id"))
+        choices, id_ = self._choices(session, given), MessageId.of(told.message)
         files = [given_name(Path(str(file))) for file in (message or {}).get("files") or []]
         ready = self._conversations.model_for(session.owner, choices.model) is not None
         sending = self._submissions[page] = Submission(

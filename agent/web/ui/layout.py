@@ -1,5 +1,6 @@
 """The layout of the page: its widgets and their places. `agent.web.ui.events` connects them."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,27 @@ from agent.web.chat.choices import TEMPERATURE
 from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
 
+CALLS = (
+    "refresh",
+    "open",
+    "example",
+    "queued",
+    "compose",
+    "attached",
+    "fetch",
+    "give_up",
+    "models",
+    "pick",
+    "effort",
+    "reset",
+)
+"""The events with which the page's scripts call the server: see `call` in shared.js."""
+ON_LOAD = (
+    f"const calls = {json.dumps(CALLS)};"
+    + """
+document.addEventListener("gradio-call", ({ detail }) => calls.includes(detail) && trigger(detail));
+"""
+)
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
 """The page's language code by Gradio's locale."""
 
@@ -24,7 +46,6 @@ class Settings:
     extract_text: gr.Checkbox
     temperature: gr.Slider
     max_tokens: gr.Number
-    reset: gr.Button
     login: gr.LoginButton | None
 
 
@@ -32,20 +53,15 @@ class Settings:
 class Chat:
     """The widgets above the composer: the bar and the conversation.
 
-    live.js draws the conversation: `view` tells it what to show. It clicks `refresh` to get another view, `free` to let
-    the composer send after an answer, and `example` to send one. chats.js clicks `open` to show another conversation,
-    and `swap` to give the composer the text and files that were left there.
+    live.js draws the conversation into `view`, whose value tells it what to show. The scripts call the server through
+    it: each of `CALLS` is an event of it. To such an event, the value is what the browser tells: see `Told` in
+    components.py.
     """
 
     new: gr.Button
     notice: gr.HTML
     switch: gr.Button
-    view: gr.JSON
-    refresh: gr.Button
-    free: gr.Button
-    open: gr.Button
-    swap: gr.Button
-    example: gr.Button
+    view: gr.HTML
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +77,18 @@ class Keys:
 class Composer:
     """The composer, the model menu, and the texts around them.
 
-    The page's scripts click `fetch`, `give_up`, `look`, `compose` and `send_queued`, and read `fetched`.
-    `stored` tells composer.js that a message was stored: each one has another value.
-    The menu `model` is hidden: options.js shows its name, which `model_name` has, and clicks `list_models` to get all
-    models in `listed` and `pick` to choose one. `effort` is the reasoning effort, "" for the model's own. options.js
-    shows it, and clicks `set_effort` to change it.
+    `fetched` has the picture of a link, for attach.js. The menu `model` is hidden: options.js shows its name, which
+    `model_name` has. `effort` is the reasoning effort, "" for the model's own, which options.js shows.
     """
 
     keys: Keys
     links: gr.HTML
-    fetch: gr.Button
-    give_up: gr.Button
     attached: gr.HTML
     sending: gr.HTML
-    stored: gr.JSON
-    look: gr.Button
-    compose: gr.Button
-    send_queued: gr.Button
     box: gr.MultimodalTextbox
     model: gr.Dropdown
     model_name: gr.HTML
-    list_models: gr.Button
-    listed: gr.JSON
-    pick: gr.Button
     effort: gr.Textbox
-    set_effort: gr.Button
     about: gr.HTML
     examples: gr.HTML
     fetched: gr.MultimodalTextbox
@@ -93,14 +96,8 @@ class Composer:
 
 @dataclass(frozen=True, slots=True)
 class Widgets:
-    """All widgets of the page.
+    """All widgets of the page."""
 
-    The browser fills in `addressed` (a conversation), `edited` (an example) and `message_id` (see `MessageId`).
-    """
-
-    addressed: gr.Textbox
-    edited: gr.Textbox
-    message_id: gr.Textbox
     settings: Settings
     chat: Chat
     composer: Composer
@@ -132,21 +129,16 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
 
     Widgets hold no conversation.
     """
-    # First, so that the page's scripts find them first among the inputs.
-    addressed = gr.Textbox(visible=False, elem_id="addressed")
-    edited = gr.Textbox(visible=False, elem_id="edited")
-    message_id = gr.Textbox(visible=False, elem_id="message-id")
+    # Made first, so that it is the first input of an event, for which the page's scripts give a value.
+    view = gr.HTML(elem_id="chat", padding=False, html_template="", js_on_load=ON_LOAD, render=False)
     with gr.Column(elem_id="page"):
         new = _bar(title)
         settings = _settings(login=login, days=days)  # here, where the focus comes to its button
-        chat = _chat(new)
+        chat = _chat(new, view)
         composer = _composer()
         if fleeting:
             gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
     return Widgets(
-        addressed=addressed,
-        edited=edited,
-        message_id=message_id,
         settings=settings,
         chat=chat,
         composer=composer,
@@ -174,7 +166,6 @@ def _settings(*, login: bool, days: float) -> Settings:
             max_tokens=gr.Number(
                 None, label=static("max_tokens"), placeholder=static("no_limit"), precision=0, elem_id="max-tokens"
             ),
-            reset=gr.Button("", elem_id="reset", visible="hidden"),  # clicked by own_data.js
             login=_login_button() if login else None,
         )
         if days:
@@ -201,14 +192,12 @@ def _bar(title: str) -> gr.Button:
     return new
 
 
-def _chat(new: gr.Button) -> Chat:
+def _chat(new: gr.Button, view: gr.HTML) -> Chat:
     notice = gr.HTML(elem_id="notice", padding=False)
     switch = gr.Button("", elem_id="switch", size="sm", visible=False)
     gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
-    gr.HTML(elem_id="chat", padding=False)  # live.js draws into it
-    names = ("refresh", "free", "example", "open", "swap")
-    hidden = {name: gr.Button("", elem_id=name, visible="hidden") for name in names}
-    return Chat(new=new, notice=notice, switch=switch, view=gr.JSON(visible=False), **hidden)
+    view.render()  # live.js draws into it
+    return Chat(new=new, notice=notice, switch=switch, view=view)
 
 
 def _keys() -> Keys:
@@ -250,40 +239,20 @@ def _composer() -> Composer:
             model = gr.Dropdown(
                 [], label=static("model"), container=False, elem_id="model", allow_custom_value=True, visible="hidden"
             )
-    fetch = gr.Button("", elem_id="fetch", visible="hidden")  # clicked by attach.js, like the next one
-    give_up = gr.Button("", elem_id="give-up", visible="hidden")
-    stored = gr.JSON(visible=False, elem_id="stored")
-    look = gr.Button("", elem_id="look", visible="hidden")  # clicked by page.js when something was attached
-    compose = gr.Button("", elem_id="compose", visible="hidden")  # clicked by composer.js
-    send_queued = gr.Button("", elem_id="send-queued", visible="hidden")  # clicked by queue.js
     model_name = gr.HTML(elem_id="model-name", padding=False, visible="hidden")
-    list_models = gr.Button("", elem_id="list-models", visible="hidden")
-    listed = gr.JSON(visible=False)
-    pick = gr.Button("", elem_id="pick", visible="hidden")
     effort = gr.Textbox(visible=False, elem_id="effort")
-    set_effort = gr.Button("", elem_id="set-effort", visible="hidden")
     about = gr.HTML(elem_id="about", padding=False)
     examples = gr.HTML(elem_id="examples", padding=False)
     fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
     return Composer(
         keys=keys,
         links=links,
-        fetch=fetch,
-        give_up=give_up,
         attached=attached,
         sending=sending,
-        stored=stored,
-        look=look,
-        compose=compose,
-        send_queued=send_queued,
         box=box,
         model=model,
         model_name=model_name,
-        list_models=list_models,
-        listed=listed,
-        pick=pick,
         effort=effort,
-        set_effort=set_effort,
         about=about,
         examples=examples,
         fetched=fetched,

@@ -1,7 +1,7 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
-({ said, $, box, when, hint, root, modules, language, stream, conversation, ask, files: { fileOf } }) => {
-  const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000;
+({ call, said, $, box, when, hint, mount, language, stream, conversation, ask, files: { fileOf } }) => {
+  const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10;
 
   let stored = []; // the stored turns, without the one that is being written
   let written; // that turn
@@ -54,7 +54,7 @@
     [stored, written] = [[...stored, written], undefined];
     draw();
     stream.watch(false);
-    $("#free")?.click();
+    window.composer.free();
     tell({ conversation: page.conversation, turns: page.turns, live: "", complete, guest: "", missing: "", hidden: "" });
   };
   const tell = (detail) => document.dispatchEvent(new CustomEvent("chat-view", { detail }));
@@ -63,7 +63,7 @@
   // requests.
   const refresh = () => {
     refreshLater();
-    $("#refresh")?.click();
+    call("refresh");
   };
   const refreshLater = () => {
     clearTimeout(refreshing);
@@ -197,7 +197,7 @@
       isAsked = true;
       stream.watch(true);
     }
-    const answer = await ask(`/${id}${path}`, { method, body }).catch(({ message }) => void hint(message));
+    const answer = await ask(`/${id}${path}`, { method, body }).catch(({ message }) => void hint(message, undefined, REFUSAL_S));
     pending.delete(path);
     if (page.conversation === id && (stays || !answer)) refresh();
     return answer;
@@ -234,11 +234,9 @@
   const page = { turns: [], conversation: "", show, earlier, entitle, actions, textOf, lastMessage, isReading: () => Boolean(stream.reading()), expect: stream.expect };
   window.live = page;
 
-  const mounted = new Promise((done) => when("#chat", async (element) => {
-    const module = await import(new URL(`${root}/assets/${modules}/transcript.js`, location)).catch(console.error);
-    if (!module) return void document.dispatchEvent(new Event("transcript-lost"));
+  const mounted = new Promise((done) => when("#chat", (element) => {
     const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
-    transcript = page.transcript = module.mount(element, { labels: said.transcript, language, actions: buttons, textOf });
+    transcript = page.transcript = mount(element, { labels: said.transcript, language, actions: buttons, textOf });
     const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
     on("earlier", earlier);
     on("end", () => box()?.focus());
@@ -264,6 +262,6 @@
     const example = target.closest?.("#examples .example");
     if (!example) return;
     page.example = example.value;
-    $("#example").click();
+    call("example");
   });
 }

@@ -43,7 +43,7 @@ class ModelWidgets:
         """Return all models with their abilities, for the list in the composer. `model` is the chosen one."""
         spec = self._conversations.model_for(session.owner, model)
         entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
-        return {self._widgets.composer.listed: [asdict(entry) for entry in entries]}
+        return {self._widgets.chat.view: {"models": [asdict(entry) for entry in entries]}}
 
     def notice(self, session: PageSession) -> str:
         """Return the line above the chat: that the store is away, or the status of a loading model."""

@@ -1,10 +1,10 @@
 // The list of models: a dialog with a search field. The server says which models there are each time it is opened.
 // options.js opens it and gets the choice. For a new version of an answer, it offers the other models that can be used.
-({ said, $, make }) => {
+({ call, said, $, make }) => {
   const ABILITIES = ["image", "audio", "tools", "reasoning"], ROOM = 480, ENOUGH = 320, PAGE = 8;
   const search = make("input", { type: "text", role: "combobox", "aria-label": said.models_search, "aria-controls": "model-list",
     "aria-expanded": "true", "aria-autocomplete": "list", autocomplete: "off", autocapitalize: "off",
-    spellcheck: "false", maxlength: "300", enterkeyhint: "go" });
+    spellcheck: false, maxlength: "300", enterkeyhint: "go" });
   const list = make("div", { id: "model-list", role: "listbox", "aria-label": said.models });
   const state = make("p", { role: "status" });
   const end = make("button", { type: "button", class: "close", "aria-label": said.close, title: said.close, tabindex: "-1" });
@@ -31,7 +31,7 @@
     const head = make("p", { id: `models-group-${at}`, role: "presentation" }, needed || said.models_ready);
     return make("div", { role: "group", "aria-labelledby": head.id }, head, ...some.filter(({ missing }) => missing === needed).map(row));
   });
-  const own = { option: make("div", { role: "option", id: "model-own", class: "own", "aria-selected": "false", hidden: "" }) };
+  const own = { option: make("div", { role: "option", id: "model-own", class: "own", "aria-selected": "false", hidden: true }) };
   const shown = () => [...options, own].filter(({ option }) => !option.hidden);
   const mark = (one) => {
     marked?.option.classList.remove("marked");
@@ -142,6 +142,6 @@
     else search.focus();
     state.textContent = all.length ? "" : said.models_loading;
     draw();
-    $("#list-models")?.click();
+    call("models");
   };
 }

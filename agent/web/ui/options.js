@@ -1,19 +1,19 @@
 // The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
 // of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
 // used. In the settings, a button puts back the default system prompt of the model.
-({ said, $, box, when, hint, frame, make, write, load }) => {
+({ call, said, $, box, when, hint, frame, make, write, load }) => {
   const LATE_MS = 600;
   const input = (name) => $(`#${name} input[type=checkbox]`);
   const name = make("span", { dir: "auto" });
   const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
   const switches = ["reasoning", "tools"].map((of) => {
     const label = said[`switch_${of}`];
-    const one = make("button", { type: "button", role: "switch", class: `switch ${of}`, "aria-label": label, hidden: "" }, make("span", {}, label));
+    const one = make("button", { type: "button", role: "switch", class: `switch ${of}`, "aria-label": label, hidden: true }, make("span", {}, label));
     one.addEventListener("click", () => (input(of).disabled ? hint(one.title) : input(of).click()));
     return [of, one];
   });
   const effort = make("select", { "aria-label": said.effort, title: said.effort });
-  const efforts = make("span", { class: "effort", hidden: "" }, effort);
+  const efforts = make("span", { class: "effort", hidden: true }, effort);
   const [[, reasoning], [, tools]] = switches;
   const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, model);
   let asked = ""; // the effort, "" for the model's own
@@ -91,12 +91,12 @@
   entitle("");
   effort.addEventListener("change", () => {
     window.models.wanted = asked = effort.value;
-    $("#set-effort")?.click();
+    call("effort");
   });
 
   // Puts the default system prompt back. Only a prompt that differs from it has the button, which looks as Gradio's do.
   const again = said.labels["Reset to default value"];
-  const usual = make("button", { type: "button", class: "usual", title: again, "aria-label": again, hidden: "" }, "↺");
+  const usual = make("button", { type: "button", class: "usual", title: again, "aria-label": again, hidden: true }, "↺");
   const prompt = () => $("#system textarea");
   const compare = () => {
     const wanted = known()?.dataset.prompt;
@@ -138,7 +138,7 @@
     pick: (id, label) => {
       window.models.picked = named = id;
       busy(true, label);
-      const choose = () => $("#pick")?.click();
+      const choose = () => call("pick");
       const attaching = window.recording?.attach();
       if (attaching) attaching.then(choose);
       else choose();
@@ -165,7 +165,7 @@
   // The text comes first, for the Tab key as for the eye. A mark stays at Gradio's place of it, for the buttons there.
   const putFirst = (text, row) => {
     const hasFocus = text.contains(document.activeElement);
-    text.before(make("span", { class: "beside", hidden: "" }));
+    text.before(make("span", { class: "beside", hidden: true }));
     row.prepend(text);
     if (hasFocus) box().focus();
   };

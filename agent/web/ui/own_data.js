@@ -1,5 +1,5 @@
 // What the server keeps of the visitor, in the settings: a summary, the download of it, and its deletion.
-({ said, language, $, when, root, make, button, sizeOf }) => {
+({ call, said, language, $, when, root, make, button, sizeOf }) => {
   let guest = "";
   const ask = async (method) => {
     const address = new URL(`${root}/own-data`, location);
@@ -78,7 +78,7 @@
         const kept = await ask("DELETE");
         document.dispatchEvent(new Event("own-data-deleted"));
         window.composer.change(() => ({ text: "", files: [] })); // the draft that is shown, whose files are deleted
-        $("#reset")?.click(); // the page would send its settings with the next message, and the server remember them
+        call("reset"); // the page would send its settings with the next message, and the server remember them
         isDeleted = true; // a view of a chat that is on its way here is followed by another reading
         state.textContent = isNothing(kept) ? told(kept) : `${said.own_remains} ${told(kept)}`;
       } catch (error) {

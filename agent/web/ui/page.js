@@ -1,5 +1,5 @@
 // Browser behaviour that Gradio lacks: keyboard shortcuts, the progress of uploads, and labels in the visitor's language.
-({ said, $, box, when, composes, soft, sends }) => {
+({ call, said, $, box, when, composes, soft, sends }) => {
   const stop = () => $("#composer .input-row > .stop-button");
   // Keys. The window handles them before Gradio.
   const shortcuts = document.createElement("dialog");
@@ -74,7 +74,7 @@
       const now = composer.querySelectorAll(".thumbnail-item").length;
       if (now === seen) return;
       seen = now;
-      setTimeout(() => $("#look")?.click()); // the composer's value has it by then
+      setTimeout(() => call("attached")); // the composer's value has it by then
     };
     new MutationObserver(look).observe(composer, { childList: true, subtree: true });
     // While a message is being sent, its text must not change.

@@ -16,8 +16,8 @@ from agent.web.ui.theme import style
 
 MODULES = Path(__file__).parent / "transcript" / "modules"
 """The modules of the transcript. They import one another by their names, so their folder has the hash."""
-START = "() => window.startPage()"
-"""Starts the page's script. Gradio runs this once it shows the page."""
+START = "() => window.startPage?.()"
+"""Starts the page's script. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class PageFiles:
         modules = [name for name in self.contents if "/" in name and name.endswith(".js")]
         names = json.dumps({"imports": imports}).replace("<", "\\u003c")
         # Scripts that import a file of Gradio get the one that stands in for it. The map must come before all modules.
-        # The script runs before Gradio's, because both are deferred.
+        # The script runs before Gradio's, because both are modules.
         return (
             f'<script type="importmap">{names}</script>\n'
             f'<link rel="preload" as="style" href="{folder}/{self.style}" />\n'
             + "".join(f'<link rel="modulepreload" href="{folder}/{one}" />\n' for one in modules)
-            + f'<script defer src="{folder}/{self.scripts[language]}"></script>'
+            + f'<script type="module" data-page src="{folder}/{self.scripts[language]}"></script>'
         )
 
     def gradio_head(self) -> str:
@@ -66,9 +66,7 @@ def page_files(*, links: bool = True) -> PageFiles:
     lazy = {one: _name(one, content, "js") for one, content in later.items()}
     modules = {path.name: path.read_bytes() for path in sorted(MODULES.glob("*.js"))}
     folder = f"transcript-{_digest(b''.join(modules.values()))}"
-    scripts = {
-        one: f"window.startPage = {script(one, lazy=lazy, modules=folder, links=links)};".encode() for one in LANGUAGES
-    }
+    scripts = {one: script(one, lazy=lazy, modules=folder, links=links).encode() for one in LANGUAGES}
     rules = style().encode()
     names = {one: _name(f"page-{one}", content, "js") for one, content in scripts.items()}
     css = _name("page", rules, "css")

@@ -38,12 +38,19 @@ SCRIPTS = (
     "pictures",
     "sources",
 )
+IMPORTS = {
+    "blocks": ("save",),
+    "elements": ("make",),
+    "keys": ("composes", "sends", "soft"),
+    "transcript": ("mount",),
+}
+"""What all scripts get of the transcript's modules."""
 LAZY = ("viewer", "models")
 """The scripts that are loaded when they are used, with a style of the same name: `shared.load(name)`."""
 
 
 def script(language: str, *, lazy: Mapping[str, str], modules: str, links: bool = True) -> str:
-    """Return a function that runs the page's script.
+    """Return a module whose function `startPage` runs the page's script.
 
     `lazy` has the files of `LAZY` by name, and `modules` is the folder of the transcript's modules. `links`: chats can
     have read-only links.
@@ -51,7 +58,9 @@ def script(language: str, *, lazy: Mapping[str, str], modules: str, links: bool 
     said: dict[str, Any] = translated(TEXTS, language) | {"labels": translated(LABELS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
     given = ", ".join(json.dumps(one, ensure_ascii=False) for one in (said, language))
-    facts = {"links": links, "lazy": dict(lazy), "modules": modules, "languages": LANGUAGES}
+    given += f", {{ {', '.join(name for names in IMPORTS.values() for name in names)} }}"
+    imports = "".join(f'import {{ {", ".join(names)} }} from "./{modules}/{one}.js";' for one, names in IMPORTS.items())
+    facts = {"links": links, "lazy": dict(lazy), "languages": LANGUAGES}
     begin = f"const shared = (\n{read('shared.js')}\n)({given});"
     begin += f"Object.assign(shared, {json.dumps(facts)});"
     helpers = "".join(f"shared.{name} = (\n{read(f'{name}.js')}\n)(shared);" for name in HELPERS)
@@ -59,7 +68,7 @@ def script(language: str, *, lazy: Mapping[str, str], modules: str, links: bool 
     calls = "".join(
         f"try {{ (\n{read(f'{name}.js')}\n)(shared); }} catch (error) {{ console.error(error); }}" for name in SCRIPTS
     )
-    return f"() => {{ {begin}{helpers}{calls} }}"
+    return f"{imports}window.startPage = () => {{ {begin}{helpers}{calls} }};"
 
 
 def lazy_script(name: str) -> str:

@@ -36,7 +36,7 @@
   };
 
   // The list at "/". The focus stays in the composer, which names the marked option.
-  const list = make("ul", { id: "prompts", role: "listbox", "aria-label": said.prompts, hidden: "" });
+  const list = make("ul", { id: "prompts", role: "listbox", "aria-label": said.prompts, hidden: true });
   when("#dock", (dock) => dock.append(list));
   const linked = { "aria-controls": "prompts", "aria-haspopup": "listbox", "aria-autocomplete": "list" };
   let found = [], at = 0, left; // the prompts in the list, the marked one, and the text at which the list was closed
@@ -84,7 +84,7 @@
   });
 
   // The dialog
-  const name = make("input", { maxlength: LONGEST_NAME, dir: "auto", autocomplete: "off", required: "" });
+  const name = make("input", { maxlength: LONGEST_NAME, dir: "auto", autocomplete: "off", required: true });
   const form = make("form", {}, make("label", {}, make("span", {}, said.prompt_name), name), make("button", { class: "save" }, said.prompt_save));
   const state = make("p", { role: "status" }), rows = make("ul", { role: "list", "aria-labelledby": "prompt-book-title" });
   const end = button("close", said.close);

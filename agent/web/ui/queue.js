@@ -1,6 +1,6 @@
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
-({ said, $, box, when, soft, hint, write, make, kept, joined, nameOf }) => {
+({ call, said, $, box, when, soft, hint, write, make, kept, joined, nameOf }) => {
   const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
   const stop = () => $("#composer .input-row > .stop-button");
   let queued; // { text, files, chat }; its files are undefined until the composer has given them
@@ -13,12 +13,12 @@
   const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
   const files = make("p", { class: "files", dir: "auto" });
   const back = make("button", { type: "button" }, said.chats_undo);
-  const panel = make("section", { id: "queued", "aria-labelledby": "queued-title", hidden: "" },
+  const panel = make("section", { id: "queued", "aria-labelledby": "queued-title", hidden: true },
     make("div", {}, title, text, files), back);
   const spoken = make("p", { class: "sr-only", role: "status" });
   when("#dock", (dock) => dock.before(panel, spoken));
   // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
-  const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: "" });
+  const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: true });
   const offerLater = () => (later.hidden = !(soft.matches && stop() && !queued && (box()?.value.trim() || $(thumbnails))));
   later.addEventListener("click", () => {
     add();
@@ -87,7 +87,7 @@
   const send = () => {
     isSending = true;
     draw();
-    $("#send-queued").click();
+    call("queued");
   };
   // Decides what becomes of the message as soon as the answer has ended and the page shows its end.
   const settle = () => {
@@ -127,11 +127,11 @@
     add,
     // Whether a message waits, so that a later one must not overtake it.
     waits: () => Boolean(queued),
-    // Gets the values that an event sends, and returns them with the queued message in place of the composer's, after its id.
+    // Gets the values that an event sends, and returns them with the queued message in place of the composer's, after what is told.
     sending: (values) => {
       document.dispatchEvent(new Event("message-sent"));
       const message = { text: queued?.text ?? "", files: queued?.files ?? [] };
-      return [window.composer.idOf(message), ...values.map((value) => (Array.isArray(value?.files) ? message : value))];
+      return [window.composer.told(message), ...values.map((value) => (Array.isArray(value?.files) ? message : value))];
     },
     // `isNew`: the server has stored it.
     sent: (isNew) => {

@@ -24,11 +24,11 @@
   // The new link
   const address = make("input", { readonly: "", "aria-label": said.share_link, "aria-describedby": "share-state", dir: "ltr" });
   const copy = button("copy", said.share_copy);
-  const made = make("div", { class: "made", hidden: "" }, address, copy);
+  const made = make("div", { class: "made", hidden: true }, address, copy);
   const state = make("p", { id: "share-state", role: "status" });
   // Those that there are
   const list = make("ul", { role: "list", "aria-labelledby": "share-links" });
-  const links = make("section", { hidden: "" }, make("h3", { id: "share-links" }, said.share_links), list);
+  const links = make("section", { hidden: true }, make("h3", { id: "share-links" }, said.share_links), list);
   const dialog = make("dialog", { id: "share", "aria-labelledby": "share-title" },
     make("h2", { id: "share-title" }, said.share_title), make("p", { class: "chat", dir: "auto" }),
     make("p", {}, said.share_what), form, made, state, links, make("div", { class: "actions" }, close, another, create));

@@ -1,5 +1,5 @@
 // Helpers of all scripts of the page. `said` are the texts of page_text.py in the language of the page.
-(said, language) => {
+(said, language, { make, composes, soft, sends, ...modules }) => {
   const ANSWER_MS = 3000;
   const $ = (selector, root = document) => root.querySelector(selector);
   const when = (selector, then) => {
@@ -8,8 +8,7 @@
     setTimeout(() => when(selector, then), 50);
   };
   // A key that an input method uses in a field confirms or cancels what is composed, and nothing else: no script gets it, and
-  // neither does Gradio. Safari ends the composition before it reports the Enter that did so. Only the code 229 tells then.
-  const composes = ({ isComposing, keyCode }) => isComposing || keyCode === 229;
+  // neither does Gradio.
   let composed = false; // with the last key
   for (const kind of ["keydown", "keypress"]) {
     window.addEventListener(kind, (event) => {
@@ -19,9 +18,6 @@
       if (event.key === "Enter" && kind === "keypress") event.preventDefault();
     }, true);
   }
-  // A keyboard on the screen has no Shift + Enter, so its Enter begins a new line.
-  const soft = matchMedia("(pointer: coarse)");
-  const sends = (event) => event.key === "Enter" && !event.shiftKey && (!soft.matches || event.ctrlKey || event.metaKey);
   // A hint above the composer that disappears by itself, or as soon as `isSo` no longer returns true. It is asked again and
   // again, because what a hint says can end in many ways: by a key, a button, another script or the server.
   const note = document.createElement("p");
@@ -45,10 +41,10 @@
     }
   });
   let leaving;
-  const hint = (text, isSo = () => true) => {
+  const hint = (text, isSo = () => true, seconds = 6) => {
     clearInterval(leaving);
     note.textContent = text;
-    let left = 60; // times 100 ms
+    let left = 10 * seconds; // times 100 ms
     if (text) leaving = setInterval(() => (left-- && isSo()) || hint(""), 100);
   };
   const frame = () => new Promise((done) => {
@@ -64,13 +60,6 @@
     } catch {
       return false;
     }
-  };
-  // Makes an element with attributes and children, and a button with a text.
-  const make = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
   };
   const button = (name, text) => make("button", { type: "button", class: name }, text);
   // Writes into a text box as the keyboard does, so that Gradio learns of it.
@@ -109,6 +98,8 @@
     throw error;
   }));
   const box = () => $("#composer textarea");
+  // Lets Gradio call the server: `CALLS` in layout.py has the names.
+  const call = (name) => document.dispatchEvent(new CustomEvent("gradio-call", { detail: name }));
   // The conversation that the page shows, and the token of a guest, who has no cookies.
   let shown = "", guest = "";
   document.addEventListener("chat-view", ({ detail }) => [shown, guest] = [detail.conversation || "", detail.guest || guest]);
@@ -135,6 +126,6 @@
     const [unit, many] = bytes < 1e6 ? ["kilobyte", bytes / 1e3] : ["megabyte", bytes / 1e6];
     return many.toLocaleString(language, { style: "unit", unit, maximumFractionDigits: many < 10 ? 1 : 0 });
   };
-  const shared = { said, language, $, box, when, composes, soft, sends, hint, frame, make, button, write, kept, root, reaches, load, conversation, ask, joined, nameOf, sizeOf };
+  const shared = { ...modules, said, language, $, box, when, composes, soft, sends, hint, frame, make, button, write, kept, root, reaches, load, call, conversation, ask, joined, nameOf, sizeOf };
   return shared;
 }

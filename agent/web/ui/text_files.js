@@ -1,5 +1,5 @@
 // Attached texts: a long text that is pasted becomes a file, and a click on a text file opens it to be edited.
-({ said, $, box, when, hint, write, files: { attach, upload }, make, button, nameOf, sizeOf }) => {
+({ call, said, $, box, when, hint, write, files: { attach, upload }, make, button, nameOf, sizeOf }) => {
   const LONGEST = 4000; // characters of a pasted text that stays in the box; max_plain_text_length in layout.py
   const LARGEST = 2_000_000; // bytes of a file that a text box can show
   const IS_TEXT = /^\.?[^.]+$|\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i; // or a name without an ending
@@ -80,7 +80,7 @@
 
   // The dialog
   const title = make("h2", { id: "text-file-title", dir: "auto" });
-  const area = make("textarea", { "aria-labelledby": "text-file-title", dir: "auto", spellcheck: "false" });
+  const area = make("textarea", { "aria-labelledby": "text-file-title", dir: "auto", spellcheck: false });
   const state = make("p", { role: "status" });
   const cancel = button("cancel", said.camera_cancel), back = button("back", said.text_back), save = button("save", said.text_save);
   const dialog = make("dialog", { id: "text-file", "aria-labelledby": "text-file-title" },
@@ -142,7 +142,7 @@
         const n = place(value);
         if (n >= 0) return { ...value, files: value.files.with(n, changed) };
       });
-      setTimeout(() => $("#look")?.click()); // its size may matter
+      setTimeout(() => call("attached")); // its size may matter
       end();
     } catch {
       state.textContent = said.text_unsaved;

@@ -53,7 +53,7 @@
     }
   };
   for (const kind of ["chat-opening", "message-stored"]) document.addEventListener(kind, () => close());
-  document.addEventListener("click", ({ target }) => target.id === "pick" && close()); // another model
+  document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && close()); // another model
   when("#attached", (notes) => new MutationObserver(() => {
     if (!$("li.refused", notes)) close(({ textContent }) => plain(textContent) === said.not_sent);
   }).observe(notes, { childList: true, subtree: true }));

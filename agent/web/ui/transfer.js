@@ -19,11 +19,11 @@
 
   // The foot of the list
   when("#chats", (aside) => {
-    const choose = make("input", { type: "file", accept: ".json,.zip,application/json,application/zip", hidden: "" });
+    const choose = make("input", { type: "file", accept: ".json,.zip,application/json,application/zip", hidden: true });
     const bring = make("button", { type: "button", class: "import", title: said.import_what }, said.import);
     const every = make("button", { type: "button", class: "export" }, said.export_all);
     const state = make("p", { role: "status" });
-    const bar = make("progress", { max: "100", "aria-label": said.importing, hidden: "" });
+    const bar = make("progress", { max: "100", "aria-label": said.importing, hidden: true });
     aside.append(make("div", { id: "chats-foot" }, make("div", {}, bring, every), bar, state, choose));
     every.addEventListener("click", () => save("", "json"));
     bring.addEventListener("click", () => choose.click());

@@ -1,7 +1,7 @@
 // Shows a picture of the chat in a dialog: whole or larger, moved by dragging, the next and the previous one, and a button
 // that saves it. It also shows a cited passage: on a picture of a page, or in the text of a document. Loaded when the
 // first picture or passage is opened; pictures.js and sources.js open it.
-({ said, $, language, hint, make }) => {
+({ save: saveAs, said, $, language, hint, make }) => {
   const MOST = 8, STEP = 1.25;
   const button = (name, act) => {
     const label = said[`viewer_${name}`] ?? said[name];
@@ -9,7 +9,7 @@
     made.addEventListener("click", act);
     return made;
   };
-  const image = make("img", { draggable: "false" });
+  const image = make("img", { draggable: false });
   const stage = make("div", { class: "stage" }, image);
   const note = make("p", { class: "note", role: "status" });
   const text = make("div", { class: "text", tabindex: "0", role: "region", dir: "auto" });
@@ -52,9 +52,7 @@
     const blob = await answer.blob();
     const end = ENDS[blob.type] ?? blob.type.split("/").at(-1);
     const name = all[at].fileName ?? new URL(shown).searchParams.get("name") ?? `${said.viewer_name}-${at + 1}`;
-    const link = make("a", { href: URL.createObjectURL(blob), download: /\.\w+$/.test(name) ? name : `${name}.${end}` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    saveAs(/\.\w+$/.test(name) ? name : `${name}.${end}`, blob);
   };
   const previous = button("previous", () => go(-1)), next = button("next", () => go(1));
   const dialog = make("dialog", { id: "viewer" },

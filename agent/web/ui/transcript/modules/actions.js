@@ -51,7 +51,7 @@ export function listen(root, drawing, { fire, textOf, say, fail, edit }) {
     const view = drawing.views.get(id), name = button.dataset.action ?? "";
     if (!view) return;
     const text = textOfBlock(button);
-    if (text !== undefined) return name === "save" ? save(button.value, text) : void copy(button, text);
+    if (text !== undefined) return name === "save" ? save(button.value, new Blob([text], { type: "text/plain" })) : void copy(button, text);
     if (name === "steps") return drawing.turnRow(button, view);
     if (name === "edit" && textOf) return edit(id);
     const part = view.asked.contains(button) ? "message" : "answer";

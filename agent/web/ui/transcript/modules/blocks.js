@@ -103,9 +103,9 @@ export function textOfBlock(pressed) {
   }).join("");
 }
 
-/** @param {string} name @param {string} text */
-export function save(name, text) {
-  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/plain" })), download: name });
+/** @param {string} name @param {Blob} blob */
+export function save(name, blob) {
+  const link = make("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }

@@ -1,8 +1,8 @@
 // The box in which a person's message is edited, in place of its text. There is one.
 import { make } from "./elements.js";
+import { composes, sends } from "./keys.js";
 
 const SLOW_MS = 300;
-const touched = matchMedia("(pointer: coarse)"); // a keyboard on the screen has no Shift + Enter, so its Enter begins a line
 
 export class Editing {
   /**
@@ -36,13 +36,12 @@ export class Editing {
       this.send();
     });
     this.form.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      if (event.isComposing || event.keyCode === 229) return; // an input method uses the key; Safari tells only the code
-      const { key, shiftKey, ctrlKey, metaKey, target } = event;
-      const sends = target === this.area && key === "Enter" && !shiftKey && (!touched.matches || ctrlKey || metaKey);
-      if (!sends && key !== "Escape") return;
+      if (composes(event)) return;
+      const isSent = event.target === this.area && sends(event);
+      if (!isSent && event.key !== "Escape") return;
       event.preventDefault();
       event.stopPropagation();
-      sends ? this.send() : this.cancel();
+      isSent ? this.send() : this.cancel();
     });
   }
 
