@@ -152,10 +152,8 @@ HOMES = {
                 "postgres",
                 "postgres_address",
                 "postgres_database",
-                "postgres_links",
                 "postgres_replicas",
                 "postgres_retention",
-                "postgres_runs",
                 "postgres_schema",
             )
         ),
