@@ -34,7 +34,7 @@ from agent.i18n.translator import LANGUAGES, Translator, negotiate, read_forms
 from agent.models.catalog import load_catalog
 from agent.rendering.tool_titles import tool_title
 from agent.transfer.document import Block
-from agent.transfer.markdown import to_markdown
+from agent.transfer.export import to_markdown
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.ui.components import TOOL_SUPPORT, render_attachments
 from agent.web.ui.examples import TITLES
