@@ -130,7 +130,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_api_keys.py",
         ),
     ],
-    "agent/history/json_runs.py": [
+    "agent/history/json_files.py": [
         (
             "JSON: events of a run twice",
             " or events.first != run.last + 1:",
@@ -143,8 +143,6 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "if is_other or",
             "history/test_json_files.py history/test_conformance.py",
         ),
-    ],
-    "agent/history/json_links.py": [
         (
             "JSON: owner of a link",
             "if state.owner != owner:",
@@ -157,7 +155,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "memory: owner of a record",
             "kept is None or kept.record.owner != owner or",
             "kept is None or",
-            "history/test_own_store.py history/test_conformance.py",
+            "history/test_conformance.py",
         ),
     ],
     "agent/providers/discovery.py": [

@@ -4,6 +4,7 @@ The main thread reads and waits, so that it receives Ctrl-C. The runs, and our o
 an event loop in another thread.
 """
 
+import json
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -16,7 +17,6 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, User
 
 from agent.agent import Agent
 from agent.cli.history_file import ConversationFile, ConversationState
-from agent.cli.questions import ask
 from agent.display import display
 from agent.errors import AgentError, InputError
 from agent.limits import Limits
@@ -26,9 +26,60 @@ from agent.responses import BubbleMarker, pieces_of
 from agent.result import Options, RunResult
 from agent.run import Run
 from agent.runtime.loop_thread import LoopThread
-from agent.suspension import Approve, Refuse
+from agent.suspension import Approve, Pending, Refuse
 from agent.suspension.seals import Seals
 from agent.tools import Function, Tool, Toolset
+
+Read = Callable[[str, str], str | None]
+"""Reads a line, with a prompt and an editable start. Returns None at the end of the input."""
+
+
+def ask(pending: Pending, read: Read) -> str | Approve | Refuse | None:
+    """Return the person's answer, or None without one."""
+    print(f"? {_plain(pending.sentence)}", flush=True)
+    if pending.kind == "question":
+        for number, choice in enumerate(pending.choices, 1):
+            print(f"  {number}. {_plain(choice)}", flush=True)
+        line = read("answer> ", "")
+        given = (line or "").strip()
+        if given.isdecimal() and 1 <= int(given) <= len(pending.choices):
+            return pending.choices[int(given) - 1]
+        return given or None
+    print(_plain(f"  {pending.name}({json.dumps(dict(pending.arguments), ensure_ascii=False)})"), flush=True)
+    while (line := read("y, n or edit> ", "")) is not None:
+        word, _, rest = line.strip().partition(" ")
+        match word.lower():
+            case "y" | "yes":
+                return Approve()
+            case "n" | "no":
+                return Refuse(rest)
+            case "e" | "edit":
+                if (arguments := _edit_arguments(pending, read)) is not None:
+                    return Approve(arguments)
+            case "":
+                return None
+            case _:
+                print("y approves it, n REASON refuses it, edit changes its arguments.")
+    return None
+
+
+def _edit_arguments(pending: Pending, read: Read) -> Mapping[str, Any] | None:
+    line = read("arguments> ", json.dumps(dict(pending.arguments), ensure_ascii=False))
+    try:
+        arguments: object = json.loads(line or "")
+    except ValueError as error:
+        print(f"That is not JSON: {error}", file=sys.stderr)
+        return None
+    if not isinstance(arguments, dict):
+        print("Arguments are a JSON object.", file=sys.stderr)
+        return None
+    return cast(dict[str, Any], arguments)
+
+
+def _plain(text: str) -> str:
+    """Remove control characters from a model's text, because they could control the terminal."""
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t\u200d")
+
 
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 HELP = """\

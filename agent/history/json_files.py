@@ -6,7 +6,7 @@ People and their tools can read these files. A save waits for the disk, and all 
 import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
@@ -28,21 +28,188 @@ from agent.history.json_conversation import (
     ENTRIES,
     Addition,
     EntryPlace,
+    RunState,
     State,
     StoredEntry,
     damaged,
     entry_lines,
+    events_file,
     read_at,
     read_entries,
+    read_events,
     read_places,
 )
 from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
-from agent.history.json_links import JsonLinks
 from agent.history.json_retention import JsonRetention
-from agent.history.json_runs import JsonRuns, add_events
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, too_many
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, following_of, now
-from agent.history.run_events import RunEvents
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events
 from agent.history.search import SearchHit, fold, hit_in, words_of
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRuns:
+    """The `RunStore` of a JSON history."""
+
+    _folder: JsonFolder
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        await self._folder.write(partial(_append, self._folder, events))
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        return await self._folder.read(partial(_events, self._folder, run_id, owner, max(after, 0)))
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`."""
+        return (await self._folder.read(partial(_unfinished, self._folder)))[: max(limit, 0)]
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`, one conversation at a time, so that other writers get their turn."""
+        old = await self._folder.read(partial(_conversations_to_clean, self._folder, before.timestamp()))
+        removed = 0
+        for owner, id_ in old:
+            removed += await self._folder.write(partial(_remove_events, self._folder, owner, id_, before.timestamp()))
+        return removed
+
+
+def add_events(folder: JsonFolder, state: State, events: RunEvents, *, saved: bool) -> tuple[State, Addition]:
+    """Return the state with new events, and what to write. With `saved`, the entries contain what they say.
+
+    Raises `Conflict`.
+    """
+    run = state.runs.get(events.run_id, RunState())
+    is_other = (state.id, state.owner) != (events.conversation_id, events.owner)
+    if is_other or run.ended_at is not None or events.first != run.last + 1:
+        raise Conflict(RUN_CONFLICT)
+    if events.run_id not in state.runs:
+        if folder.find_run(events.run_id) is not None:
+            raise Conflict(RUN_CONFLICT)
+        folder.add_run(events.run_id, state)
+    addition = Addition(events_file(events.run_id), run.length, f"{join_events(events.events)}\n".encode())
+    run = RunState(
+        last=events.last,
+        saved=events.last if saved else run.saved,
+        length=run.length + len(addition.data),
+        ended_at=folder.clock().timestamp() if events.has_ended else None,
+    )
+    return replace(state, runs={**state.runs, events.run_id: run}), addition
+
+
+def _append(folder: JsonFolder, events: RunEvents) -> None:
+    before, _ = find_live(folder, events.owner, events.conversation_id)
+    state, addition = add_events(folder, before, events, saved=False)
+    _rewrite_events(folder, state, [addition])
+
+
+def _events(folder: JsonFolder, run_id: str, owner: str, after: int) -> list[RunEvent]:
+    state = folder.find_run(run_id)
+    if state is None or state.owner != owner or not state.is_live(folder.clock()):
+        raise NotFound(NO_RUN)
+    try:
+        lines = read_events(folder.folder_of(owner, state.id), run_id, state.runs[run_id])
+    except FileNotFoundError:
+        raise NotFound(NO_RUN) from None  # deleted meanwhile
+    return [RunEvent(number, line) for number, line in enumerate(lines, 1) if number > after]
+
+
+def _unfinished(folder: JsonFolder) -> list[UnfinishedRun]:
+    at = folder.clock()
+    return [
+        UnfinishedRun(run_id=id_, conversation_id=state.id, owner=state.owner, saved=state.runs[id_].saved)
+        for id_, state in folder.runs()
+        if state.runs[id_].ended_at is None and state.is_live(at)
+    ]
+
+
+def _conversations_to_clean(folder: JsonFolder, before: float) -> list[tuple[str, str]]:
+    found = ((state.owner, state.id) for id_, state in folder.runs() if _has_ended(state.runs[id_], before))
+    return list(dict.fromkeys(found))
+
+
+def _remove_events(folder: JsonFolder, owner: str, id_: str, before: float) -> int:
+    """Remove the old runs of one conversation, whose files `write_record` then drops."""
+    found = folder.find(owner, id_)
+    if found is None:
+        return 0
+    state, _ = found
+    old = [id_ for id_, run in state.runs.items() if _has_ended(run, before)]
+    kept = replace(state, runs={id_: run for id_, run in state.runs.items() if id_ not in old})
+    _rewrite_events(folder, kept)
+    folder.remove_runs(old)
+    return len(old)
+
+
+def _rewrite_events(folder: JsonFolder, state: State, additions: Sequence[Addition] = ()) -> None:
+    """Replace the state of a conversation and leave its record as it is."""
+    found = folder.find(state.owner, state.id)
+    if found is not None:
+        folder.write_record(state, found[1], additions, is_new=False)
+
+
+def _has_ended(run: RunState, before: float) -> bool:
+    return run.ended_at is not None and run.ended_at < before
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLinks:
+    """The `LinkStore` of a JSON history."""
+
+    _folder: JsonFolder
+
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        """Implement `LinkStore.put`."""
+        await self._folder.write(partial(_put, self._folder, link, most))
+
+    async def get(self, digest: str) -> Link:
+        """Implement `LinkStore.get`."""
+        return (await self._folder.read(partial(_find_link, self._folder, digest)))[1]
+
+    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        """Implement `LinkStore.of`."""
+        state, _ = await self._folder.read(partial(find_live, self._folder, owner, conversation_id))
+        return live_links(state.links.values(), self._folder.clock())
+
+    async def remove(self, digest: str, *, owner: str) -> None:
+        """Implement `LinkStore.remove`."""
+        await self._folder.write(partial(_remove_link, self._folder, digest, owner))
+
+
+def _put(folder: JsonFolder, link: Link, most: int | None) -> None:
+    state, _ = find_live(folder, link.owner, link.conversation_id)
+    dump_link(link)
+    if folder.find_link(link.digest) is not None:
+        raise Conflict(USED_DIGEST)
+    live = {one.digest: one for one in live_links(state.links.values(), folder.clock())}
+    if most is not None and len(live) >= most:
+        raise too_many(most)
+    folder.add_link(link.digest, state)
+    _rewrite_links(folder, state, {**live, link.digest: link})
+
+
+def _find_link(folder: JsonFolder, digest: str) -> tuple[State, Link]:
+    state, at = folder.find_link(digest), folder.clock()
+    if state is None or not state.is_live(at) or not state.links[digest].is_live(at):
+        raise NotFound(NO_LINK)
+    return state, state.links[digest]
+
+
+def _remove_link(folder: JsonFolder, digest: str, owner: str) -> None:
+    state, _ = _find_link(folder, digest)
+    if state.owner != owner:
+        raise NotFound(NO_LINK)
+    _rewrite_links(folder, state, {key: link for key, link in state.links.items() if key != digest})
+
+
+def _rewrite_links(folder: JsonFolder, state: State, links: Mapping[str, Link]) -> None:
+    """Replace the links of a conversation, and leave its record as it is."""
+    found = folder.find(state.owner, state.id)
+    if found is None:
+        raise NotFound(NO_LINK)
+    folder.write_record(replace(found[0], links=links), found[1], is_new=False)
+    folder.remove_links(found[0].links.keys() - links.keys())
+
 
 EntryT = TypeVar("EntryT", StoredEntry, EntryPlace)
 

@@ -8,8 +8,7 @@ from itertools import chain, islice
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_record, dumped, in_steps, load_entries, next_revision, reload_record
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
-from agent.history.links import Link
-from agent.history.memory_links import MemoryLinks
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, too_many
 from agent.history.records import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
@@ -23,6 +22,53 @@ from agent.history.records import (
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, fold, hit_in, words_of
 from agent.system.threads import DECODING
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLinks:
+    """The `LinkStore` of a store in memory. `_find` raises `NotFound` if an owner does not have a conversation."""
+
+    _links: dict[str, Link]
+    _find: Callable[[str, str], object]
+    _clock: Callable[[], datetime]
+
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        """Implement `LinkStore.put`."""
+        self._find(link.conversation_id, link.owner)
+        dump_link(link)
+        if link.digest in self._links:
+            raise Conflict(USED_DIGEST)
+        for expired in [one for one in self._of(link.conversation_id) if not one.is_live(self._clock())]:
+            del self._links[expired.digest]
+        if most is not None and len(self._of(link.conversation_id)) >= most:
+            raise too_many(most)
+        self._links[link.digest] = link
+
+    async def get(self, digest: str) -> Link:
+        """Implement `LinkStore.get`."""
+        link = self._links.get(digest)
+        if link is None or not link.is_live(self._clock()):
+            raise NotFound(NO_LINK)
+        try:
+            self._find(link.conversation_id, link.owner)
+        except NotFound as error:
+            raise NotFound(NO_LINK) from error
+        return link
+
+    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        """Implement `LinkStore.of`."""
+        self._find(conversation_id, owner)
+        return live_links(self._of(conversation_id), self._clock())
+
+    async def remove(self, digest: str, *, owner: str) -> None:
+        """Implement `LinkStore.remove`."""
+        if (await self.get(digest)).owner != owner:
+            raise NotFound(NO_LINK)
+        del self._links[digest]
+
+    def _of(self, conversation_id: str) -> list[Link]:
+        return [link for link in self._links.values() if link.conversation_id == conversation_id]
+
 
 _Entries = dict[str, tuple[str | None, str, str]]
 """For each entry id the parent's id, the JSON text, and the text that is searched. No such value ever changes."""

@@ -9,20 +9,267 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dumped, in_steps, load_entries, next_revision, place_at, stored_title
+from agent.history.codec import dumped, in_steps, load_entries, load_records, next_revision, place_at, stored_title
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.postgres_address import PostgresAddress
-from agent.history.postgres_database import LIVE, PostgresDatabase, Value, fetch
-from agent.history.postgres_links import PostgresLinks
+from agent.history.postgres_database import LIVE, NOW, PostgresDatabase, Value, fetch
 from agent.history.postgres_replicas import PostgresReplicas
 from agent.history.postgres_retention import PostgresRetention
-from agent.history.postgres_runs import PostgresRuns, put_events
-from agent.history.postgres_search import RECORD, records_in, search
-from agent.history.postgres_text import as_jsonb, escape, unescape
+from agent.history.postgres_text import as_jsonb, escape, like, unescape
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
 from agent.history.replicas import Replicas
-from agent.history.run_events import RunEvents
-from agent.history.search import SearchHit, fold, words_of
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
+from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
+from agent.history.search_sql import SHOWN_HITS
+
+_EVENTS = f"""
+SELECT first, events FROM runs JOIN conversations ON conversations.id = conversation_id
+LEFT JOIN run_events ON run_id = runs.id AND run_events.last > %(after)s
+WHERE runs.id = %(id)s AND owner = %(owner)s AND {LIVE} ORDER BY run_events.last
+"""
+_UNFINISHED = f"""
+SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND {LIVE} ORDER BY runs.number LIMIT %(limit)s
+"""
+_REMOVE = """
+WITH removed AS (DELETE FROM runs WHERE ended_at < %(before)s RETURNING 1) SELECT count(*) FROM removed
+"""
+_ENDED_AT = f"CASE WHEN %(has_ended)s THEN {NOW} END"
+# The lock keeps the conversation until the events are stored.
+_PUT = f"""
+WITH owned AS (
+    SELECT id FROM conversations WHERE id = %(conversation)s AND owner = %(owner)s AND {LIVE} FOR KEY SHARE
+), moved AS ({{move}}), stored AS (
+    INSERT INTO run_events (run_id, last, first, events)
+    SELECT id, %(last)s, %(first)s, %(events)s FROM moved RETURNING 1
+)
+SELECT EXISTS (SELECT FROM owned), EXISTS (SELECT FROM stored)
+"""
+_BEGIN = _PUT.format(
+    move=f"""
+    INSERT INTO runs (id, conversation_id, last, saved, ended_at, replica)
+    SELECT %(id)s, id, %(last)s, %(saved)s, {_ENDED_AT}, %(replica)s FROM owned
+    ON CONFLICT (id) DO NOTHING RETURNING id
+    """
+)
+_CONTINUE = _PUT.format(
+    move=f"""
+    UPDATE runs SET last = %(last)s, saved = greatest(saved, %(saved)s), ended_at = {_ENDED_AT} FROM owned
+    WHERE runs.id = %(id)s AND conversation_id = owned.id AND last = %(first)s - 1 AND ended_at IS NULL
+        AND replica = %(replica)s
+    RETURNING runs.id
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRuns:
+    """The `RunStore` of a PostgreSQL history."""
+
+    _database: PostgresDatabase
+    _replicas: PostgresReplicas
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        replica, shift = self._replicas.id, self._database.shift
+        await self._database.write(lambda connection: put_events(connection, events, replica, shift, saved=False))
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        rows = await self._database.rows(_EVENTS, id=escape(run_id), owner=escape(owner), after=after)
+        if not rows:
+            raise NotFound(NO_RUN)
+        found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
+        return [event for event in found if event.number > after]
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`."""
+        return [
+            UnfinishedRun(run_id=unescape(id_), conversation_id=unescape(of), owner=unescape(owner), saved=saved)
+            for id_, of, owner, saved in await self._database.rows(_UNFINISHED, limit=max(limit, 0))
+        ]
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`."""
+        return (await self._database.change(_REMOVE, before=before.timestamp()))[0][0]
+
+
+async def put_events(
+    connection: AsyncConnection, events: RunEvents, replica: str, shift: float, *, saved: bool
+) -> None:
+    """Store events within a transaction, as this replica. With `saved`, the entries contain what they say.
+    `shift` is the parameter of `NOW`.
+
+    Raises `Conflict` and `NotFound`.
+    """
+    values: dict[str, Value] = {
+        "id": escape(events.run_id),
+        "conversation": escape(events.conversation_id),
+        "owner": escape(events.owner),
+        "first": events.first,
+        "last": events.last,
+        "saved": events.last if saved else 0,
+        "has_ended": events.has_ended,
+        "events": join_events(events.events),
+        "replica": replica,
+        "shift": shift,
+    }
+    ((is_owned, is_stored),) = await fetch(connection, _BEGIN if events.first == 1 else _CONTINUE, values)
+    if not is_owned:
+        raise NotFound(NO_RUN)
+    if not is_stored:
+        raise Conflict(RUN_CONFLICT)
+
+
+_LIVE_LINK = f"{LIVE} AND (ends_at IS NULL OR ends_at > {NOW})"
+# The lock keeps the conversation until the link is stored, and lets one link after the other be counted and stored. The
+# next statement must be another one: a statement does not see what was committed while it waited for its own lock.
+_LOCK_LINK = f"""
+SELECT 1 FROM conversations WHERE id = %(conversation)s AND owner = %(owner)s AND {LIVE} FOR NO KEY UPDATE
+"""
+_PUT_LINK = f"""
+WITH expired AS (
+    DELETE FROM links WHERE conversation_id = %(conversation)s AND ends_at <= {NOW} AND digest <> %(digest)s
+), counted AS (
+    SELECT count(*) >= %(most)s::int AS is_full FROM links
+    WHERE conversation_id = %(conversation)s AND (ends_at IS NULL OR ends_at > {NOW})
+), stored AS (
+    INSERT INTO links (digest, conversation_id, ends_at, link)
+    SELECT %(digest)s, %(conversation)s, %(ends_at)s, %(link)s FROM counted WHERE is_full IS NOT TRUE
+    ON CONFLICT (digest) DO NOTHING RETURNING 1
+)
+SELECT is_full IS TRUE, EXISTS (SELECT FROM stored) FROM counted
+"""
+_GET_LINK = (
+    f"SELECT link FROM links JOIN conversations ON id = conversation_id WHERE digest = %(digest)s AND {_LIVE_LINK}"
+)
+_OF = f"""
+SELECT link FROM conversations LEFT JOIN links ON conversation_id = id
+WHERE id = %(conversation)s AND owner = %(owner)s AND {LIVE}
+"""
+_REMOVE_LINK = f"""
+DELETE FROM links USING conversations
+WHERE id = conversation_id AND digest = %(digest)s AND owner = %(owner)s AND {_LIVE_LINK} RETURNING 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresLinks:
+    """The `LinkStore` of a PostgreSQL history."""
+
+    _database: PostgresDatabase
+
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        """Implement `LinkStore.put`."""
+        values: dict[str, Value] = {
+            "digest": escape(link.digest),
+            "conversation": escape(link.conversation_id),
+            "owner": escape(link.owner),
+            "ends_at": link.expires_at.timestamp() if link.expires_at else None,
+            "link": dump_link(link),
+            "most": most,
+            "shift": self._database.shift,
+        }
+        is_full, is_stored = await self._database.write(partial(_put, values))
+        if is_full and most is not None:
+            raise too_many(most)
+        if not is_stored:
+            raise Conflict(USED_DIGEST)
+
+    async def get(self, digest: str) -> Link:
+        """Implement `LinkStore.get`."""
+        texts = await self._database.texts(_GET_LINK, digest=escape(digest))
+        if not texts:
+            raise NotFound(NO_LINK)
+        return self._load(texts)[0]
+
+    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        """Implement `LinkStore.of`."""
+        rows = await self._database.rows(_OF, conversation=escape(conversation_id), owner=escape(owner))
+        if not rows:
+            raise NotFound(NO_CONVERSATION)
+        return live_links(self._load([row[0] for row in rows if row[0] is not None]), self._database.clock())
+
+    async def remove(self, digest: str, *, owner: str) -> None:
+        """Implement `LinkStore.remove`."""
+        if not await self._database.change(_REMOVE_LINK, digest=escape(digest), owner=escape(owner)):
+            raise NotFound(NO_LINK)
+
+    def _load(self, texts: Sequence[str]) -> list[Link]:
+        return self._database.load(lambda texts: [load_link(text) for text in texts], texts)
+
+
+async def _put(values: dict[str, Value], connection: AsyncConnection) -> tuple[bool, bool]:
+    """Store a link. Return whether there are too many, and whether it is stored. Raises `NotFound`."""
+    if not await fetch(connection, _LOCK_LINK, values):
+        raise NotFound(NO_CONVERSATION)
+    ((is_full, is_stored),) = await fetch(connection, _PUT_LINK, values)
+    return is_full, is_stored
+
+
+RECORD = "coalesce(exact, record::text), title, pinned"
+"""The columns of a record. A search and a list read them."""
+RECENT = 300
+"""The conversations in which a search looks first. For a common word, they have enough hits."""
+_RECENT_HITS = f"""
+SELECT id, place, entry_id FROM (
+    SELECT * FROM conversations WHERE owner = %(owner)s AND {LIVE} ORDER BY place DESC LIMIT {RECENT}
+) AS recent LEFT JOIN LATERAL (
+    SELECT entry_id FROM entry_texts WHERE conversation_id = recent.id AND {{in_text}} ORDER BY number DESC LIMIT 1
+) AS found ON TRUE WHERE entry_id IS NOT NULL OR {{in_title}}
+"""
+_ALL_HITS = f"""
+SELECT id, place, entry_id FROM conversations LEFT JOIN (
+    SELECT DISTINCT ON (conversation_id) conversation_id, entry_id FROM entry_texts
+    WHERE owner = %(owner)s AND {{in_text}} ORDER BY conversation_id, number DESC
+) AS found ON conversation_id = id
+WHERE owner = %(owner)s AND {LIVE} AND (entry_id IS NOT NULL OR {{in_title}})
+"""
+# The hits are chosen before the records are read, because turning a record to text costs more than finding it.
+_SEARCH = f"""
+WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT %(limit)s)
+SELECT {RECORD}, entry FROM hits JOIN conversations ON conversations.id = hits.id
+LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
+"""
+_IN_CONVERSATIONS = "conversation_id = ANY(%(ids)s::text[])"
+
+
+async def search(database: PostgresDatabase, owner: str, words: Sequence[str], limit: int) -> Sequence[SearchHit]:
+    """Return the owner's conversations with all words. Without trigrams on the server, it reads all their text."""
+    if not words:
+        return []
+    patterns = {f"word{number}": like(word) for number, word in enumerate(words)}
+    conditions = {"in_text": _contains("text", patterns), "in_title": _contains("folded_title", patterns)}
+    rows: Sequence[Any] = ()
+    for hits in (_RECENT_HITS, _ALL_HITS):
+        sql = _SEARCH.format(hits=hits.format(**conditions))
+        rows = await database.rows(sql, owner=escape(owner), limit=max(limit, 0), **patterns)
+        if len(rows) >= limit:
+            break
+    load = partial(database.load, load_entries)
+    entries = iter(await in_steps(load, [row[3] for row in rows if row[3] is not None]))
+    found = [None if row[3] is None else next(entries) for row in rows]
+    hits = await hits_in(zip(records_in(database, rows), found, strict=True), words)
+    branched, shown = {escape(id_): id_ for id_ in hits_with_branches(hits)}, dict[str, Entry]()
+    if branched:
+        sql = SHOWN_HITS.format(in_conversations=_IN_CONVERSATIONS, in_text=conditions["in_text"])
+        rows = await database.rows(sql, ids=[*branched], **patterns)
+        texts = [row[1] for row in rows]
+        shown = dict(zip([branched[row[0]] for row in rows], await in_steps(load, texts), strict=True))
+    return await hits_as_shown(hits, shown, words)
+
+
+def records_in(database: PostgresDatabase, rows: Sequence[tuple[Any, ...]]) -> Sequence[Record]:
+    """Return the records in rows that begin with `RECORD`."""
+    records = database.load(load_records, [row[0] for row in rows])
+    return [replace(record, title=unescape(row[1]), pinned=row[2]) for record, row in zip(records, rows, strict=True)]
+
+
+def _contains(column: str, patterns: dict[str, str]) -> str:
+    """Return the condition that the column contains all words, whose parameters have these names."""
+    return " AND ".join(f"{column} LIKE %({name})s" for name in patterns)
+
 
 _GET = f"SELECT {RECORD} FROM conversations WHERE id = %(id)s AND owner = %(owner)s AND {LIVE}"
 _LIST = f"""

@@ -4,7 +4,7 @@ Each call is one script on the server. It is as durable as the server is set to 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -21,17 +21,242 @@ from agent.history.codec import (
     stored_title,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
-from agent.history.redis_links import RedisLinks
 from agent.history.redis_replicas import RedisReplicas
-from agent.history.redis_retention import RedisRetention, labelled
-from agent.history.redis_retention_scripts import DELETE
-from agent.history.redis_runs import RedisRuns, event_arguments
-from agent.history.redis_search_scripts import SEARCH, SHOWN
+from agent.history.redis_retention import DELETE, RedisRetention, labelled
+from agent.history.redis_scripts import Script
 from agent.history.redis_server import Argument, RedisServer
 from agent.history.replicas import Replicas
-from agent.history.run_events import RUN_CONFLICT, RunEvents
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
+
+REMOVED_RUNS = 100
+"""Runs that one script removes."""
+UNFINISHED_RUNS = 200
+"""Runs that one script looks at, to find those without an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisRuns:
+    """The `RunStore` of a Redis history."""
+
+    _server: RedisServer
+    _replicas: RedisReplicas
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        arguments = event_arguments(events, self._server.clock(), self._replicas.id)
+        match await self._server.run(scripts.APPEND, *arguments):
+            case b"missing":
+                raise NotFound(NO_RUN)
+            case b"run":
+                raise Conflict(RUN_CONFLICT)
+            case _:
+                pass
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        found, *events = await self._server.run(scripts.EVENTS, run_id, owner, max(after, 0))
+        if not found:
+            raise NotFound(NO_RUN)
+        return [RunEvent(number, text.decode()) for number, text in enumerate(events[0], max(after, 0) + 1)]
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`, in portions, so that other calls get their turn."""
+        start, runs = b"-inf", list[UnfinishedRun]()
+        while start and len(runs) < limit:
+            left = limit - len(runs)
+            start, found = await self._server.run(scripts.UNFINISHED, start, UNFINISHED_RUNS, left)
+            runs += [
+                UnfinishedRun(run_id=run.decode(), conversation_id=id_.decode(), owner=owner.decode(), saved=int(saved))
+                for run, id_, owner, saved in found
+            ]
+        return runs
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`, in portions, so that other calls get their turn."""
+        removed = 0
+        while True:
+            count = await self._server.run(scripts.REMOVE, before.timestamp(), REMOVED_RUNS)
+            removed += count
+            if count < REMOVED_RUNS:
+                return removed
+
+
+def event_arguments(events: RunEvents | None, at: datetime, replica: str) -> list[Argument]:
+    """Return the arguments of a script for a replica's events, with a name by which it recognises its repetition."""
+    if events is None:
+        return [0]
+    ended = at.timestamp() if events.has_ended else ""
+    head: list[Argument] = [len(events.events), events.run_id, events.conversation_id, events.owner, replica]
+    return [*head, events.first, ended, new_id(), *(event.json for event in events.events)]
+
+
+_LINKS = """
+local function end_of(stored) return string.match(stored, '^%S*') end
+local function text_of(stored) return string.match(stored, '^%S* (.*)$') end
+local function find_link(digest)
+    local id = call('HGET', P .. 'shared-by', digest)
+    local stored = id and call('HGET', key('shared', id), digest)
+    if not stored or not live(end_of(stored)) then return nil end
+    local found = call('HMGET', key('conversation', id), 'owner', 'expires')
+    if found[1] and live(found[2]) then return id, found[1], stored end
+end
+"""
+
+PUT_LINK = Script(
+    _LINKS
+    + """
+local digest, id, owner, expires, link, most = take(), take(), take(), take(), take(), take()
+if not owned(id, owner) then return 'missing' end
+if call('HEXISTS', P .. 'shared-by', digest) == 1 then return 'used' end
+local links = call('HGETALL', key('shared', id))
+for number = 1, #links, 2 do
+    if not live(end_of(links[number + 1])) then forget_link(id, links[number]) end
+end
+if most ~= '' and call('HLEN', key('shared', id)) >= tonumber(most) then return 'full' end
+call('HSET', key('shared', id), digest, expires .. ' ' .. link)
+call('HSET', P .. 'shared-by', digest, id)
+return 'ok'
+"""
+)
+
+GET_LINK = Script(
+    _LINKS
+    + """
+local id, _, stored = find_link(take())
+return id and text_of(stored)
+"""
+)
+
+LINKS_OF = Script(
+    _LINKS
+    + """
+local id, owner, found = take(), take(), {1}
+if not owned(id, owner) then return {0} end
+for _, stored in ipairs(call('HVALS', key('shared', id))) do found[#found + 1] = text_of(stored) end
+return found
+"""
+)
+
+REMOVE_LINK = Script(
+    _LINKS
+    + """
+local digest, owner = take(), take()
+local id, found = find_link(digest)
+if not id or found ~= owner then return 0 end
+forget_link(id, digest)
+return 1
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisLinks:
+    """The `LinkStore` of a Redis history."""
+
+    _server: RedisServer
+
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        """Implement `LinkStore.put`."""
+        expires = link.expires_at.timestamp() if link.expires_at else ""
+        values = (link.digest, link.conversation_id, link.owner, expires, dump_link(link))
+        match await self._server.run(PUT_LINK, *values, "" if most is None else most, again=False):
+            case b"missing":
+                raise NotFound(NO_CONVERSATION)
+            case b"used":
+                raise Conflict(USED_DIGEST)
+            case b"full" if most is not None:
+                raise too_many(most)
+            case _:
+                pass
+
+    async def get(self, digest: str) -> Link:
+        """Implement `LinkStore.get`."""
+        text = await self._server.run(GET_LINK, digest)
+        if not text:
+            raise NotFound(NO_LINK)
+        return load_link(text.decode())
+
+    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        """Implement `LinkStore.of`."""
+        found, *texts = await self._server.run(LINKS_OF, conversation_id, owner)
+        if not found:
+            raise NotFound(NO_CONVERSATION)
+        return live_links((load_link(text.decode()) for text in texts), self._server.clock())
+
+    async def remove(self, digest: str, *, owner: str) -> None:
+        """Implement `LinkStore.remove`."""
+        if not await self._server.run(REMOVE_LINK, digest, owner, again=False):
+            raise NotFound(NO_LINK)
+
+
+_HAS = """
+local words = {}
+local function has(text)
+    for _, word in ipairs(words) do
+        if not string.find(text, word, 1, true) then return false end
+    end
+    return true
+end
+"""
+SEARCH = Script(
+    _HAS
+    + """
+local owner, from, half, index, limit = take(), take(), take(), tonumber(take()), tonumber(take())
+local budget, found = tonumber(take()), {}
+while at < #ARGV do words[#words + 1] = take() end
+local ids = call('ZREVRANGEBYSCORE', key('list', owner), from, '-inf', 'WITHSCORES', 'LIMIT', 0, 50)
+for number = 1, #ids, 2 do
+    local id, place = ids[number], ids[number + 1]
+    local one = call('HMGET', key('conversation', id), 'record', 'title', 'pinned', 'expires', 'folded')
+    if one[1] and live(one[4]) then
+        local entries, hit = call('LRANGE', key('order', id), 0, -1), nil
+        local next = id == half and math.min(index, #entries) or #entries
+        while next > 0 and not hit do
+            if budget < 0 then return {place, id, next, found} end
+            local text = call('HGET', key('texts', id), entries[next])
+            budget = budget - 100 - string.len(text or '')
+            if text and has(text) then hit = entries[next] end
+            next = next - 1
+        end
+        if hit or has(one[5]) then
+            found[#found + 1] = {one[1], one[2], one[3], hit and call('HGET', key('entries', id), hit) or ''}
+            limit = limit - 1
+            if limit == 0 then return {'', '', 0, found} end
+        end
+    end
+    budget = budget - 1000
+    if budget < 0 then return {'(' .. place, '', 0, found} end
+end
+return {#ids == 100 and '(' .. ids[100] or '', '', 0, found}
+"""
+)
+
+# Each conversation is searched from its newest entry, or from the one where the portion before has ended.
+SHOWN = Script(
+    _HAS
+    + """
+local budget, found = tonumber(take()), {}
+for number = 1, tonumber(take()) do words[number] = take() end
+while at < #ARGV do
+    local id, link, hit = take(), take(), ''
+    if link == '' then link = call('HGET', key('conversation', id), 'head') or '' end
+    while link ~= '' and hit == '' do
+        if budget < 0 then return {#found, link, found} end
+        local entry = string.sub(link, 2)
+        local text = call('HGET', key('texts', id), entry)
+        budget = budget - 100 - string.len(text or '')
+        if text and has(text) then hit = call('HGET', key('entries', id), entry) end
+        link = call('HGET', key('links', id), entry) or ''
+    end
+    found[#found + 1] = hit
+end
+return {#found, '', found}
+"""
+)
+
 
 SEARCH_BYTES = 1_000_000
 """About the bytes of text that one script searches before other calls get their turn, some milliseconds."""

@@ -5,12 +5,81 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.history import redis_retention_scripts as scripts
 from agent.history.codec import dump_record, load_undamaged
 from agent.history.records import Record
 from agent.history.redis_replicas import RedisReplicas
-from agent.history.redis_scripts import ENTRIES
+from agent.history.redis_scripts import ENTRIES, FORGET_CONVERSATION, Script
 from agent.history.redis_server import RedisServer
+
+EXPIRING = Script("""
+local by, owners, limit, skip, found, start, ids = take(), take(), tonumber(take()), {}, {}, 0, {}
+while at < #ARGV do skip[take()] = true end
+while #found < limit and (start == 0 or #ids == 100) do
+    ids = call('ZRANGEBYSCORE', P .. 'expiring', '-inf', by, 'LIMIT', start, 100)
+    for _, id in ipairs(ids) do
+        local owner = call('HGET', key('conversation', id), 'owner')
+        if #found < limit and not skip[id] and owner and string.sub(owner, 1, string.len(owners)) == owners then
+            local conversation = key('conversation', id)
+            local one = call('HMGET', conversation, 'record', 'title', 'pinned', 'revision', 'head', 'expires')
+            found[#found + 1] = {one[1], one[2], one[3], id, owner, one[4], one[5], one[6]}
+        end
+    end
+    start = start + 100
+end
+return found
+""")
+
+SIZES = Script("""
+local from, to, found = take(), take(), {}
+for _, owner in ipairs(call('ZRANGEBYLEX', P .. 'owners', from, to, 'LIMIT', 0, tonumber(take()))) do
+    local last = call('ZREVRANGE', key('ends', owner), 0, 0, 'WITHSCORES')
+    found[#found + 1] = {owner, call('HGET', P .. 'sizes', owner), last[2]}
+end
+return found
+""")
+
+ENDLESS = Script("""
+local owner, start, found = take(), tonumber(take()), {}
+for _, id in ipairs(call('ZRANGEBYSCORE', key('ends', owner), '+inf', '+inf', 'LIMIT', start, tonumber(take()))) do
+    found[#found + 1] = call('HGET', key('conversation', id), 'record')
+end
+return found
+""")
+
+STORED = Script("""
+local id, owner, revision = take(), take(), take()
+local one = call('HMGET', key('conversation', id), 'owner', 'revision', 'record')
+return one[1] == owner and one[2] == revision and one[3]
+""")
+
+SET_EXPIRY = Script("""
+local id, owner, revision, expires, record, only_missing = take(), take(), take(), take(), take(), take()
+local conversation = key('conversation', id)
+local old = call('HMGET', conversation, 'owner', 'revision', 'record', 'expires')
+if old[1] ~= owner or old[2] ~= revision or (only_missing == '1' and old[4] ~= '') then return 0 end
+add_size(id, owner, string.len(record) - string.len(old[3]))
+call('HSET', conversation, 'record', record, 'expires', expires)
+set_end(id, owner, expires)
+return 1
+""")
+
+IDS = Script("""
+return call('ZRANGE', key('list', take()), 0, -1)
+""")
+
+DELETE = Script(
+    FORGET_CONVERSATION
+    + """
+local id, owner, revision = take(), take(), take()
+local old = call('HMGET', key('conversation', id), 'owner', 'expires', 'revision')
+if old[1] ~= owner then return 0 end
+if revision == '' and not live(old[2]) then return 0 end
+if revision ~= '' and (revision ~= old[3] or take() ~= old[2]) then return 0 end
+forget_conversation(id, owner)
+return 1
+"""
+)
+
 
 PORTION = 200
 """Owners or records that one script reads."""
@@ -27,12 +96,12 @@ class RedisRetention:
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Record]:
         """Implement `RetentionStore.expiring`."""
-        found = await self._server.run(scripts.EXPIRING, by.timestamp(), owners, max(limit, 0), *skip)
+        found = await self._server.run(EXPIRING, by.timestamp(), owners, max(limit, 0), *skip)
         return [_record(one) for one in found]
 
     async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
         """Implement `RetentionStore.set_expiry`."""
-        text = await self._server.run(scripts.STORED, record.id, record.owner, record.revision)
+        text = await self._server.run(STORED, record.id, record.owner, record.revision)
         stored = load_undamaged(text.decode()) if text else None
         return stored is not None and await self._set_expiry(stored, expires_at)
 
@@ -41,7 +110,7 @@ class RedisRetention:
         added = 0
         for owner in await self.sizes(owners=owners):
             kept = 0
-            while texts := await self._server.run(scripts.ENDLESS, owner, kept, PORTION):
+            while texts := await self._server.run(ENDLESS, owner, kept, PORTION):
                 for record in map(load_undamaged, [text.decode() if text else "" for text in texts]):
                     end = until(record) if record else None
                     if record and end is not None and await self._set_expiry(record, end, only_missing=True):
@@ -60,21 +129,21 @@ class RedisRetention:
         found: list[tuple[float, str, int]] = []
         start, last = b"[" + begin, b"[" + begin + b"\xff"
         while start:
-            portion = await self._server.run(scripts.SIZES, start, last, PORTION)
+            portion = await self._server.run(SIZES, start, last, PORTION)
             found += [(float(end), owner.decode(), int(size)) for owner, size, end in portion]
             start = b"(" + portion[-1][0] if len(portion) == PORTION else b""
         return {owner: size for _, owner, size in sorted(found, key=lambda one: one[0])}
 
     async def texts(self, owner: str) -> AsyncIterator[str]:
         """Implement `RetentionStore.texts`. Reads one conversation at a time."""
-        for id_ in await self._server.run(scripts.IDS, owner):
+        for id_ in await self._server.run(IDS, owner):
             for text in await self._server.run(ENTRIES, id_, owner):
                 yield text.decode()
 
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
         ends = record.expires_at.timestamp() if record.expires_at else ""
-        return bool(await self._server.run(scripts.DELETE, record.id, record.owner, record.revision, ends, again=False))
+        return bool(await self._server.run(DELETE, record.id, record.owner, record.revision, ends, again=False))
 
     async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
         """Implement `RetentionStore.erase_unused`."""
@@ -87,7 +156,7 @@ class RedisRetention:
         ends = expires_at.timestamp() if expires_at else ""
         text = dump_record(replace(record, expires_at=expires_at))
         values = (record.id, record.owner, record.revision, ends, text, int(only_missing))
-        return bool(await self._server.run(scripts.SET_EXPIRY, *values))
+        return bool(await self._server.run(SET_EXPIRY, *values))
 
 
 def labelled(record: Record, stored: Sequence[Any]) -> Record:

@@ -238,6 +238,27 @@ end
 return found
 """)
 
+FORGET_CONVERSATION = """
+local function forget_conversation(id, owner)
+    local size = call('HGET', key('conversation', id), 'size')
+    for _, run in ipairs(call('SMEMBERS', key('runs', id))) do forget_run(run) end
+    for _, digest in ipairs(call('HKEYS', key('shared', id))) do forget_link(id, digest) end
+    local kinds = {'conversation', 'entries', 'links', 'texts', 'order', 'runs'}
+    for _, kind in ipairs(kinds) do call('UNLINK', key(kind, id)) end
+    call('ZREM', key('list', owner), id)
+    call('ZREM', key('pinned', owner), id)
+    call('ZREM', key('ends', owner), id)
+    call('ZREM', P .. 'expiring', id)
+    call('HINCRBY', P .. 'sizes', owner, -tonumber(size))
+    if call('EXISTS', key('list', owner)) == 0 then
+        call('ZREM', P .. 'owners', owner)
+        call('HDEL', P .. 'sizes', owner)
+    end
+end
+"""
+"""The Lua function that removes all keys of a conversation."""
+
+
 FIND = Script("""
 local id, owner, ids, after, found = take(), take(), {}, {}, {}
 if call('HGET', key('conversation', id), 'owner') ~= owner then return found end

@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,181 @@ from agent.history.codec import (
     stored_title,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, now
-from agent.history.run_events import RunEvents
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
 from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 from agent.history.search_sql import SHOWN_HITS
 from agent.history.sqlite_database import SqliteDatabase
 from agent.history.sqlite_file import LIVE, LOCK_SECONDS, transaction
-from agent.history.sqlite_links import SqliteLinks
 from agent.history.sqlite_retention import SqliteRetention
-from agent.history.sqlite_runs import SqliteRuns, put_events
 from agent.history.sqlite_schema import PUT_TEXT
 from agent.history.sqlite_wipe import HIDE
+
+_EVENTS = f"""
+SELECT first, events FROM runs JOIN conversations ON conversations.id = conversation_id
+LEFT JOIN run_events ON run_id = runs.id AND run_events.last > :after
+WHERE runs.id = :id AND owner = :owner AND {LIVE} ORDER BY run_events.last
+"""
+_UNFINISHED = f"""
+SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND {LIVE} ORDER BY runs.rowid LIMIT :limit
+"""
+_REMOVE = "DELETE FROM runs WHERE rowid IN (SELECT rowid FROM runs WHERE ended_at < :before LIMIT :most)"
+_MOST_RUNS = 50
+"""The most runs that are removed at once."""
+_OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
+_PUT_RUN = """
+INSERT INTO runs (id, conversation_id, last, saved, ended_at)
+SELECT :id, :conversation, :last, :saved, :ended_at WHERE :first = 1
+ON CONFLICT (id) DO NOTHING
+"""
+_MOVE_RUN = """
+UPDATE runs SET last = :last, saved = max(saved, :saved), ended_at = :ended_at
+WHERE id = :id AND conversation_id = :conversation AND last = :first - 1 AND ended_at IS NULL
+"""
+_PUT_EVENTS = "INSERT INTO run_events (run_id, last, first, events) VALUES (:id, :last, :first, :events)"
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteRuns:
+    """The `RunStore` of a SQLite history."""
+
+    _database: SqliteDatabase
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        await self._database.write(partial(_append, events, self._database.clock()))
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        rows = await self._database.rows(_EVENTS, id=run_id, owner=owner, after=after)
+        if not rows:
+            raise NotFound(NO_RUN)
+        found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
+        return [event for event in found if event.number > after]
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`."""
+        return [_unfinished(row) for row in await self._database.rows(_UNFINISHED, limit=max(limit, 0))]
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`. The text is overwritten in the file."""
+        removed = some = await self._database.erase(_REMOVE, before=before.timestamp(), most=_MOST_RUNS)
+        while some == _MOST_RUNS:
+            removed += (some := await self._database.erase(_REMOVE, before=before.timestamp(), most=_MOST_RUNS))
+        return removed
+
+
+def put_events(connection: sqlite3.Connection, events: RunEvents, at: datetime, *, saved: bool) -> None:
+    """Store events within a transaction. With `saved`, the entries contain what they say.
+
+    Raises `Conflict` and `NotFound`.
+    """
+    values = {
+        "id": events.run_id,
+        "conversation": events.conversation_id,
+        "owner": events.owner,
+        "first": events.first,
+        "last": events.last,
+        "saved": events.last if saved else 0,
+        "ended_at": at.timestamp() if events.has_ended else None,
+        "events": join_events(events.events),
+        "now": at.timestamp(),
+    }
+    if connection.execute(_OWNED, values).fetchone() is None:
+        raise NotFound(NO_RUN)
+    for statement in (_PUT_RUN, _MOVE_RUN) if events.first == 1 else (_MOVE_RUN,):
+        if connection.execute(statement, values).rowcount == 1:
+            connection.execute(_PUT_EVENTS, values)
+            return
+    raise Conflict(RUN_CONFLICT)
+
+
+def _append(events: RunEvents, at: datetime, connection: sqlite3.Connection) -> None:
+    """Store events in a transaction of their own."""
+    with transaction(connection):
+        put_events(connection, events, at, saved=False)
+
+
+def _unfinished(row: sqlite3.Row) -> UnfinishedRun:
+    return UnfinishedRun(run_id=row[0], conversation_id=row[1], owner=row[2], saved=row[3])
+
+
+_LIVE_LINK = f"{LIVE} AND (ends_at IS NULL OR ends_at > :now)"
+_OWNED_BY = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
+_FORGET = "DELETE FROM links WHERE conversation_id = :conversation AND ends_at <= :now"
+_COUNT = "SELECT count(*) FROM links WHERE conversation_id = :conversation"
+_PUT_LINK = """
+INSERT INTO links (digest, conversation_id, ends_at, link) VALUES (:digest, :conversation, :ends_at, :link)
+ON CONFLICT (digest) DO NOTHING
+"""
+_GET_LINK = f"SELECT link FROM links JOIN conversations ON id = conversation_id WHERE digest = :digest AND {_LIVE_LINK}"
+_OF = f"""
+SELECT link FROM conversations LEFT JOIN links ON conversation_id = id
+WHERE id = :conversation AND owner = :owner AND {LIVE}
+"""
+_REMOVE_LINK = f"""
+DELETE FROM links WHERE digest = (
+    SELECT digest FROM links JOIN conversations ON id = conversation_id
+    WHERE digest = :digest AND owner = :owner AND {_LIVE_LINK}
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteLinks:
+    """The `LinkStore` of a SQLite history."""
+
+    _database: SqliteDatabase
+
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        """Implement `LinkStore.put`."""
+        values = {
+            "digest": link.digest,
+            "conversation": link.conversation_id,
+            "owner": link.owner,
+            "ends_at": link.expires_at.timestamp() if link.expires_at else None,
+            "link": dump_link(link),
+            "now": self._database.clock().timestamp(),
+        }
+        await self._database.write(partial(_put, values, most))
+
+    async def get(self, digest: str) -> Link:
+        """Implement `LinkStore.get`."""
+        texts = await self._database.texts(_GET_LINK, digest=digest)
+        if not texts:
+            raise NotFound(NO_LINK)
+        return self._load(texts)[0]
+
+    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        """Implement `LinkStore.of`."""
+        rows = await self._database.rows(_OF, conversation=conversation_id, owner=owner)
+        if not rows:
+            raise NotFound(NO_CONVERSATION)
+        return live_links(self._load([row[0] for row in rows if row[0] is not None]), self._database.clock())
+
+    async def remove(self, digest: str, *, owner: str) -> None:
+        """Implement `LinkStore.remove`. The digest is overwritten in the file."""
+        if not await self._database.erase(_REMOVE_LINK, digest=digest, owner=owner):
+            raise NotFound(NO_LINK)
+
+    def _load(self, texts: Sequence[str]) -> list[Link]:
+        return self._database.load(lambda texts: [load_link(text) for text in texts], texts)
+
+
+def _put(values: dict[str, str | float | None], most: int | None, connection: sqlite3.Connection) -> None:
+    with transaction(connection):
+        if connection.execute(_OWNED_BY, values).fetchone() is None:
+            raise NotFound(NO_CONVERSATION)
+        connection.execute(_FORGET, values)
+        if most is not None:
+            (count,) = connection.execute(_COUNT, values).fetchone()
+            if count >= most:
+                raise too_many(most)
+        if connection.execute(_PUT_LINK, values).rowcount != 1:
+            raise Conflict(USED_DIGEST)
+
 
 _GET = f"SELECT record, title, pinned FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
 _LIST = f"""

@@ -2,25 +2,61 @@
 
 import asyncio
 import secrets
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors
+from agent.errors import AgentError, LocalModelError, ProviderError, combine_errors, reason_of
 from agent.i18n import _, joined
 from agent.local import zero_gpu
 from agent.local.launch import Candidate, Launched, check_llama, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess
-from agent.local.progress_bar import ProgressBar
-from agent.local.start_errors import crashed, not_started
 from agent.local.vllm_server import default_model, find_vllm
 from agent.local.weights import BETTER, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import ModelSpec, load_catalog
 from agent.providers import Endpoint, ServedModel, Status, default_endpoint
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
+
+
+def crashed(model: str, times: int) -> LocalModelError:
+    """Return the error for a server that crashes again and again."""
+    return LocalModelError(_("{model} crashed {count} times and is given up.", model=model, count=times))
+
+
+def not_started(error: Exception) -> LocalModelError:
+    """Return the error for a start that failed for an unknown reason."""
+    name = type(error).__name__
+    return LocalModelError(_("The local model could not be started ({error}).", error=f"{name}: {reason_of(error)}"))
+
+
+class ProgressBar:
+    """Progress in bytes: one rewritten line if `say` is `print` on a terminal, else a line for every tenth."""
+
+    def __init__(self, label: str, say: Callable[[str], None]) -> None:
+        self._label, self._say = label, say
+        self._rewrites = say is print and sys.stdout.isatty()
+        self._tenth, self._shown = 0, 0.0
+
+    def __call__(self, have: int, total: int) -> None:
+        """Show that `have` of `total` bytes have arrived."""
+        done = min(1.0, have / total) if total else 0.0
+        amount = f"{have // 10**6} of {total // 10**6} MB"
+        if self._rewrites and time.monotonic() - self._shown > 0.1:
+            self._shown = time.monotonic()
+            print(f"\r  [{'#' * round(done * 30):30}] {done:4.0%}  {amount} ", end="", flush=True)
+        elif not self._rewrites and int(done * 10) > self._tenth:
+            self._tenth = int(done * 10)
+            self._say(f"  {self._label}: {self._tenth * 10} %, {amount}")
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._shown:
+            print("\r" + " " * 70, end="\r", flush=True)
+
 
 _RETRY_SECONDS = 2.0  # between two requests to a named server that does not answer
 _RECHECK_SECONDS = 30.0  # if it does answer: it may have been restarted with another model

@@ -3,30 +3,227 @@
 It knows no web page, store or vendor: it passes finished messages to a `Journal` and streamed pieces to a `RunStream`.
 """
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from agent.context import Context
 from agent.documents.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.documents.tools import with_document_tools
-from agent.events import StateSnapshot
+from agent.events import Observers, StateSnapshot, ToolCallEnded, ToolCallStarted
+from agent.history import Note, Timings
+from agent.i18n import joined
 from agent.limits import Limit
+from agent.messages.adapt import adapt
 from agent.messages.plain_text import off_loop
 from agent.messages.repair import in_order_of_calls
-from agent.responses import call_content, result_content
-from agent.result import Journal, RunPlan, RunResult
+from agent.responses import Piece, call_content, result_content
+from agent.result import Journal, RunPlan, RunResult, files_of_messages, text_of_message
 from agent.runtime.budget import Budget, BudgetUsed
 from agent.runtime.message_log import MessageLog
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
-from agent.runtime.result_builder import ResultBuilder
-from agent.runtime.run_clock import RunClock
+from agent.runtime.retry import Wait
 from agent.runtime.run_stream import RunStream
-from agent.runtime.tool_calls import ToolCalls
+from agent.runtime.tool_sessions import ToolSessions
 from agent.runtime.usage_meter import UsageMeter
-from agent.suspension import STOP, Pending, Resumption, ask_to_continue
+from agent.suspension import STOP, Pending, Resumption, Suspension, ask_to_continue, digests, needs_person, pending_call
+from agent.suspension.seals import pack
+from agent.tools import Tool, cancelled_result, execute_all
+
+
+class ToolCalls:
+    """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
+
+    `emit` gets each result as soon as it is there. The `observers` get it, too.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        budget: Budget,
+        resumed: Resumption | None,
+        emit: Callable[[Piece], None],
+        observers: Observers,
+    ) -> None:
+        self.tools = plan.tools
+        self.left_running: list[str] = []
+        self._plan, self._budget, self._resumed, self._emit = plan, budget, resumed, emit
+        self._observers = observers
+        self._sessions = ToolSessions()
+
+    @property
+    def can_ask(self) -> bool:
+        """True if somebody can be asked whether to continue."""
+        chosen = self._plan.limits.interactive
+        return any(map(needs_person, self.tools.values())) if chosen is None else chosen
+
+    async def open(self) -> None:
+        """Open the toolsets. Raises an `AgentError` with a sentence for people."""
+        self.tools = await self._sessions.open(self._plan.tools, self._plan.toolsets)
+
+    async def close(self, *, hurried: bool) -> None:
+        """Close the toolsets. `hurried` waits less before it leaves the rest to the background."""
+        await self._sessions.close(hurried=hurried)
+
+    def pending(self, calls: Sequence[ToolCallPart]) -> tuple[Pending, ...]:
+        """Return the questions and approvals that must be answered before some of the calls can be made."""
+        return tuple(one for call in calls if (one := pending_call(call, self.tools)))
+
+    async def execute(
+        self, calls: Sequence[ToolCallPart], asked: Sequence[ToolCallPart], done: list[ToolReturnPart]
+    ) -> None:
+        """Run the calls concurrently and add one result for each to `done`, even if the run is cancelled meanwhile.
+
+        Readers see a result as soon as it is there, and `done` has this order, too.
+        After a cancellation the `asked` calls get results, too, because nobody will be asked any more.
+        """
+
+        def add_result(result: ToolReturnPart) -> None:
+            result = self._resumed.with_note(result) if self._resumed else result
+            done.append(self._budget.count_result(result))
+            self._emit(("tool_call_result", result_content(done[-1])))
+            self.report_result(done[-1])
+            if isinstance(result.metadata, dict):
+                self.left_running.append(result.tool_name)
+
+        try:
+            limit = self._plan.limits.tool_seconds
+            await execute_all(self.tools, calls, timeout=limit, on_result=add_result, on_start=self._report_call)
+        except BaseException:
+            for call in asked:
+                add_result(cancelled_result(call))
+            raise
+
+    def report_result(self, result: ToolReturnPart) -> None:
+        """Tell the observers that a call has this result."""
+        if self._observers:
+            self._observers(ToolCallEnded(result))
+
+    def _report_call(self, call: ToolCallPart) -> None:
+        if self._observers:
+            self._observers(ToolCallStarted(call))
+
+
+class ResultBuilder:
+    """Builds the notes and the result of one run. `corrections` are those of its model requests."""
+
+    def __init__(
+        self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter, corrections: Sequence[str]
+    ) -> None:
+        self._run_id, self._plan, self._log, self._meter = run_id, plan, messages, meter
+        self._corrections = corrections
+
+    def cost(self) -> float | None:
+        """Return the cost so far in US dollars, or None if it is unknown."""
+        price = self._plan.connection.spec.price
+        return self._meter.cost(price) if price else None
+
+    def note(self, outcome: Outcome | None = None) -> Note:
+        """Return the note of a message. With an `outcome` it is for the last message and has the figures."""
+        note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
+        if outcome is None:
+            return note
+        omitted = joined(self._corrections)
+        return replace(_with_outcome(note, outcome), timings=self._meter.timings(), cost=self.cost(), omitted=omitted)
+
+    def empty_answer(self) -> ModelResponse:
+        """Return the last message of a run in which the model gave no answer."""
+        return ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
+
+    def suspend(
+        self,
+        last: ModelMessage,
+        tools: Iterable[Tool],
+        pending: Sequence[Pending],
+        limit: Limit | None,
+        spent: BudgetUsed,
+    ) -> tuple[str, str]:
+        """Return a suspension with everything that resuming needs: sealed, and for the note of the last message."""
+        suspension = Suspension(
+            run_id=self._run_id,
+            session_id=self._log.session_id,
+            model=self._plan.connection.spec.id,
+            tools=digests(tools),
+            options=asdict(self._plan.options),
+            messages=(*self._log.messages, last),
+            pending=tuple(pending),
+            limit=limit,
+            spent=spent,
+        )
+        return self._plan.seals.seal(suspension), pack(suspension)
+
+    def build(
+        self, outcome: Outcome, last: ModelMessage, sealed: tuple[str, str] | None, pending: Sequence[Pending]
+    ) -> RunResult:
+        """Return the result as it will be after `last` is written. A run that has not begun writes nothing.
+
+        `sealed` is the return value of `suspend`, None for a run that is not suspended.
+        """
+        written = [last] if self._log.begun else []
+        added = [*self._log.added, *written]
+        answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
+        spec = self._plan.connection.spec
+        omitted = adapt([*self._log.messages, *written], spec).sentence(spec)
+        return RunResult(
+            finish_reason=outcome.reason,
+            text=text_of_message(answer) if answer else "",
+            context=self._log.with_last(*written),
+            note=replace(self.note(outcome), suspension=sealed[1] if sealed else ""),
+            files=tuple(files_of_messages(added)),
+            suspension=sealed[0] if sealed else None,
+            pending=tuple(pending) if outcome.reason == "suspended" else (),
+            effort=self._plan.effort,
+            notes=(*self._plan.notes, *self._corrections, *([omitted] if omitted else [])),
+            system_message=self._plan.system_message,
+            failure=outcome.failure,
+        )
+
+    def mark_unsaved(self, result: RunResult, outcome: Outcome) -> RunResult:
+        """Return the result of a run without its last message, which could not be saved."""
+        note, context = _with_outcome(result.note, outcome), self._log.context
+        return replace(
+            result,
+            finish_reason=outcome.reason,
+            context=context,
+            note=note,
+            suspension=None,
+            pending=(),
+            failure=outcome.failure,
+        )
+
+    def minimal(self, outcome: Outcome) -> RunResult:
+        """Return a result without figures, made only of existing values, for use after `build` fails."""
+        note = replace(_with_outcome(self.note(), outcome), timings=Timings())
+        return RunResult(finish_reason=outcome.reason, text="", context=self._log.raw_context(), note=note)
+
+
+def _with_outcome(note: Note, outcome: Outcome) -> Note:
+    return replace(note, ended=outcome.reason, detail=outcome.detail)
+
+
+class RunClock:
+    """Owns the time limit of one run, and tells the readers of its `stream` what it waits for.
+
+    It has no reference to the loop that uses it. Such a cycle would keep the messages of an ended run, and its
+    visitor's key, until Python looks for cycles.
+    """
+
+    def __init__(self, stream: RunStream, budget: Budget, meter: UsageMeter) -> None:
+        self.time_limit = asyncio.Timeout(None)
+        self._stream, self._budget, self._meter = stream, budget, meter
+
+    def on_wait(self, wait: Wait | None) -> None:
+        """Tell the readers what the run waits for. Stop its clock while it is in the request queue."""
+        self._stream.set_waiting(wait)
+        if not self.time_limit.expired():
+            left = self._budget.seconds_left - self._meter.timings().total
+            is_queued = wait is not None and wait.ahead
+            self.time_limit.reschedule(None if is_queued else asyncio.get_running_loop().time() + left)
+
 
 log = logging.getLogger(__name__)
 

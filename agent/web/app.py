@@ -48,14 +48,13 @@ from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, answer_error
-from agent.web.free_memory import free_memory_when_idle
 from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.login import login_reader
 from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.health import Health
 from agent.web.heavy_work import RequestLimit
-from agent.web.housekeeping import run_housekeeping
+from agent.web.housekeeping import free_memory_when_idle, run_housekeeping
 from agent.web.link_page_routes import LinkPageRoutes
 from agent.web.link_routes import LinkRoutes
 from agent.web.media_route import add_media_route

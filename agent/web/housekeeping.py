@@ -1,16 +1,52 @@
-"""Tasks that remove expired data, at start and every few minutes while the server runs."""
+"""Tasks beside the page: they remove expired data, and free memory while nobody waits for an answer."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 
 from agent.errors import StoreUnavailable
+from agent.system.malloc import trim_free_memory
+
+Sleep = Callable[[float], Awaitable[object]]
+
+# Frees what only a full garbage collection finds, when no answer is being written.
+#
+# Python leaves each connection that has ended as a reference cycle of 2 KB, with its transport and its socket. Objects
+# that a collection finds in use wait for a full one, which comes by itself after about 100 million allocations. A full
+# collection stops the event loop for some hundredths of a second, so it does not run while somebody reads an answer.
+
+IDLE_LOOK_SECONDS = 5.0
+"""Seconds between two looks at whether the server is idle."""
+LATEST_SECONDS = 600.0
+"""Seconds after which memory is freed even if the server is never idle."""
+
+
+async def free_memory_when_idle(
+    is_busy: Callable[[], bool], sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = monotonic
+) -> None:
+    """Free memory once after each time of use, until cancelled. `is_busy` is True while an answer is being written."""
+    freed_at = clock()
+    while True:
+        await sleep(IDLE_LOOK_SECONDS)
+        if not is_used_since_collection() or (is_busy() and clock() - freed_at < LATEST_SECONDS):
+            continue
+        gc.collect()
+        await asyncio.to_thread(trim_free_memory)
+        freed_at = clock()
+
+
+def is_used_since_collection() -> bool:
+    """Return True if so many objects were made since the last full collection that a smaller one has run."""
+    _, *larger = gc.get_count()
+    return any(larger)
+
 
 log = logging.getLogger(__name__)
 
 Chore = Callable[[], Awaitable[int]]
 """Removes a bounded number of expired things and returns how many."""
-Sleep = Callable[[float], Awaitable[object]]
 
 
 async def run_housekeeping(chores: Sequence[Chore], seconds: float, sleep: Sleep = asyncio.sleep) -> None:

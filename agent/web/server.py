@@ -23,11 +23,26 @@ from agent.system.malloc import return_free_memory
 from agent.system.project import FILES
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, raise_file_limit
-from agent.web.gradio_compat.tunnel import close_tunnels
+from agent.web.gradio_compat.tunnel import close_tunnels, open_tunnel
 from agent.web.log_levels import limit_log
 from agent.web.private_memory import make_memory_private
-from agent.web.share_link import open_share_link
 from agent.web.shutdown import GracefulServer
+
+NEEDS = "A share link needs the network: Gradio's relay and its frpc program, which is fetched once."
+
+
+async def open_share_link(port: int, say: Callable[[str], None], opened: Callable[[str], None]) -> None:
+    """Open a tunnel to this port and report its URL, also to `opened`, or report why it failed. Never raises."""
+    say("Opening a share link; everybody who has it can use this page.")
+    try:
+        url = await asyncio.to_thread(open_tunnel, port)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        say(f"No share link: {reason.rstrip('.')}. {NEEDS} The page itself works as before.")
+        return
+    opened(url)
+    say(f"The page is shared at {url}, for at most a week. Typed keys are refused, and messages are limited.")
+
 
 log = logging.getLogger(__name__)
 

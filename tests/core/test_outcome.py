@@ -17,13 +17,11 @@ from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
-from agent.runtime.agent_loop import AgentLoop
+from agent.runtime.agent_loop import AgentLoop, ResultBuilder, ToolCalls
 from agent.runtime.message_log import MessageLog
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import LONGEST_REASON, Outcome
-from agent.runtime.result_builder import ResultBuilder
 from agent.runtime.run_stream import RunStream
-from agent.runtime.tool_calls import ToolCalls
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.seals import Seals
 from agent.tools import ask_user
@@ -131,7 +129,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, failure: BaseEx
 # --- each step of the ending ------------------------------------------------------------------------------------------
 
 
-results_module = sys.modules["agent.runtime.result_builder"]
+results_module = sys.modules["agent.runtime.agent_loop"]
 ALWAYS = 99
 Step = tuple[str, list[tuple[Any, str, int]]]
 STEPS: dict[str, Step] = {

@@ -28,13 +28,13 @@ from agent.errors import InputError, LocalModelError, combine_errors
 from agent.fetch import fetch
 from agent.history import Entry, Note
 from agent.history.codec import dump_entries, load_entries
+from agent.history.records import StoredText
 from agent.i18n import N_, _, alternatives, catalogues, decimal, first_sentence, joined, listed, ngettext
-from agent.i18n.stored_text import StoredText
 from agent.i18n.translator import LANGUAGES, Translator, negotiate, read_forms
 from agent.models.catalog import load_catalog
 from agent.rendering.tool_titles import tool_title
 from agent.transfer.document import Block
-from agent.transfer.markdown import to_markdown
+from agent.transfer.export import to_markdown
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.ui.components import TOOL_SUPPORT, render_attachments
 from agent.web.ui.examples import TITLES

@@ -38,9 +38,8 @@ from agent.settings import LocalSettings, Settings
 from agent.tools import ask_user
 from agent.transfer import document, portable
 from agent.transfer.document import LONGEST_TURN, blocks_of
-from agent.transfer.export import FORMATS, Download, Exporter, Format, safe_name
+from agent.transfer.export import FORMATS, Download, Exporter, Format, safe_name, to_markdown
 from agent.transfer.html import data_urls, to_html
-from agent.transfer.markdown import to_markdown
 from agent.transfer.shared import shared_entries
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.link_page import Site, to_link_page

@@ -25,8 +25,8 @@ from agent.rendering.html import html_mark
 from agent.rendering.markdown import BEGIN, END
 from agent.rendering.sources import Mark, Sources
 from agent.transfer.document import blocks_of
+from agent.transfer.export import markdown_mark, to_markdown
 from agent.transfer.html import to_html
-from agent.transfer.markdown import markdown_mark, to_markdown
 from agent.transfer.portable import renewed
 from agent.transfer.shared import NOT_INCLUDED, shared_entries
 from tests.support.history_stores import chain, prompt

@@ -13,7 +13,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
 from agent.errors import HistoryError, reason_of, without_paths
-from agent.local.start_errors import not_started
+from agent.local.manager import not_started
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.tools import Tool, execute_all

@@ -8,7 +8,7 @@ from weakref import ref
 
 import pytest
 
-from agent.web.free_memory import IDLE_LOOK_SECONDS, LATEST_SECONDS, free_memory_when_idle
+from agent.web.housekeeping import IDLE_LOOK_SECONDS, LATEST_SECONDS, free_memory_when_idle
 
 
 class Node:

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.errors import InputError
 from agent.history import Entry, HistoryStore, Link, Note, Record, digest_of
 from agent.settings import LocalSettings, Settings
-from agent.web import free_memory
+from agent.web import housekeeping
 from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
@@ -452,7 +452,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
     tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[ModelMessage]]
 ) -> None:
     """Each request that changes a chat gets a new one. A full garbage collection belongs to no route."""
-    monkeypatch.setattr(free_memory, "IDLE_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(housekeeping, "IDLE_LOOK_SECONDS", 3600.0)
     local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
     settings = Settings(data_dir=tmp_path, local=local, tools=("agent.tools:ask_user",))
     app, slow, statuses = await create_app(settings, say=lambda _: None), list[str](), Counter[int]()

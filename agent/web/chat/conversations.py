@@ -12,8 +12,8 @@ from typing import Any, cast
 from pydantic_ai.messages import UserContent
 
 from agent.documents.long_documents import without_passages
-from agent.errors import Conflict, InputError, NotFound
-from agent.history import Entry, HistoryStore, Record
+from agent.errors import Conflict, InputError, NotFound, StoreUnavailable
+from agent.history import Entry, HistoryStore, Record, new_id
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.references import with_data
@@ -49,7 +49,6 @@ from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.sent_message import SentFile, has_typed_text, sent_files, typed_text
 from agent.web.chat.storage_quota import StorageQuota, size_of
-from agent.web.chat.storage_status import StorageStatus
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.takeovers import Takeovers
@@ -59,6 +58,23 @@ from agent.web.chat.titles import Titles
 from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns, unanswered_tool_calls
 from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
+
+
+class StorageStatus:
+    """`is_away` is True while the server of the store was away at the last look."""
+
+    def __init__(self, store: HistoryStore) -> None:
+        self._store = store
+        self.is_away = False
+
+    async def check(self) -> None:
+        """Look again."""
+        try:
+            await self._store.list(new_id(), limit=1)
+            self.is_away = False
+        except StoreUnavailable:
+            self.is_away = True
+
 
 CONTINUE = _("Continue exactly where you stopped.")
 """The message that asks a model for the rest of its answer, if it cannot continue it itself."""

@@ -17,9 +17,8 @@ from agent.run import Run
 from agent.system.shield import run_to_completion
 from agent.system.threads import TEXTS
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
-from agent.web.chat.first_words import first_words
+from agent.web.chat.first_words import first_words, rename
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
-from agent.web.chat.renaming import rename
 from agent.web.chat.run_log import RunLog
 from agent.web.chat.run_request import RunRequest
 
