@@ -45,7 +45,7 @@ help:
 	@echo 'make soak         let 200 visitors with markers chat for five minutes; fails if text crosses or memory stays'
 	@echo 'make bench-load   measure many visitors at once; LOAD="--row ours:100" measures one row'
 	@echo 'make pictures     save screenshots of the states of the page in tests/shots; PICTURES=tests/x.py those of a test'
-	@echo 'make docs         generate the model table in the README, docs/limits.md and docs/api.md'
+	@echo 'make docs         generate the table in docs/models.md, docs/limits.md and docs/api.md'
 	@echo 'make deploy       create or update the Hugging Face Space of the Spacefile; DEPLOY=--dry-run only describes it'
 	@echo 'make format       run ruff format and ruff check --fix'
 	@echo 'make lock         compile the requirements files; UPGRADE=--upgrade uses newer versions'

@@ -1,4 +1,4 @@
-"""Diagnosis of this set-up, with a fix for each fault: `python -m agent.doctor`, README "When something is wrong".
+"""Diagnosis of this set-up, with a fix for each fault: `python -m agent.doctor`, docs/deployment.md.
 
 It checks the same resources as the app, in the same way. It does not change conversations and prints no key.
 """
@@ -27,7 +27,7 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
         try:
             found = await check()
         except AgentError as error:
-            found = [fault(name, str(error), 'See README, "Configuration".')]
+            found = [fault(name, str(error), "See docs/configuration.md.")]
         except Exception as error:  # one check that breaks must not prevent the others
             log.debug("the check of %s failed", name, exc_info=True)
             message = f"this could not be checked ({type(error).__name__})"

@@ -1,4 +1,4 @@
-"""Writes the README's table of the models' capabilities by provider: `python -m agent.models.capability_table`."""
+"""Writes the table of what models can do in docs/models.md: `python -m agent.models.capability_table`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from agent.errors import ConfigError
 from agent.models.catalog import TABLE, Catalog, ModelSpec, ProviderSpec, load_catalog
 
-README = TABLE.parent.parent / "README.md"
+PAGE = TABLE.parent.parent / "docs" / "models.md"
 BEGIN, END = "<!-- made by `make docs` out of configs/models.toml -->", "<!-- until here -->"
 
 _COLUMNS: tuple[tuple[str, Callable[[ModelSpec], bool]], ...] = (
@@ -25,12 +25,12 @@ def table(catalog: Catalog) -> str:
     return "\n".join(_row(cells) for cells in (head, ["---"] * len(head), *_body(catalog)))
 
 
-def written(readme: str, table: str) -> str:
-    """Return the README with this table between its markers. Raises `ConfigError` without both markers in order."""
-    before, begin, rest = readme.partition(BEGIN)
+def written(page: str, table: str) -> str:
+    """Return the page with this table between its markers. Raises `ConfigError` without both markers in order."""
+    before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ConfigError(f"README.md needs the lines {BEGIN} and {END}, for the table to stand between them")
+        raise ConfigError(f"docs/models.md needs the lines {BEGIN} and {END}, for the table to stand between them")
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
@@ -63,9 +63,9 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _write(readme: Path) -> None:
-    readme.write_text(written(readme.read_text(encoding="utf-8"), table(load_catalog())), encoding="utf-8")
+def _write(page: Path) -> None:
+    page.write_text(written(page.read_text(encoding="utf-8"), table(load_catalog())), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    _write(README)
+    _write(PAGE)

@@ -102,7 +102,7 @@ def test_readme_is_true() -> None:
     history = next(block for block in BLOCKS if "talk.json" in block)
     body = history.split("async def")[1].split("print(")[0]
     assert len([line for line in body.splitlines() if line.strip()]) <= 10, "more than ten lines of history"
-    linked = set(re.findall(r"\]\(examples/(\w+)\.py\)", SECTION))
+    linked = set(re.findall(r"\]\(\.\./examples/(\w+)\.py\)", PAGE))
     there = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"words_server"}
     assert linked == there, "the linked and the existing examples differ"
 

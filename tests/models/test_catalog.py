@@ -22,7 +22,7 @@ from pydantic_ai.profiles.openai import openai_model_profile
 from agent import Agent
 from agent.errors import ConfigError, UnknownModel
 from agent.i18n.translator import Translator
-from agent.models.capability_table import BEGIN, END, README, table, written
+from agent.models.capability_table import BEGIN, END, PAGE, table, written
 from agent.models.catalog import TABLE, Catalog, ModelSpec, guess, load_catalog
 
 CATALOG = load_catalog()
@@ -565,15 +565,15 @@ def test_valid_table_is_read(tmp_path: Path) -> None:
     assert catalog.find("one:n").image
 
 
-# --- the README -----------------------------------------------------------------------------------------------------
+# --- the table of docs/models.md --------------------------------------------------------------------------------------
 
 
-def test_readme_table_is_current() -> None:
-    readme = README.read_text(encoding="utf-8")
-    assert written(readme, table(CATALOG)) == readme, "run `make docs`"
+def test_table_is_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page, table(CATALOG)) == page, "run `make docs`"
 
 
-def test_readme_table_follows_models(tmp_path: Path) -> None:
+def test_table_follows_models(tmp_path: Path) -> None:
     rows = {row.split("|")[1].strip(" `:"): row for row in table(CATALOG).splitlines()[2:]}
     assert list(rows) == list(CATALOG.providers)
     for id_, row in rows.items():
@@ -584,10 +584,10 @@ def test_readme_table_follows_models(tmp_path: Path) -> None:
     assert "all but `grok-4.6`" in table(read(tmp_path, blind))
 
 
-@pytest.mark.parametrize("readme", ["nothing", BEGIN, END, f"{END}\n{BEGIN}"], ids=["none", "begin", "end", "turned"])
-def test_readme_without_markers_is_untouched(readme: str) -> None:
-    with pytest.raises(ConfigError, match=r"README\.md needs"):
-        written(readme, "| x |")
+@pytest.mark.parametrize("page", ["nothing", BEGIN, END, f"{END}\n{BEGIN}"], ids=["none", "begin", "end", "turned"])
+def test_page_without_markers_is_untouched(page: str) -> None:
+    with pytest.raises(ConfigError, match=r"docs/models\.md needs"):
+        written(page, "| x |")
 
 
 def test_text_around_table_stays() -> None:
