@@ -133,7 +133,7 @@ def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
             raise InputError("a message in OpenAI's format needs a role: {'role': 'user', 'content': ...}")
         case _:
             meant = "it is {'role': 'user', 'content': ...}"
-            if "type" in part:
+            if isinstance(part, Mapping) and "type" in part:
                 meant = "a part is {'type': 'text', 'text': ...} or {'type': 'image_url', 'image_url': {'url': ...}}"
             raise InputError(
                 f"a message may hold text, pictures and sound, not {json.dumps(part, default=str)[:80]}; in OpenAI's "

@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 MAX_NODES = 200_000
 """The most strings, arrays, objects and commas in a body: long conversations with many tools."""
+MAX_MESSAGES = 10_000
+"""The most messages in a request. No step of their preparation holds the loop then."""
 BODIES, BODIES_OF_PUBLIC_PAGE = 256, 32
 """The most bodies above `MAX_SMALL_BODY` that are read at once, because they are in memory."""
 CODES = {
@@ -318,6 +320,10 @@ def _read(body: Mapping[str, Any]) -> _Asked:
         raise InputError("model must be the id of a model. GET /v1/models lists them.")
     if not _is_list_of_objects(given):
         raise InputError('messages must be a list of messages: [{"role": "user", "content": "..."}].')
+    if len(given) > MAX_MESSAGES:
+        raise InputError(
+            f"There are {len(given)} messages, and at most {MAX_MESSAGES} can be sent. Leave out old ones."
+        )
     messages = to_messages(given)
     _check_contents(messages)
     tools = tools_by_name(_tools(body.get("tools")))

@@ -12,7 +12,7 @@ import PIL.Image
 import psutil
 import pytest
 
-from agent import Agent, Approve, Chat, InputError, Seals, tool
+from agent import Agent, Approve, InputError, Seals, tool
 from agent.local.manager import LocalModels
 from agent.settings import ROOT, load_settings
 from tests.support.scripted_server import Config, Running, running
@@ -105,12 +105,6 @@ async def test_another_process_resumes_a_run_of_auto(named: Running) -> None:
         assert first.suspension is not None
     async with Agent("auto", tools=[delete], seals=seals) as other:
         assert (await other.resume(first.suspension, Approve())).text == "Done."
-
-
-def test_record_names_the_chosen_model(named: Running, tmp_path: Path) -> None:
-    with Chat(Agent("auto")) as chat:
-        chat.say("!text One.", record=tmp_path / "run.jsonl")
-    assert "Qwen/Qwen3-8B" in (tmp_path / "run.jsonl").read_text().splitlines()[0]
 
 
 # --- on a bare machine ------------------------------------------------------------------------------------------------

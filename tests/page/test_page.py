@@ -44,7 +44,7 @@ def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     visitor.ask('!reasoning I should add them. !text Adding. !tool calculate {"expression": "17+25"} !text It is 42.')
     kinds = ["reasoning", "output_text", "tool_call", "tool_call_result", "output_text"]
     assert visitor.bubbles.evaluate_all("all => all.map(one => one.dataset.kind)") == kinds
-    expect(visitor.bubbles.nth(0).locator(".title")).to_have_text("Reasoning")
+    expect(visitor.bubbles.nth(0).locator(".title")).to_have_text(re.compile(r"Reasoning( · [\d.]+ s)?"))
     expect(visitor.bubbles.nth(1)).to_have_text("Adding.")
     expect(visitor.bubbles.nth(2).locator(".title").first).to_contain_text("Calculate")
     expect(visitor.bubbles.nth(4)).to_have_text("It is 42.")

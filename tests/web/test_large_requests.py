@@ -47,6 +47,7 @@ from agent.web.middleware.requests import (
 )
 from agent.web.middleware.upload_form import UploadForm
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
+from agent.web.openai_routes import MAX_MESSAGES
 from tests.conftest import App
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
@@ -493,8 +494,8 @@ async def test_no_long_conversation_of_a_program_holds_the_loop(
 ) -> None:
     local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
     app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
-    messages = [{"role": role, "content": "Hi"} for role in ("user", "assistant")] * 10_000
-    messages += [{"role": "user", "content": "Hi"}] * 1000
+    messages = [{"role": role, "content": "Hi"} for role in ("user", "assistant")] * (MAX_MESSAGES // 2 - 1)
+    messages += [{"role": "user", "content": "Hi"}] * 2
     async with app.router.lifespan_context(app):
         await until(lambda: app.state.conversations.models.find(""))
         body = json.dumps(

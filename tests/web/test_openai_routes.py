@@ -137,6 +137,7 @@ async def test_models_are_listed(client: AsyncOpenAI) -> None:
         ({"messages": user("!context")}, 400, "context_length_exceeded"),
         ({"messages": user("!cut 0")}, 502, None),
         ({"messages": []}, 400, None),
+        ({"messages": user("Hi") * 10_001}, 400, None),
         ({"messages": [{"role": "nobody", "content": "Hi"}]}, 400, None),
         ({"model": "nothing:here"}, 404, "model_not_found"),
         ({"temperature": 9}, 400, None),
