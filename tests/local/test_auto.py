@@ -16,6 +16,7 @@ from agent import Agent, Approve, InputError, Seals, tool
 from agent.local.manager import LocalModels
 from agent.settings import ROOT, load_settings
 from tests.support.scripted_server import Config, Running, running
+from tests.support.waiting import command_of
 
 SERVER = Config(rate=0, models=("Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct"))
 BARE = {"SWITCHBOARD_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
@@ -48,7 +49,7 @@ def named(server: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]
 def children() -> list[psutil.Process]:
     found = psutil.Process().children(recursive=True)
     alive = [one for one in found if one.status() != psutil.STATUS_ZOMBIE]  # that has ended, and waits for its parent
-    return [one for one in alive if any("llama_server" in word for word in one.cmdline())]
+    return [one for one in alive if any("llama_server" in word for word in command_of(one))]
 
 
 # --- which model ------------------------------------------------------------------------------------------------------

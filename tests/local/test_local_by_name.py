@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from agent import Agent, Chat, UnknownModel
+from tests.support.waiting import command_of
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +26,7 @@ def a_machine_without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def children() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if any("llama_server" in word for word in one.cmdline())]
+    return [one for one in psutil.Process().children() if any("llama_server" in word for word in command_of(one))]
 
 
 @pytest.mark.weights

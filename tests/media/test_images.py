@@ -32,6 +32,7 @@ from agent.settings import ROOT
 from tests.conftest import becomes
 from tests.support import media_files
 from tests.support.media_files import drawn, encoded, exif, picture, red_corner
+from tests.support.waiting import command_of
 from tests.tiers import examples
 
 pytestmark = pytest.mark.slow
@@ -427,7 +428,7 @@ print([name for name in ("PIL", "pillow_heif", "av", "numpy", "soundfile") if na
 
 async def test_abandoned_conversion_ends_its_process() -> None:
     def decoders() -> list[psutil.Process]:
-        return [one for one in psutil.Process().children() if "agent.media.sandbox_worker" in one.cmdline()]
+        return [one for one in psutil.Process().children() if "agent.media.sandbox_worker" in command_of(one)]
 
     task = asyncio.create_task(convert_file(media_files.png_of(5900, 4000, 8), None))
     await asyncio.to_thread(becomes, 1, lambda: len(decoders()))

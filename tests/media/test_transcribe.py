@@ -47,7 +47,7 @@ from tests.support.media_files import sound, tone
 from tests.support.models import LARGE, FakeLocalModels
 from tests.support.toy_whisper import paths, pinned, whisper
 from tests.support.views import widgets
-from tests.support.waiting import until
+from tests.support.waiting import command_of, until
 
 pytestmark = pytest.mark.slow
 
@@ -176,7 +176,7 @@ def readers() -> list[psutil.Process]:
     return [
         one
         for one in psutil.Process().children()
-        if any(word == "agent.media.transcribe_worker" for word in one.cmdline())
+        if any(word == "agent.media.transcribe_worker" for word in command_of(one))
     ]
 
 

@@ -36,6 +36,7 @@ from tests.support import redis_servers
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
 from tests.support.scripted_server import Config, Running, running
+from tests.support.waiting import command_of
 
 GONE = "The server is going down."
 # A shell ignores SIGINT in background jobs, and these tests can run in one. A terminal does not do that.
@@ -275,7 +276,7 @@ def test_second_signal_does_not_wait_for_stuck_model(start: Start, tmp_path: Pat
     own = start(VLLM_BASE_URL="", MODEL="any/model", PATH=f"{stubborn.parent}:{os.environ['PATH']}")
     until(lambda: (tmp_path / "bin" / "ready").exists())
     processes = family(own.process.pid)
-    assert any(str(stubborn) in one.cmdline() for one in processes)
+    assert any(str(stubborn) in command_of(one) for one in processes)
     own.process.send_signal(signal.SIGINT)
     until(lambda: (tmp_path / "bin" / "asked").exists())
     own.process.send_signal(signal.SIGINT)
@@ -412,7 +413,7 @@ LONG_STORY = "Go on with this for as long as you can, and never stop: " + "ha " 
 def test_ctrl_c_spares_llama_cpp(with_llama: Callable[..., App]) -> None:
     own = with_llama(drain=30)
     processes = family(own.process.pid)
-    assert any("llama_server.py" in " ".join(one.cmdline()) for one in processes)
+    assert any("llama_server.py" in " ".join(command_of(one)) for one in processes)
     with connected(own) as reader:
         job = ask(reader, LONG_STORY, max_tokens=48)
         until(lambda: job.outputs() and job.outputs()[-1]["text"])

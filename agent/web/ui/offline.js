@@ -35,12 +35,13 @@
     const { trigger_id: trigger } = JSON.parse(how?.body ?? "{}");
     return gradio_config.components.some(({ id, type }) => id === trigger && type === "timer");
   };
-  // After an event that could not be sent, Gradio ignores everything until it can load the page again. Events go in the
-  // order in which they occurred.
+  // After an event that could not be sent, Gradio ignores everything until it can load the page again. Events, and what a
+  // button of the chat asks of a route, go in the order in which they occurred.
+  const isAction = (url, method = "GET") => url.includes("/queue/join") || (method !== "GET" && url.includes("/conversations/"));
   const send = window.fetch.bind(window);
   let last = Promise.resolve(), waiting = 0;
   window.fetch = async (where, how) => {
-    if (!String(where?.url ?? where).includes("/queue/join") || (navigator.onLine && !isSilent() && !waiting)) return send(where, how);
+    if (!isAction(String(where?.url ?? where), how?.method) || (navigator.onLine && !isSilent() && !waiting)) return send(where, how);
     const isMine = (navigator.userActivation?.isActive ?? true) && !isOfTimer(how); // of the visitor
     const sayMine = () => isMine && sayWaits();
     const earlier = last;
