@@ -680,19 +680,19 @@ def test_page_without_its_oldest_messages_offers_them(app: App, visit: Visit) ->
     for number in range(20, 22):
         visitor.ask(f"!reasoning Hm. !text answer {number}")
     expect(earlier).to_be_visible()
-    expect(visitor.chat).not_to_contain_text("answer 0")
-    expect(visitor.chat).to_contain_text("answer 21")
+    expect(visitor.mine.first).not_to_contain_text("answer 0")
+    expect(visitor.mine.last).to_contain_text("answer 21")
 
 
 def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    for number in range(15):
+    for number in range(18):
         visitor.ask(f"!text answer {number}")
     visitor.page.reload()
-    expect(visitor.chat).to_contain_text("answer 14")
-    expect(visitor.chat).not_to_contain_text("answer 0")
+    expect(visitor.mine.last).to_contain_text("answer 17")
+    expect(visitor.mine.first).not_to_contain_text("answer 0")
     visitor.show_earlier()
-    expect(visitor.mine).to_have_count(15)
+    expect(visitor.mine).to_have_count(18)
     expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 
 
