@@ -294,7 +294,7 @@ def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, A
     refresh, lost = visitor.page.evaluate(REFRESH_ID), list[Route]()
 
     def lose(route: Route) -> None:
-        if (route.request.post_data_json or {}).get("trigger_id") == refresh and not lost:
+        if (route.request.post_data_json or {}).get("fn_index") == refresh and not lost:
             lost.append(route)
             route.fulfill(**answer)
         else:
