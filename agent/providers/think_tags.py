@@ -19,7 +19,7 @@ PAIRS = {
 }
 """The tags of models, each with its end. The deltas have `OPEN` and `CLOSE` in their place."""
 _FIRST = (*PAIRS, CLOSE, _FINAL)
-"""What an answer with reasoning can begin with."""
+"""The tags that can stand at the beginning of an answer."""
 _QUOTES = ("`", "'", '"', "\u201c", "\u201e", "\u00ab", "\u2018")
 """Ends of a text before a tag that is quoted."""
 

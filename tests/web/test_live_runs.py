@@ -134,7 +134,7 @@ class Inline:
         return work(*given, **more)
 
 
-def test_growing_text_has_eight_frames_a_second_and_nothing_delays_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_text_has_eight_frames_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     async def read() -> tuple[list[float], float]:
         loop = asyncio.get_running_loop()
         for module in (answer_frames, run_event_routes):

@@ -58,7 +58,7 @@ EFFORTS: dict[Effort, LocalizedText] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the browser tells with an event: the conversation in its address, the id of a message, an example's text."""
+    """The values that the browser sends with an event: the chat in its address, a message id, an example."""
 
     chat: str | None = None
     message: str = ""

@@ -44,7 +44,7 @@ IMPORTS = {
     "keys": ("composes", "sends", "soft"),
     "transcript": ("mount",),
 }
-"""What all scripts get of the transcript's modules."""
+"""The names that the page's scripts import from the transcript's modules."""
 LAZY = ("viewer", "models")
 """The scripts that are loaded when they are used, with a style of the same name: `shared.load(name)`."""
 
