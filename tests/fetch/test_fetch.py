@@ -5,16 +5,10 @@ import gzip
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,7 +16,7 @@ from agent import fetch
 from agent.errors import InputError
 from agent.fetch import Guard, system_resolver
 from agent.fetch.addresses import Address, is_public
-from tests.support.small_site import Asked, Site, answer, site, to, zipped
+from tests.support.small_site import Asked, Site, answer, certificate, site, to, zipped
 
 # --- addresses ------------------------------------------------------------------------------------------------------
 
@@ -206,22 +200,6 @@ async def test_allowed_host_needs_exact_name_and_port(here: Site) -> None:
     for other in (f"localhost:{here.port}", f"127.1:{here.port}", f"[::ffff:127.0.0.1]:{here.port}", "127.0.0.1:80"):
         with pytest.raises(InputError):
             await get(Guard(allow=(here.host,)), f"http://{other}/hello")
-
-
-def certificate(folder: Path, name: str) -> Path:
-    """Write a self-signed certificate for this host name, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(who, who, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "certificate.pem"
-    unlocked = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(made.public_bytes(Encoding.PEM) + key.private_bytes(*unlocked))
-    return path
 
 
 async def test_certificate_must_match_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
