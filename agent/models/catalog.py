@@ -96,6 +96,7 @@ class ModelSpec:
     `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
     `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
     shown. `defaults` are required sampling settings, `examples` exchanges before each request. `menu`: it is listed.
+    `assumed`: nobody has told these facts for this model of this provider, so its server is asked.
     """
 
     __pydantic_config__ = CLOSED
@@ -122,6 +123,7 @@ class ModelSpec:
     retired_on: date | None = None
     replaced_by: str = ""
     menu: bool = False
+    assumed: bool = False
     source: str = ""
     licence: str = ""
     defaults: tuple[tuple[str, float], ...] = ()
@@ -207,7 +209,7 @@ def with_capabilities(spec: ModelSpec, given: Capabilities) -> ModelSpec:
     facts.setdefault("usual_output_tokens", min(spec.usual_output_tokens, most))
     if not facts["usual_output_tokens"] <= most <= context:
         raise InputError("usual_output_tokens <= max_output_tokens <= context_tokens does not hold")
-    return replace(spec, **facts)
+    return replace(spec, **facts, assumed=spec.assumed and not given)
 
 
 def longest_answer(context: int) -> int:
@@ -296,7 +298,9 @@ class Catalog:
         ours = known
         if known.provider != provider.id:
             prefill = bool(self.assumed[provider.id].get("prefill"))
-            ours = replace(known, provider=provider.id, price=None, source=provider.label, prefill=prefill)
+            ours = replace(
+                known, provider=provider.id, price=None, source=provider.label, prefill=prefill, assumed=True
+            )
         return carried(
             replace(ours, id=f"{provider.id}:{called}", name=called, label=short_name(called), menu=False), provider
         )
@@ -314,8 +318,9 @@ class Catalog:
     def _assume(self, provider: ProviderSpec, name: str) -> ModelSpec:
         facts = self.assumed[provider.id]
         if provider.open_weights:
-            return carried(replace(guess(name, provider.id, source=provider.label), **facts), provider)
-        return ModelSpec(**_facts(provider, name, facts))
+            guessed = guess(name, provider.id, source=provider.label)
+            return carried(replace(guessed, **facts, assumed=True), provider)
+        return ModelSpec(**_facts(provider, name, facts), assumed=True)
 
     def _unknown(self, name: str) -> UnknownModel:
         name = " ".join(name.split())[:80]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -43,6 +43,7 @@ from agent.i18n import LocalizedText
 from agent.messages.plain_text import plain_text
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
+from agent.providers.discovery import told
 from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import mapped
@@ -79,6 +80,14 @@ class ChatCompletionsConnection(ClientConnection):
 
     def __init__(self, spec: ModelSpec, endpoint: Endpoint, provider: ProviderSpec) -> None:
         super().__init__(without_refused(spec, endpoint.base_url), endpoint, provider)
+
+    @asynccontextmanager
+    async def slot(self, on_position: Callable[[int], None]) -> AsyncGenerator[None]:
+        """Ask the server about a model of which nothing is known, then do as `ClientConnection.slot`."""
+        if (spec := await told(self.spec, self.endpoint)) is not self.spec:
+            self.change_spec(without_refused(spec, self.endpoint.base_url))
+        async with super().slot(on_position):
+            yield
 
     def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
         """Implement `LearnsRefusals`. Every later connection to this model of this server knows it, too."""

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from dataclasses import replace
+from time import monotonic
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -13,13 +14,18 @@ from agent.fetch import tls_context
 from agent.i18n import _
 from agent.models.catalog import LONGEST_ANSWER, ModelSpec, Price, carried, load_catalog, longest_answer
 from agent.models.families import LONGEST_NAME, can_chat
-from agent.models.names import short_name
+from agent.models.names import VARIANT, short_name
 from agent.providers import Endpoint
 from agent.providers.base_url import without_login
 from agent.providers.errors import broken_key, is_broken_key
 
 _MOST_ASKED = 100
 """Models of an Ollama that are asked for one by one. The others go by their names."""
+_PATIENCE_SECONDS = 2.0
+"""Seconds that a first message waits for what the server tells about its model."""
+_TOLD_SECONDS, _RETRY_SECONDS, _MOST_SERVERS = 3600.0, 60.0, 100
+_told: dict[str, tuple[float, dict[str, ModelSpec]]] = {}
+"""The models that servers listed, and the moment to ask again, by base URL."""
 _SAYS_MORE = {
     "max_model_len",
     "context_length",
@@ -62,6 +68,27 @@ async def discover(endpoint: Endpoint, *, provider: str = "vllm", seconds: float
     return tuple(described(entry, provider, server) for entry in entries)
 
 
+async def told(spec: ModelSpec, endpoint: Endpoint) -> ModelSpec:
+    """Return an assumed model as its server describes it, or as it is if the server does not list it or not answer.
+
+    The list of a server is kept for `_TOLD_SECONDS`.
+    """
+    if not spec.assumed or spec.dialect != "chat":
+        return spec
+    until, listed = _told.get(endpoint.base_url, (0.0, {}))
+    if until < monotonic():
+        try:
+            found = await discover(endpoint, provider=spec.provider, seconds=_PATIENCE_SECONDS)
+        except ProviderError:
+            found = ()
+        listed = {one.name: one for one in found}
+        if len(_told) >= _MOST_SERVERS:
+            _told.clear()
+        _told[endpoint.base_url] = monotonic() + (_TOLD_SECONDS if found else _RETRY_SECONDS), listed
+    one = listed.get(spec.name) or listed.get(VARIANT.sub("", spec.name))
+    return replace(one, id=spec.id, name=spec.name, label=spec.label, source=spec.source) if one else spec
+
+
 def described(entry: dict[str, Any], provider: str, server: str) -> ModelSpec:
     """Return the model that a server describes in an entry of its list, with the id `<provider>:<name>`.
 
@@ -81,6 +108,7 @@ def described(entry: dict[str, Any], provider: str, server: str) -> ModelSpec:
         source=_source(server) or kind.label,
         licence="",
         menu=False,
+        assumed=False,
         prefill=server in ("vllm", "llama.cpp"),
         context_tokens=context,
         max_output_tokens=most,

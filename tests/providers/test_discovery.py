@@ -328,6 +328,41 @@ async def test_server_tells_what_its_models_can_do(named: str) -> None:
         assert 0 < spec.usual_output_tokens <= spec.max_output_tokens <= spec.context_tokens
 
 
+ANSWER = """data: {"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]}
+
+data: {"choices": [], "usage": {"prompt_tokens": 1000000, "completion_tokens": 1000000, "total_tokens": 2000000}}
+
+data: [DONE]
+
+"""
+
+
+async def test_typed_name_has_the_facts_of_its_server() -> None:
+    paths = {
+        **handlers(SERVERS["OpenRouter"]),
+        "v1/chat/completions": lambda _: answer(ANSWER, kind="text/event-stream"),
+    }
+    async with site(None, **paths) as at:
+        name, more = "meta-llama/llama-3.3-70b-instruct", {"provider": "openrouter", "base_url": f"{at.url}/v1"}
+        first = await Agent(name, api_key="k", **more).ask("Yes?")
+        agent = Agent(f"{name}:free", api_key="k", **more)
+        second = await agent.ask("Yes?")
+        given = await Agent(name, api_key="k", capabilities={"context_tokens": 9_000}, **more).ask("Yes?")
+        unlisted = await Agent("acme/new", api_key="k", **more).ask("Yes?")
+    assert [one.cost for one in (first, second, given, unlisted)] == pytest.approx([0.52, 0.52, None, None])
+    assert agent.connection.spec.context_tokens == 100_000
+    assert agent.connection.spec.id == f"openrouter:{name}:free"
+    assert [one.target for one in at.asked if one.method == "GET"] == ["/v1/models"], "the list is kept"
+    assert [json.loads(one.body)["model"] for one in at.asked if one.method == "POST"][1] == f"{name}:free"
+
+
+async def test_server_without_a_list_is_asked_to_answer_all_the_same() -> None:
+    async with site(None, **{"v1/chat/completions": lambda _: answer(ANSWER, kind="text/event-stream")}) as at:
+        agent = Agent("acme/new", provider="openrouter", base_url=f"{at.url}/v1", api_key="k")
+        assert [(await agent.ask("Yes?")).text for _ in range(2)] == ["Yes."] * 2
+    assert [one.target for one in at.asked].count("/v1/models") == 1
+
+
 async def test_certificates_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     real, reading = ssl.SSLContext.load_verify_locations, set[int]()
 

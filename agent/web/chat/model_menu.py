@@ -20,6 +20,7 @@ from agent.providers import (
     preloaded,
     without_refused,
 )
+from agent.providers.discovery import told
 from agent.settings import Settings
 from agent.web.chat.api_keys import ApiKeys
 
@@ -187,12 +188,15 @@ class ModelMenu:
         endpoint = default_endpoint(provider)
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
-            return connect(spec, Endpoint(endpoint.base_url, key, is_own_key=key != login)), True
+            own = Endpoint(endpoint.base_url, key, is_own_key=key != login)
+            return connect(await told(spec, own), own), True
         if provider.key_names and (not self._is_lent(spec) or endpoint.api_key is None):
             raise ProviderError(self._key_advice(spec, provider), kind="key")
         if spec.menu:
             return self._get_shared_connection(ServedModel(spec, endpoint)), False
-        return connect(spec, endpoint), True  # any name can be typed, so kept connections would pile up
+        return connect(
+            await told(spec, endpoint), endpoint
+        ), True  # any name can be typed, so kept connections would pile up
 
     def _key_advice(self, spec: ModelSpec, provider: ProviderSpec) -> str:
         """Return what the visitor can do about a model that needs a key."""
