@@ -54,7 +54,7 @@ class OpenAIResponsesConnection(ClientConnection):
         if missing_route(error.status_code, error.body, url) != "no_route":
             return None
         remember_chat_only(url)
-        self._chat = ChatCompletionsConnection(replace(self.spec, dialect="chat"), self.endpoint, self.provider)
+        self._chat = ChatCompletionsConnection(replace(self.spec, dialect="chat", assumed=False), self.endpoint, self.provider)
         self.spec = self._chat.spec
         return LocalizedText(CHAT_ONLY)
 
