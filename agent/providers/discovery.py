@@ -71,10 +71,9 @@ async def discover(endpoint: Endpoint, *, provider: str = "vllm", seconds: float
 async def told(spec: ModelSpec, endpoint: Endpoint) -> ModelSpec:
     """Return an assumed model as its server describes it, or as it is if the server does not list it or not answer.
 
-    Servers of no known kind (`vllm:`) are not asked. The list of a server is kept for `_TOLD_SECONDS`.
+    The list of a server is kept for `_TOLD_SECONDS`.
     """
-    kind = load_catalog().providers[spec.provider]
-    if not spec.assumed or spec.dialect != "chat" or not (kind.base_url or kind.port):
+    if not spec.assumed or spec.dialect != "chat":
         return spec
     until, listed = _told.get(endpoint.base_url, (0.0, {}))
     if until < monotonic():

@@ -5,7 +5,7 @@
         ... point an SDK at server.url ...
         server.requests[-1].json
 
-Replies are played in order, one for each POST. The answer is 501 if none is left. A GET is answered with 404.
+Replies are played in order, one for each POST. The answer is 501 if none is left. A GET is answered with 404 and not kept.
 """
 
 import asyncio
@@ -97,10 +97,10 @@ class Playing:
                 headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:] if line)}
                 raw = await reader.readexactly(int(headers.get("content-length", 0)))
                 request = Request(method=method, path=path, headers=headers, raw=raw)
-                self.requests.append(request)
                 if method != "POST":
                     reply = Reply(status=404, body={"error": {"message": "not found"}})
                 else:
+                    self.requests.append(request)
                     reply = self._replies.popleft() if self._replies else Reply(status=501, body={"error": "no reply"})
                 if not await self._answer(reply, request, reader, writer):
                     break
