@@ -6,10 +6,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of
+from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
 from agent.documents.number_formats import number_text
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.media.sentences import refused
+
+DELETED = ("del", "moveFrom", "delText", "delInstrText")
+"""Elements of deleted text."""
+_CALLS = {
+    **{"f": "({})/({})", "sSup": "{}^{}", "sSub": "{}_{}", "sSubSup": "{}_{}^{}", "func": "{} {}", "limLow": "{}_{}"},
+    **{"limUpp": "{}^{}", "sPre": "_{}^{}{}"},
+}
+"""The signs with which the parts of an equation are written in a line."""
 
 
 def paragraphs(body: Any) -> str:
@@ -106,9 +114,64 @@ def _points(values: Any) -> dict[int, str]:
 
 def _runs(paragraph: Any) -> str:
     out: list[str] = []
-    for one in all_of(paragraph, "t", "br", "tab"):
-        out.append((one.text or "") if local(one) == "t" else "\n" if local(one) == "br" else "\t")
+    for one in outermost(paragraph, "t", "br", "tab", "oMath", "Fallback"):
+        match local(one):
+            case "t":
+                out.append(one.text or "")
+            case "oMath":
+                out.append(equation(one))
+            case tag:
+                out.append({"br": "\n", "tab": "\t"}.get(tag, ""))
     return "".join(out)
+
+
+def equation(element: Any) -> str:
+    """Return an equation in a line: "(a)/(b)", "x^2", "√(x)"."""
+    return "".join(_term(one) for one in element)
+
+
+def _term(element: Any) -> str:
+    tag = local(element)
+    if tag in DELETED or tag.endswith("Pr"):
+        return ""
+    if tag == "t":
+        return element.text or ""
+    inner = [one for one in element if not local(one).endswith("Pr")]
+    parts = [_term(one) if local(one) == "mr" else equation(one) for one in inner]
+    if tag not in ("f", "d", "rad", "nary", "m", "eqArr", "mr", "func"):  # signs that only grouped ones need
+        parts[1:] = map(_grouped, parts[1:])
+    if tag in _CALLS and len(parts) == _CALLS[tag].count("{}"):
+        return _CALLS[tag].format(*parts)
+    if tag == "rad":
+        degree = parts[0] if len(parts) > 1 else ""
+        return f"{degree}\u221a({parts[-1] if parts else ''})"
+    if tag == "nary":
+        sign = value_at(element, "naryPr", "chr") or "\u222b"
+        below, above, *rest = [*parts, "", ""]
+        below, above = (sign + _grouped(one) if one else "" for sign, one in (("_", below), ("^", above)))
+        return f"{sign}{below}{above} {''.join(rest)}"
+    if tag == "d":
+        begin, end = child(element, "dPr", "begChr"), child(element, "dPr", "endChr")
+        separator = value_at(element, "dPr", "sepChr")
+        left, right = (
+            ("(" if begin is None else attribute(begin, "val")),
+            (")" if end is None else attribute(end, "val")),
+        )
+        return left + (f" {separator} " if separator else ", ").join(parts) + right
+    if tag in ("acc", "bar"):
+        top = "\u0305" if value_at(element, "barPr", "pos") == "top" else "\u0332"
+        sign = (value_at(element, "accPr", "chr") or "\u0302") if tag == "acc" else top
+        return "".join(f"{one}{sign}" for one in "".join(parts)) if len("".join(parts)) < 9 else "".join(parts)
+    if tag in ("m", "eqArr"):
+        return "; ".join(parts)
+    if tag == "mr":
+        return ", ".join(parts)
+    return "".join(parts) if tag != "r" else text_of(element, "t")
+
+
+def _grouped(term: str) -> str:
+    """Return a term that stands above or below another, in parentheses if it has several signs."""
+    return term if term.isalnum() or len(term) < 2 else f"({term})"
 
 
 def _is_page_number(shape: Any) -> bool:

@@ -49,6 +49,19 @@ BOX = (
     "<w:txbxContent>{0}</w:txbxContent></v:textbox></v:shape></w:pict></mc:Fallback></mc:AlternateContent></w:r>"
 )
 FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+ITEM = '<w:numPr><w:ilvl w:val="0"/><w:numId w:val="90"/></w:numPr>'
+
+
+def item(text: str) -> str:
+    return p(f"<w:pPr>{ITEM}</w:pPr>", run(text))
+
+
+def math(tag: str, *inside: str) -> str:
+    """Return a part of an equation, whose own parts have no runs yet."""
+    inner = "".join(inside)
+    return f"<m:{tag}>{f'<M>{inner}</M>' if tag == 'd' else inner}</m:{tag}>"
+
+
 BODIES = {
     "inserted and deleted": (
         p(run("The rent is "), f"<w:del {BY}><w:r><w:delText>700</w:delText></w:r></w:del>")
@@ -86,6 +99,40 @@ BODIES = {
           "</m:den></m:f><m:sSup><m:e><m:r><m:t>y</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
           "<m:rad><m:deg/><m:e><m:r><m:t>z</m:t></m:r></m:e></m:rad></m:oMath>"),
         "x=(a+b)/(2)y^2\u221a(z)",
+    ),
+    "matrix, sum, accent": (
+        p("<m:oMath>", math("d", math("m", math("mr", "<m:e>1</m:e>", "<m:e>0</m:e>"), math("mr", "<m:e>0</m:e>"))),
+          math("nary", '<m:naryPr><m:chr m:val="\u2211"/></m:naryPr>', "<m:sub>i=1</m:sub>", "<m:sup>n</m:sup>",
+               "<m:e>i</m:e>"),
+          math("acc", "<m:e>x</m:e>"), math("limUpp", "<m:e>=</m:e>", "<m:lim>def</m:lim>"),
+          math("sSup", "<m:e>x</m:e>", "<m:sup>n+1</m:sup>"), "</m:oMath>")
+        .replace("<m:e>", "<m:e><m:r><m:t>").replace("</m:e>", "</m:t></m:r></m:e>")
+        .replace("<m:sub>", "<m:sub><m:r><m:t>").replace("</m:sub>", "</m:t></m:r></m:sub>")
+        .replace("<m:sup>", "<m:sup><m:r><m:t>").replace("</m:sup>", "</m:t></m:r></m:sup>")
+        .replace("<m:lim>", "<m:lim><m:r><m:t>").replace("</m:lim>", "</m:t></m:r></m:lim>"),
+        "(1, 0; 0)\u2211_(i=1)^n ix\u0302=^defx^(n+1)",
+    ),
+    "moved row": (
+        f"<w:tbl><w:tr><w:trPr><w:del {BY}/></w:trPr><w:tc>{p(f'<w:moveFrom {BY}>', run('x'), '</w:moveFrom>')}</w:tc>"
+        f"</w:tr><w:tr><w:trPr><w:gridBefore w:val='1'/></w:trPr><w:tc>{p(f'<w:moveTo {BY}>', run('y'), '</w:moveTo>')}"
+        "</w:tc></w:tr></w:tbl>",
+        "\ty",
+    ),
+    "controls in rows and cells": (
+        "<w:tbl><w:sdt><w:sdtContent><w:tr><w:sdt><w:sdtContent><w:tc><w:sdt><w:sdtContent>" + p(run("deep"))
+        + "</w:sdtContent></w:sdt></w:tc></w:sdtContent></w:sdt></w:tr></w:sdtContent></w:sdt></w:tbl>",
+        "deep",
+    ),
+    "boxes of a group": (
+        p("<w:r><w:drawing><wpg:wgp><wps:wsp><w:txbxContent>", p(run("A")), "</w:txbxContent></wps:wsp><wpg:grpSp>"
+          "<w:txbxContent>", p(run("B")), "</w:txbxContent></wpg:grpSp></wpg:wgp></w:drawing></w:r>"),
+        "A\n\nB",
+    ),
+    "WordArt": (p("<w:r><w:pict><v:shape><v:textpath string='Draft'/></v:shape></w:pict></w:r>"), "Draft"),
+    "deleted item of a list": (
+        item("a") + p(f'<w:pPr>{ITEM}<w:rPr><w:del {BY}/></w:rPr></w:pPr>', f"<w:del {BY}><w:r><w:delText>b</w:delText>"
+                      "</w:r></w:del>") + item("c"),
+        "Art. I a\n\nArt. II c",
     ),
     "text box, once": (p(run("Before"), BOX.format(p(run("In the box")))), "Before\nIn the box"),
     "table in a table, merged cells": (
@@ -155,6 +202,31 @@ def test_notes_and_comments_follow_their_paragraph() -> None:
         "Terms\n\nRent\n\n[Comment by Bob: Is this final?]\n\n"
         "Notice[^1][^e1]\n\n[^1]: The footnote\n\n[^e1]: The endnote"
     ]
+
+
+def test_only_headers_that_are_shown_are_read() -> None:
+    made: Any = docx.Document()
+    [section] = made.sections
+    section.header.paragraphs[0].text = "Odd"
+    section.first_page_header.paragraphs[0].text = "First"
+    section.even_page_header.paragraphs[0].text = "Even"
+    made.add_paragraph("Begin")
+    assert read_docx(saved(made))[1] == ["Begin", "Header: Odd"]
+    section.different_first_page_header_footer = True
+    made.settings.odd_and_even_pages_header_footer = True
+    edges = read_docx(saved(made))[1][-1].split("\n")
+    assert sorted(edges) == ["Header: Even", "Header: First", "Header: Odd"]
+
+
+def test_level_that_does_not_restart_goes_on() -> None:
+    level = '<w:lvl w:ilvl="{}"><w:numFmt w:val="{}"/><w:lvlRestart w:val="0"/><w:lvlText w:val="%{}."/></w:lvl>'
+    levels = LEVELS.replace(LEVELS[LEVELS.index("<w:lvl ") : LEVELS.index("</w:abstractNum>")], "".join(
+        level.format(at, form, at + 1) for at, form in enumerate(("ordinal", "decimalEnclosedCircle"))
+    ))  # fmt: skip
+    data = edited(EMPTY, "word/numbering.xml", lambda xml: xml.replace("</w:numbering>", f"{levels}</w:numbering>"))
+    places = zip((0, 1, 0, 1), "abcd", strict=True)
+    texts = "".join(item(text).replace('w:ilvl w:val="0"', f'w:ilvl w:val="{at}"') for at, text in places)
+    assert shown(texts, data) == "1st. a\n\n  \u2460. b\n\n2nd. c\n\n  \u2461. d"
 
 
 def test_headers_lists_and_headings_of_word() -> None:
