@@ -70,25 +70,48 @@ def _chart_text(package: Package, part: str) -> str:
     root = package.xml(part)
     chart = next(all_of(root, "chart"), root)
     head = [" ".join(paragraphs(title).split()) for title in all_of(chart, "title")]
-    names: list[str] = []
-    columns: list[dict[int, str]] = []
-    categories: dict[int, str] = {}
+    tables: list[_Table] = []
     for series in outermost(chart, "ser"):
-        names.append(text_of(named, "v") if (named := child(series, "tx")) is not None else "")
-        for tag in ("cat", "xVal"):
-            if (found := child(series, tag)) is not None:
-                categories |= {at: one for at, one in _points(found).items() if at not in categories}
-        values = [found for tag in ("val", "yVal", "bubbleSize") if (found := child(series, tag)) is not None]
-        columns.append(_points(values[0]) if values else {})
-    rows = sorted({*categories, *(at for column in columns for at in column)})
-    if len(rows) * len(columns) > MAX_CHARACTERS:
-        raise refused("long_document", most=MAX_CHARACTERS)
-    lines = ["\t".join(("", *names))] if any(names) else []
-    lines += ["\t".join((categories.get(at, ""), *(column.get(at, "") for column in columns))) for at in rows]
-    lines += [one.text for one in all_of(root, "pt") if one.text and one.text.strip() and not rows]  # a newer kind
+        found = {tag: _points(one) for tag in _AXES if (one := child(series, tag)) is not None}
+        categories = found.pop("cat", {}) | found.pop("xVal", {})
+        if not tables or any(tables[-1].categories.get(at, one) != one for at, one in categories.items()):
+            tables.append(_Table())
+        tables[-1].categories |= categories
+        name = text_of(named, "v") if (named := child(series, "tx")) is not None else ""
+        tables[-1].columns += [("" if at else name, one) for at, one in enumerate([*found.values()] or [{}])]
+    lines = [line for table in tables for line in table.lines()]
+    if not any(table.rows for table in tables):
+        lines += [one.text for one in all_of(root, "pt") if one.text and one.text.strip()]  # a newer kind
     if not lines:
         package.left_out.add("charts")
     return "\n".join([text for text in head if text] + lines)
+
+
+_AXES = ("cat", "xVal", "val", "yVal", "bubbleSize")
+"""The elements of a series with stored values: first those of its categories."""
+
+
+class _Table:
+    """The values of the series of a chart that have the same categories: a column for each, with its name."""
+
+    def __init__(self) -> None:
+        self.categories: dict[int, str] = {}
+        self.columns: list[tuple[str, dict[int, str]]] = []
+
+    @property
+    def rows(self) -> list[int]:
+        """The numbers of the categories and of the values."""
+        return sorted({*self.categories, *(at for _name, column in self.columns for at in column)})
+
+    def lines(self) -> Iterator[str]:
+        """Yield the head and the rows. Raises `InputError` if they are too many."""
+        rows = self.rows
+        if len(rows) * len(self.columns) > MAX_CHARACTERS:
+            raise refused("long_document", most=MAX_CHARACTERS)
+        if any(name for name, _column in self.columns):
+            yield "\t".join(("", *(name for name, _column in self.columns))).rstrip("\t")
+        for at in rows:
+            yield "\t".join((self.categories.get(at, ""), *(column.get(at, "") for _name, column in self.columns)))
 
 
 def _diagram_text(package: Package, part: str) -> str:

@@ -9,9 +9,10 @@ import docx
 import openpyxl
 import pptx
 import pytest
+import xlsxwriter
 from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
-from pptx.chart.data import CategoryChartData, XyChartData
+from pptx.chart.data import BubbleChartData, CategoryChartData, XyChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
@@ -320,6 +321,12 @@ CELLS = [
     (date(2026, 5, 1), "mmmm", "2026-05-01"),
     (time(9, 30), "h:mm", "09:30"),
     (timedelta(days=1, hours=6), "[h]:mm", "30:00"),
+    (timedelta(minutes=90), "[mm]:ss", "90:00"),
+    (1, '"Yes";"";"No; never"', "Yes"),
+    (0, '"Yes";"";"No; never"', "No; never"),
+    (-5, "0;[Red](0)", "-5"),
+    (-3, '"Yes";"";"No"', "-3"),
+    (0.25, '0%;-0%;"none"', "25%"),
     (40, '0 "days"', "40"),
     (7, "[Red]0", "7"),
     (True, "General", "TRUE"),
@@ -386,6 +393,43 @@ def test_comments_charts_and_hidden_sheets_of_excel() -> None:
     assert set(left_out) == {"charts"}, "the values of the chart are not stored in it"
 
 
+def test_more_writers_of_excel() -> None:
+    """Merged cells, rich texts, arrays, tables, text boxes, a chart on a sheet of its own."""
+    out = BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        sheet: Any = book.add_worksheet("S")
+        sheet.merge_range("A1:C1", "Merged")
+        sheet.write_rich_string("A2", "a", book.add_format({"bold": 1}), "b", "c")
+        sheet.write_array_formula("A3:A3", "{=SUM(B1:B9*2)}", None, 7)
+        sheet.write_comment("A4", "Ask Ann")
+        sheet.insert_textbox("F1", "In a box")
+        sheet.add_table("H1:I2", {"columns": [{"header": "x"}, {"header": "y"}]})
+        chart: Any = book.add_chart({"type": "pie"})
+        chart.add_series({"values": "=S!$A$3:$A$3", "name": "Sum"})
+        book.add_chartsheet("Chart").set_chart(chart)
+        book.add_worksheet("Z").very_hidden()
+    assert read_xlsx(out.getvalue())[1] == [
+        "S\nMerged\t\t\t\t\t\t\tx\ty\nabc\n7\nIn a box\nComment on A4: Ask Ann",
+        "Chart\n\tSum\n\t7",
+        "Z (hidden)",
+    ]
+
+
+def test_notes_beside_threads_are_read() -> None:
+    book: Any = openpyxl.Workbook()
+    book.active["A1"].comment = Comment("[Threaded comment] Old text", "A")
+    book.active["B2"].comment = Comment("A note", "A")
+    data = saved(book)
+    rels = "xl/worksheets/_rels/sheet1.xml.rels"
+    kind = "http://schemas.microsoft.com/office/2017/10/relationships/threadedComment"
+    data = edited(data, rels, lambda xml: xml.replace(
+        "</Relationships>", f'<Relationship Id="t" Type="{kind}" Target="/xl/threads.xml"/></Relationships>'
+    ))  # fmt: skip
+    threads = b'<ThreadedComments><threadedComment ref="A1"><text>New text</text></threadedComment></ThreadedComments>'
+    [page] = read_xlsx(repacked(data, xl__threads_xml=threads))[1]
+    assert page.split("\n")[1:] == ["Comment on A1: New text", "Comment on B2: A note"]
+
+
 # --- PowerPoint -------------------------------------------------------------------------------------------------------
 
 
@@ -427,6 +471,49 @@ def test_values_of_a_chart_are_read_as_it_shows_them() -> None:
     chart = deck.slides.add_slide(deck.slide_layouts[6]).shapes.add_chart(XL_CHART_TYPE.LINE, *box, data).chart
     chart.chart_title.text_frame.text = "Rents"
     assert read_pptx(saved(deck))[1] == ["Rents\n\tShare\n2026-05-01\t50%\n2026-06-01\t25%"]
+
+
+def test_series_with_other_categories_have_a_table_of_their_own() -> None:
+    deck: Any = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    points, bubbles, levels = XyChartData(), BubbleChartData(), CategoryChartData()
+    for name, more in (("A", 0), ("B", 4)):
+        series = points.add_series(name)
+        for x in (1, 2):
+            series.add_data_point(x + more, 10 * (x + more))
+    bubbles.add_series("C").add_data_point(1, 2, 30)
+    for name, inner in (("North", "ab"), ("South", "c")):
+        category = levels.add_category(name)
+        for one in inner:
+            category.add_sub_category(one)
+    levels.add_series("D", (1, 2, 3))
+    box = (Inches(1), Inches(1), Inches(4), Inches(3))
+    for kind, data in (("XY_SCATTER", points), ("BUBBLE", bubbles), ("BAR_CLUSTERED", levels)):
+        slide.shapes.add_chart(XL_CHART_TYPE[kind], *box, data)
+    assert read_pptx(saved(deck))[1][0].split("\n\n") == [
+        "A\n1\t10\n2\t20\n\tB\n5\t50\n6\t60",
+        "\tC\n1\t2\t30",
+        "\tD\nNorth a\t1\nb\t2\nSouth c\t3",
+    ]
+
+
+def test_hidden_slides_nested_groups_and_equations() -> None:
+    deck: Any = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = "Secret"
+    slide._element.set("show", "0")
+    box = (Inches(1), Inches(1), Inches(4), Inches(3))
+    table = slide.shapes.add_table(2, 2, *box).table
+    table.cell(0, 0).merge(table.cell(0, 1))
+    table.cell(0, 0).text, table.cell(1, 1).text = "Wide", "2"
+    slide.shapes.add_group_shape().shapes.add_group_shape().shapes.add_textbox(*box).text_frame.text = "deep"
+    equation = '<m:oMath xmlns:m="m"><m:f><m:num><m:t>a</m:t></m:num><m:den><m:t>b</m:t></m:den></m:f></m:oMath>'
+    data = edited(
+        saved(deck),
+        "ppt/slides/slide1.xml",
+        lambda xml: xml.replace("<a:t>deep</a:t></a:r>", f"<a:t>deep </a:t></a:r>{equation}"),
+    )
+    assert read_pptx(data)[1] == ["(hidden slide)\n\nSecret\n\nWide\n\t2\n\ndeep (a)/(b)"]
 
 
 def test_strict_samples_are_strict() -> None:
