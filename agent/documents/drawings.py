@@ -6,10 +6,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of
+from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
 from agent.documents.number_formats import number_text
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.media.sentences import refused
+
+DELETED = ("del", "moveFrom", "delText", "delInstrText")
+"""Elements of deleted text."""
+_CALLS = {
+    **{"f": "({})/({})", "sSup": "{}^{}", "sSub": "{}_{}", "sSubSup": "{}_{}^{}", "func": "{} {}", "limLow": "{}_{}"},
+    **{"limUpp": "{}^{}", "sPre": "_{}^{}{}"},
+}
+"""The signs with which the parts of an equation are written in a line."""
 
 
 def paragraphs(body: Any) -> str:
@@ -62,25 +70,48 @@ def _chart_text(package: Package, part: str) -> str:
     root = package.xml(part)
     chart = next(all_of(root, "chart"), root)
     head = [" ".join(paragraphs(title).split()) for title in all_of(chart, "title")]
-    names: list[str] = []
-    columns: list[dict[int, str]] = []
-    categories: dict[int, str] = {}
+    tables: list[_Table] = []
     for series in outermost(chart, "ser"):
-        names.append(text_of(named, "v") if (named := child(series, "tx")) is not None else "")
-        for tag in ("cat", "xVal"):
-            if (found := child(series, tag)) is not None:
-                categories |= {at: one for at, one in _points(found).items() if at not in categories}
-        values = [found for tag in ("val", "yVal", "bubbleSize") if (found := child(series, tag)) is not None]
-        columns.append(_points(values[0]) if values else {})
-    rows = sorted({*categories, *(at for column in columns for at in column)})
-    if len(rows) * len(columns) > MAX_CHARACTERS:
-        raise refused("long_document", most=MAX_CHARACTERS)
-    lines = ["\t".join(("", *names))] if any(names) else []
-    lines += ["\t".join((categories.get(at, ""), *(column.get(at, "") for column in columns))) for at in rows]
-    lines += [one.text for one in all_of(root, "pt") if one.text and one.text.strip() and not rows]  # a newer kind
+        found = {tag: _points(one) for tag in _AXES if (one := child(series, tag)) is not None}
+        categories = found.pop("cat", {}) | found.pop("xVal", {})
+        if not tables or any(tables[-1].categories.get(at, one) != one for at, one in categories.items()):
+            tables.append(_Table())
+        tables[-1].categories |= categories
+        name = text_of(named, "v") if (named := child(series, "tx")) is not None else ""
+        tables[-1].columns += [("" if at else name, one) for at, one in enumerate([*found.values()] or [{}])]
+    lines = [line for table in tables for line in table.lines()]
+    if not any(table.rows for table in tables):
+        lines += [one.text for one in all_of(root, "pt") if one.text and one.text.strip()]  # a newer kind
     if not lines:
         package.left_out.add("charts")
     return "\n".join([text for text in head if text] + lines)
+
+
+_AXES = ("cat", "xVal", "val", "yVal", "bubbleSize")
+"""The elements of a series with stored values: first those of its categories."""
+
+
+class _Table:
+    """The values of the series of a chart that have the same categories: a column for each, with its name."""
+
+    def __init__(self) -> None:
+        self.categories: dict[int, str] = {}
+        self.columns: list[tuple[str, dict[int, str]]] = []
+
+    @property
+    def rows(self) -> list[int]:
+        """The numbers of the categories and of the values."""
+        return sorted({*self.categories, *(at for _name, column in self.columns for at in column)})
+
+    def lines(self) -> Iterator[str]:
+        """Yield the head and the rows. Raises `InputError` if they are too many."""
+        rows = self.rows
+        if len(rows) * len(self.columns) > MAX_CHARACTERS:
+            raise refused("long_document", most=MAX_CHARACTERS)
+        if any(name for name, _column in self.columns):
+            yield "\t".join(("", *(name for name, _column in self.columns))).rstrip("\t")
+        for at in rows:
+            yield "\t".join((self.categories.get(at, ""), *(column.get(at, "") for _name, column in self.columns)))
 
 
 def _diagram_text(package: Package, part: str) -> str:
@@ -106,9 +137,64 @@ def _points(values: Any) -> dict[int, str]:
 
 def _runs(paragraph: Any) -> str:
     out: list[str] = []
-    for one in all_of(paragraph, "t", "br", "tab"):
-        out.append((one.text or "") if local(one) == "t" else "\n" if local(one) == "br" else "\t")
+    for one in outermost(paragraph, "t", "br", "tab", "oMath", "Fallback"):
+        match local(one):
+            case "t":
+                out.append(one.text or "")
+            case "oMath":
+                out.append(equation(one))
+            case tag:
+                out.append({"br": "\n", "tab": "\t"}.get(tag, ""))
     return "".join(out)
+
+
+def equation(element: Any) -> str:
+    """Return an equation in a line: "(a)/(b)", "x^2", "√(x)"."""
+    return "".join(_term(one) for one in element)
+
+
+def _term(element: Any) -> str:
+    tag = local(element)
+    if tag in DELETED or tag.endswith("Pr"):
+        return ""
+    if tag == "t":
+        return element.text or ""
+    inner = [one for one in element if not local(one).endswith("Pr")]
+    parts = [_term(one) if local(one) == "mr" else equation(one) for one in inner]
+    if tag not in ("f", "d", "rad", "nary", "m", "eqArr", "mr", "func"):  # signs that only grouped ones need
+        parts[1:] = map(_grouped, parts[1:])
+    if tag in _CALLS and len(parts) == _CALLS[tag].count("{}"):
+        return _CALLS[tag].format(*parts)
+    if tag == "rad":
+        degree = parts[0] if len(parts) > 1 else ""
+        return f"{degree}\u221a({parts[-1] if parts else ''})"
+    if tag == "nary":
+        sign = value_at(element, "naryPr", "chr") or "\u222b"
+        below, above, *rest = [*parts, "", ""]
+        below, above = (sign + _grouped(one) if one else "" for sign, one in (("_", below), ("^", above)))
+        return f"{sign}{below}{above} {''.join(rest)}"
+    if tag == "d":
+        begin, end = child(element, "dPr", "begChr"), child(element, "dPr", "endChr")
+        separator = value_at(element, "dPr", "sepChr")
+        left, right = (
+            ("(" if begin is None else attribute(begin, "val")),
+            (")" if end is None else attribute(end, "val")),
+        )
+        return left + (f" {separator} " if separator else ", ").join(parts) + right
+    if tag in ("acc", "bar"):
+        top = "\u0305" if value_at(element, "barPr", "pos") == "top" else "\u0332"
+        sign = (value_at(element, "accPr", "chr") or "\u0302") if tag == "acc" else top
+        return "".join(f"{one}{sign}" for one in "".join(parts)) if len("".join(parts)) < 9 else "".join(parts)
+    if tag in ("m", "eqArr"):
+        return "; ".join(parts)
+    if tag == "mr":
+        return ", ".join(parts)
+    return "".join(parts) if tag != "r" else text_of(element, "t")
+
+
+def _grouped(term: str) -> str:
+    """Return a term that stands above or below another, in parentheses if it has several signs."""
+    return term if term.isalnum() or len(term) < 2 else f"({term})"
 
 
 def _is_page_number(shape: Any) -> bool:

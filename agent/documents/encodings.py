@@ -29,6 +29,7 @@ _USUAL = set("€£§°·•…–—‘’‚“”„«»‹›¡¿²³½×±�
 """Characters beside letters that are common in texts."""
 _EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "KATAKANA-HIRAGANA": "CJK", "FULLWIDTH": "CJK"}
 """The scripts of a Japanese text, which count as one."""
+_FOREIGN = re.compile(r"[^\x00-\x7f\ufffd]+")
 _FOREIGN_LINE = re.compile(rb"^[^\n\x80-\xff]*+[\x80-\xff][^\n]*\n?", re.MULTILINE)
 _ODD_PLACES = re.compile(r"(?<=[^\W\d_])[€£§°²³½×±©®™«»](?=[^\W\d_])|[\uff61-\uff9f]")
 """A sign in the middle of a word, and Katakana of half width."""
@@ -48,11 +49,13 @@ _ALPHABETS = tuple(
 def decode_text(data: bytes) -> tuple[str, str] | None:
     """Return the text and its encoding, such as "windows-1252", or None if it is no text or its encoding is not sure.
 
-    The encoding is "" for UTF-8, which needs no mention.
+    The encoding is "" for UTF-8, which needs no mention. Characters of UTF-8 or UTF-16 that are damaged or cut off
+    become U+FFFD.
     """
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
-            return _decoded(data, encoding, "" if encoding == "utf-8-sig" else encoding.upper())
+            label = "" if encoding == "utf-8-sig" else encoding.upper()
+            return _decoded(data, encoding, label) or _damaged(data, encoding, label, least=4)
     if b"\x1b$" in data and (found := _decoded(data, "iso2022_jp", "ISO-2022-JP")):
         return found
     if found := _decoded(data, "utf-8", ""):
@@ -64,10 +67,26 @@ def decode_text(data: bytes) -> tuple[str, str] | None:
         return None
     declared = _DECLARED.search(data[:1_000])
     named = codec_of(declared[1].decode()) if declared else ""
+    if found := _damaged(data, "utf-8", "", least=0 if named == "utf-8" else 1):
+        return found
     found = _decoded(data, named, label_of(named)) if named else None
     if found is None and (sure := _sure_encoding(data)):
         found = _decoded(data, sure, label_of(sure))
-    return found
+    return found or _damaged(data, "utf-8", "", least=0, most=0.005)
+
+
+def _damaged(data: bytes, encoding: str, label: str, *, least: float, most: float = 0.5) -> tuple[str, str] | None:
+    """Return a text with U+FFFD for what is no character in it; None if that is too much for damage.
+
+    Damage needs `least` foreign characters that are whole for each one that is not, and is one or this part of all.
+    The beginning of a character at the end, of two bytes or more, shows the encoding too.
+    """
+    text = data.decode(encoding, "replace")
+    bad = text.count("\ufffd")
+    whole = sum(map(len, _FOREIGN.findall(text))) if encoding.startswith("utf-8") else len(text) - bad
+    is_cut = bad == 1 and text.endswith("\ufffd") and data[-2:-1] > b"\x7f"
+    is_text = (is_cut or whole >= least * bad) and bad <= max(1, most * len(text)) and "\0" not in text
+    return (text, label) if is_text and (len(text) > bad + 1 or whole) else None
 
 
 def _wide(data: bytes) -> tuple[str, str] | None:

@@ -144,8 +144,9 @@ class _Workbook:
             for found in self._package.related(part, "comments")
             for one in all_of(self._package.xml(found), "comment")
         ]
-        for comment in threads or notes:
-            text = text_of(comment, "text") if threads else _string(comment)
+        threaded = {one.get("ref") for one in threads}  # each has a note too, for old programs
+        for comment in (*threads, *(one for one in notes if one.get("ref") not in threaded)):
+            text = text_of(comment, "text") if local(comment) == "threadedComment" else _string(comment)
             yield f"Comment on {comment.get('ref', '')}: {' '.join(text.split())}"
 
 

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64decode
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from email import message_from_bytes, policy
 from email.errors import HeaderParseError
@@ -40,8 +40,25 @@ _MAY_HIDE = ("div", "span", "table", "td", "tr", "section", "ul")
 _LONG_NUMBER = re.compile(r"&#([0-9]{9})[0-9]*+")
 """The number of a character that does not exist, which Python may refuse to read."""
 _NOT_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
-_NOT_READ = ("text/calendar", "text/rtf", "text/vcard", "text/x-vcard", "text/directory", "text/x-amp-html")
+_NOT_READ = ("text/calendar", "text/vcard", "text/x-vcard", "text/directory", "text/x-amp-html")
 """Texts that a mail program does not show as they are."""
+_RTF = re.compile(
+    r"\\([a-zA-Z]{1,32})(-?[0-9]{1,9})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|([^\\{}\r\n]+)", re.DOTALL
+)
+"""The pieces of RTF: a word with a number, a byte, a sign, the bounds of a group, and text."""
+_RTF_HIDDEN = {
+    *("fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "listtable", "listoverridetable", "rsidtbl"),
+    *("fldinst", "header", "footer", "headerl", "headerr", "headerf", "footerl", "footerr", "footerf", "datafield"),
+}
+"""Groups of RTF with what is no text of the message."""
+_RTF_SIGNS = {
+    **dict.fromkeys(("par", "line", "row", "sect", "page"), "\n"),
+    **{"tab": "\t", "cell": "\t", "emdash": "\u2014", "endash": "\u2013", "bullet": "\u2022", "lquote": "\u2018"},
+    **{"rquote": "\u2019", "ldblquote": "\u201c", "rdblquote": "\u201d", "emspace": " ", "enspace": " "},
+    **{"~": "\u00a0", "_": "-", "{": "{", "}": "}", "\\": "\\", "\n": "\n", "\r": "\n", "-": ""},
+}
+_ENRICHED = re.compile(r"<<|<param>[^<]{0,999}</param>|</?[a-zA-Z0-9-]{1,60}>", re.IGNORECASE)
+"""A tag of text/enriched with its parameter, or "<" as a character."""
 _BREAK = re.compile(r"=[ \t]+(?=\r?\n)")
 """A soft line break with white space that a server has added."""
 _LENGTH = re.compile(rb"(\d{1,12}) *\r?\n")
@@ -119,15 +136,73 @@ def _texts(part: "Message[str, str]", names: list[str], forwarded: list["Message
         yield from (text for _kind, found in texts for text in found)
     elif part.get_content_maintype() != "text" or part.get_content_disposition() == "attachment" or kind in _NOT_READ:
         names.append(name or kind)
-    elif name and kind not in ("text/plain", "text/html"):
+    elif name and kind not in ("text/plain", *_FORMATTED):
         names.append(name)
     else:
         if isinstance(inner, str) and "quoted" in str(part.get("Content-Transfer-Encoding", "")).lower():
             part.set_payload(_BREAK.sub("=", inner))
         data = part.get_payload(decode=True)
         text = _decoded(data if isinstance(data, bytes) else b"", str(part.get_param("charset") or ""))
-        text = html_text(text)[1] if part.get_content_subtype() == "html" else text
+        if kind in _FORMATTED:
+            text = _FORMATTED[kind](text)
         yield f"{name}:\n{text}" if name else text
+
+
+def enriched_text(source: str) -> str:
+    """Return the text of text/enriched, in which a single line break is a space."""
+    text = re.sub(r"\n+", lambda found: "\n" * (len(found[0]) - 1) or " ", source.replace("\r\n", "\n"))
+    return _ENRICHED.sub(lambda found: "<" if found[0] == "<<" else "", text)
+
+
+def rtf_text(source: str) -> str:
+    """Return the text of RTF."""
+    out: list[str] = []
+    raw = bytearray()
+    groups, codec, skipped = [(False, 1)], "cp1252", 0
+    for found in _RTF.finditer(source):
+        word, number, byte, sign, bound, text = found.groups()
+        is_hidden, width = groups[-1]
+        if byte and not is_hidden and not skipped:
+            raw.append(int(byte, 16))
+            continue
+        if raw and not byte:
+            out.append(raw.decode(codec, "replace"))
+            raw.clear()
+        if bound:
+            if bound == "{":
+                groups.append(groups[-1])
+            elif len(groups) > 1:
+                groups.pop()
+            skipped = 0
+        elif sign == "*" or word in _RTF_HIDDEN:
+            groups[-1] = True, width
+        elif word == "uc":
+            groups[-1] = is_hidden, min(int(number or 1), 9)
+        elif word == "ansicpg":
+            codec = codec_of(f"cp{number}") or codec
+        elif is_hidden:
+            continue
+        elif word == "u" and number:
+            out.append(chr(int(number) % 0x10000))
+            skipped = width
+        elif word or sign:
+            out.append(_RTF_SIGNS.get(word or sign, ""))
+        elif byte:
+            skipped -= 1
+        elif text:
+            out.append(text[skipped:])
+            skipped = max(0, skipped - len(text))
+    out.append(raw.decode(codec, "replace"))
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+_FORMATTED: dict[str, Callable[[str], str]] = {
+    "text/html": lambda text: html_text(text)[1],
+    "text/enriched": enriched_text,
+    "text/richtext": enriched_text,
+    "text/rtf": rtf_text,
+}
+"""The readers of texts that are not shown as they are."""
 
 
 def _unpacked(message: "Message[str, str]") -> "Message[str, str]":

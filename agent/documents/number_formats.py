@@ -9,6 +9,9 @@ EPOCH, EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
 MAX_CODE = 255
 """The characters of a format in Excel."""
 _LITERALS = re.compile(r'"[^"]{0,255}"|\\.|_.|\*.|\[(?![hms]{1,9}\])[^\]]{0,255}\]', re.IGNORECASE)
+_PIECES = re.compile(r'"[^"]{0,255}"|\\.|.', re.DOTALL)
+"""A literal or a sign of a format."""
+_WORDS = re.compile(r'"([^"]{0,255})"|\\(.)')
 _CURRENCY = re.compile(r"\[\$([^\]-]{1,30})(?:-[^\]]{0,99})?\]|([$€£¥₩₹])")
 
 
@@ -24,8 +27,11 @@ def number_text(value: str, code: str, epoch: datetime = EPOCH) -> str:
     if not isfinite(number):
         return value
     shown = value if re.fullmatch(r"-?\d{1,20}", value) else f"{number:.15g}"  # a long number can be a name
-    first = code[:MAX_CODE].split(";")[0]
+    first = _section(code[:MAX_CODE], number)
     plain = _LITERALS.sub("", first).lower()
+    if first and not re.search("[0#?@dmyhsgeb%]", plain):  # the text of the format stands for the number
+        words = "".join(quoted or escaped for quoted, escaped in _WORDS.findall(first)).strip()
+        return words or shown
     if plain and plain not in ("general", "standard") and re.search(r"[dmyhs]", plain):
         return _moment(number, plain, epoch)
     if "%" in plain:
@@ -38,10 +44,26 @@ def number_text(value: str, code: str, epoch: datetime = EPOCH) -> str:
     return shown
 
 
+def _section(code: str, number: float) -> str:
+    """Return the part of a format for this number: the first, or one for negative numbers or zero."""
+    sections = [""]
+    for piece in _PIECES.findall(code):
+        if piece == ";":
+            sections.append("")
+        else:
+            sections[-1] += piece
+    at = 1 if number < 0 else 2 if number == 0 else 0
+    return sections[at if at < len(sections) and "[>" not in code and "[<" not in code else 0]
+
+
 def _moment(number: float, code: str, epoch: datetime) -> str:
     seconds = round(number * 86_400)
     if "[" in code:  # a duration
         sign, seconds = "-" * (seconds < 0), abs(seconds)
+        if "[s" in code:
+            return f"{sign}{seconds}"
+        if "[m" in code:
+            return f"{sign}{seconds // 60}" + (f":{seconds % 60:02}" if "s" in code else "")
         return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}" + (f":{seconds % 60:02}" if seconds % 60 else "")
     try:
         moment = epoch + timedelta(days=0 if not epoch.year < 1900 or number >= 60 else 1, seconds=seconds)

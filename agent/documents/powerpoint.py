@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Iterator
 
-from agent.documents.archive import Package, all_of, child, text_of
+from agent.documents.archive import Package, all_of, attribute, child, text_of
 from agent.documents.drawings import paragraphs, shape_texts
 from agent.documents.refusals import checked_pages
 
@@ -21,7 +21,10 @@ def read_pptx(data: bytes) -> tuple[str, list[str], Collection[str]]:
 
 
 def _texts(package: Package, slide: str) -> Iterator[str]:
-    yield from shape_texts(package, slide, package.xml(slide))
+    root = package.xml(slide)
+    if attribute(root, "show") in ("0", "false"):
+        yield "(hidden slide)"
+    yield from shape_texts(package, slide, root)
     for part in package.related(slide, "notesSlide"):
         notes = [text for text in shape_texts(package, part, package.xml(part)) if text.strip()]
         if notes:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
-from agent.documents.drawings import drawn_text, paragraphs, shown_content
+from agent.documents.drawings import DELETED, drawn_text, equation, paragraphs, shown_content
 from agent.documents.refusals import checked_pages
 
 SECTION_CHARACTERS = 8_000
@@ -24,7 +24,6 @@ MAX_BASES = 64
 """Styles that a style is based on, one on the other. Word allows few."""
 
 _HEADINGS = ("title", "heading 1", "heading 2")
-_DELETED = ("del", "moveFrom", "delText", "delInstrText")
 _SKIPPED = (
     "pPr",
     "rPr",
@@ -46,8 +45,6 @@ _SYMBOLS = {
 }
 """Characters of the symbol fonts that stand for ticks, bullets and arrows."""
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_CALLS = {"f": "({})/({})", "sSup": "{}^{}", "sSub": "{}_{}", "sSubSup": "{}_{}^{}", "func": "{} {}", "limLow": "{}_{}"}
-"""The signs with which the parts of an equation are written in a line."""
 
 
 def read_docx(data: bytes) -> tuple[str, list[str], Collection[str]]:
@@ -66,6 +63,7 @@ class _Reader:
     def __init__(self, package: Package) -> None:
         self._package = package
         self._main = package.main("document")
+        self._root = package.xml(self._main)
         self._part = self._main
         self._lists = _Lists(package, self._main)
         self._notes = {kind: self._by_id(f"{kind}s", kind) for kind in ("footnote", "endnote", "comment")}
@@ -77,7 +75,7 @@ class _Reader:
 
     def sections(self) -> Iterator[str]:
         """Yield the text of each section with its notes, and at last the headers and footers."""
-        body = child(self._package.xml(self._main), "body")
+        body = child(self._root, "body")
         lines: list[str] = []
         size = 0
         for begins, text in self._joined(() if body is None else body):
@@ -97,10 +95,17 @@ class _Reader:
         return {attribute(one, "id"): one for part in parts for one in self._package.xml(part) if local(one) == tag}
 
     def _edges(self, shown: Collection[str]) -> Iterator[str]:
-        """Yield the texts of headers and footers, each once."""
+        """Yield the texts of the headers and footers that are shown on some page, each once."""
         seen = set(shown)
+        settings = [self._package.xml(part) for part in self._package.related(self._main, "settings")]
+        switches = {
+            "first": all_of(self._root, "titlePg"),
+            "even": (one for root in settings for one in all_of(root, "evenAndOddHeaders")),
+        }
+        hidden = [kind for kind, found in switches.items() if not any(map(_is_on, found))]
         for kind in ("header", "footer"):
-            for part in self._package.related(self._main, kind):
+            named = (one for one in all_of(self._root, f"{kind}Reference") if attribute(one, "type") not in hidden)
+            for part in dict.fromkeys(self._package.target(self._main, one) for one in named):
                 self._part = part
                 text = "\n".join(text for _begins, text in self._joined(self._package.xml(part)))
                 if text not in seen:
@@ -115,7 +120,7 @@ class _Reader:
             texts.append(text)
             begins = begins or begins_here
             mark = child(block, "pPr", "rPr")
-            if mark is None or not any(local(one) in _DELETED for one in mark):
+            if mark is None or not any(local(one) in DELETED for one in mark):
                 if (joined := "".join(texts)).strip():
                     yield begins, joined
                 texts, begins = [], False
@@ -128,7 +133,7 @@ class _Reader:
             tag = local(block)
             if tag == "p":
                 self._fields, self._instructions = [], 0  # a result can have paragraphs, but an instruction has none
-                begins, number = self._lists.read(block)
+                begins, number = (False, "") if _is_deleted(block) else self._lists.read(block)
                 text = self._inline(block)
                 yield block, begins, number + text if text.strip() else text
             elif tag == "tbl":
@@ -137,10 +142,10 @@ class _Reader:
                 self._package.left_out.add("objects")
             elif tag == "AlternateContent":
                 yield from self._blocks(shown_content(block))
-            elif tag in _DELETED:
+            elif tag in DELETED:
                 self._package.left_out.add("deleted")
             elif tag in ("oMathPara", "oMath"):
-                yield block, False, _equation(block)
+                yield block, False, equation(block)
             elif tag not in _SKIPPED:  # content controls, insertions and other frames around blocks
                 yield from self._blocks(block)
 
@@ -150,7 +155,7 @@ class _Reader:
             if child(row, "trPr", "del") is not None:
                 self._package.left_out.add("deleted")
                 continue
-            cells: list[str] = []
+            cells = [""] * min(_whole(value_at(row, "trPr", "gridBefore"), 0), 64)
             for cell in self._inside(row, "tc"):
                 if child(cell, "tcPr", "cellDel") is not None:
                     continue
@@ -173,7 +178,7 @@ class _Reader:
 
     def _one(self, element: Any) -> str:
         tag = local(element)
-        if tag in _DELETED:
+        if tag in DELETED:
             if text_of(element, "t", "delText"):
                 self._package.left_out.add("deleted")
             return ""
@@ -199,7 +204,7 @@ class _Reader:
             case "ruby":
                 return self._ruby(element)
             case "oMath":
-                return _equation(element)
+                return equation(element)
             case _:
                 return _CHARACTERS.get(tag) or self._inline(element)
 
@@ -261,12 +266,20 @@ class _Reader:
             self._package.left_out.add("pictures")
         boxes = [one for one in outermost(element, "txbxContent", "Fallback") if local(one) != "Fallback"]
         texts = [self._frame(one) for one in boxes]
+        texts += [f"\n{text}\n" for one in all_of(element, "textpath") if (text := attribute(one, "string"))]
         return "".join(texts) or "".join(f"\n{paragraphs(one)}\n" for one in outermost(element, "txBody"))
 
     def _ruby(self, element: Any) -> str:
         base, reading = child(element, "rubyBase"), child(element, "rt")
         text = "" if base is None else self._inline(base)
         return text + (f"({self._inline(reading)})" if reading is not None else "")
+
+
+def _is_deleted(paragraph: Any) -> bool:
+    """Return True if a paragraph and its end are deleted, so that it is none of a list."""
+    mark = child(paragraph, "pPr", "rPr")
+    has_end = mark is None or not any(local(one) in DELETED for one in mark)
+    return not has_end and not any(text_of(one, "t") for one in paragraph if local(one) not in DELETED)
 
 
 class _Style:
@@ -287,6 +300,8 @@ class _Level:
         self.style, self.form, self.text = (value_at(level, name) for name in ("pStyle", "numFmt", "lvlText"))
         self.start = _whole(value_at(level, "start"), 1)
         self.is_legal = child(level, "isLgl") is not None
+        self.restart = value_at(level, "lvlRestart")
+        """The level whose next paragraph lets this one begin again: "" for any higher one, "0" for none."""
 
 
 class _List:
@@ -384,7 +399,9 @@ class _Lists:
                 counts.pop(at, None)
                 self._started.add((list_, at))
         for deeper in [one for one in counts if one > level]:
-            del counts[deeper]
+            restart = found.levels[deeper].restart if deeper in found.levels else ""
+            if not restart or level < _whole(restart, MAX_LEVELS):
+                del counts[deeper]
         counts[level] = counts[level] + 1 if level in counts else starts.get(level, 1)
         shown = found.levels.get(level)
         if shown is None or shown.form == "none":
@@ -410,45 +427,27 @@ def counted(number: int, form: str) -> str:
             roman += sign * (number // value)
             number %= value
         return roman if form.startswith("upper") else roman.lower()
-    return f"{number:02}" if form == "decimalZero" else str(number)
+    if form in _ALPHABETS and 0 < number <= len(_ALPHABETS[form]):
+        return _ALPHABETS[form][number - 1]
+    if form == "ordinal":
+        return f"{number}{'th' if number % 100 // 10 == 1 else _ORDINALS.get(number % 10, 'th')}"
+    return _FORMS.get(form, "{}").format(number)
 
 
+_ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+_FORMS = {"decimalZero": "{:02}", "numberInDash": "- {} -", "hex": "{:X}"}
+_ALPHABETS = {
+    **dict.fromkeys(("decimalEnclosedCircle", "decimalEnclosedCircleChinese"), "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"),
+    **dict.fromkeys(
+        ("chineseCounting", "chineseCountingThousand", "japaneseCounting", "taiwaneseCounting"),
+        (*"一二三四五六七八九十", *(f"十{one}" for one in "一二三四五六七八九"), "二十"),
+    ),
+    **{"russianLower": "абвгдежзиклмнопрстуфхцчшщыэюя", "russianUpper": "АБВГДЕЖЗИКЛМНОПРСТУФХЦЧШЩЫЭЮЯ"},
+    **{"hebrew1": "אבגדהוזחטי", "ganada": "가나다라마바사아자차카타파하", "aiueoFullWidth": "アイウエオカキクケコ"},
+    "iroha": "イロハニホヘトチリヌルヲ",
+}
+"""The first numbers in the forms of other scripts."""
 _ROMAN = ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I")
-
-
-def _equation(element: Any) -> str:
-    """Return an equation in a line: "(a)/(b)", "x^2", "√(x)"."""
-    return "".join(_term(one) for one in element)
-
-
-def _term(element: Any) -> str:
-    tag = local(element)
-    if tag in _DELETED or tag.endswith("Pr"):
-        return ""
-    if tag == "t":
-        return element.text or ""
-    parts = [_equation(one) for one in element if not local(one).endswith("Pr")]
-    if tag in _CALLS and len(parts) == _CALLS[tag].count("{}"):
-        return _CALLS[tag].format(*parts)
-    if tag == "rad":
-        degree = parts[0] if len(parts) > 1 else ""
-        return f"{degree}\u221a({parts[-1] if parts else ''})"
-    if tag == "nary":
-        sign = value_at(element, "naryPr", "chr") or "\u222b"
-        below, above, *rest = [*parts, "", ""]
-        return sign + (f"_{below}" if below else "") + (f"^{above}" if above else "") + " " + "".join(rest)
-    if tag == "d":
-        begin, end = child(element, "dPr", "begChr"), child(element, "dPr", "endChr")
-        left, right = (
-            ("(" if begin is None else attribute(begin, "val")),
-            (")" if end is None else attribute(end, "val")),
-        )
-        return left + ", ".join(parts) + right
-    if tag in ("m", "eqArr"):
-        return "; ".join(parts)
-    if tag == "mr":
-        return ", ".join(parts)
-    return "".join(parts) if tag != "r" else text_of(element, "t")
 
 
 def _symbol(code: str) -> str:

@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
 from pydantic_ai.profiles.anthropic import AnthropicModelProfile, anthropic_model_profile
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -31,6 +31,7 @@ from agent.providers.event_reading import MessagesReader
 from agent.providers.http import END_SECONDS, ClientConnection
 from agent.providers.message_rewriting import MessageRewriting, mapped
 from agent.providers.reasoning import is_off, nearest
+from agent.providers.think_tags import find_reasoning
 
 MIN_REASONING_TOKENS = 1024
 """Tokens: the smallest thinking budget that the API accepts. It is part of `max_tokens`, which must be larger."""
@@ -137,6 +138,11 @@ class _Claude(MessageRewriting, AnthropicModel):
     async def _map_message(self, messages: list[ModelMessage], *args: Any, **named: Any) -> Any:
         begin = super()._map_message
         return await mapped(messages, lambda: begin(messages, *args, **named))
+
+    async def _process_streamed_response(self, *args: Any, **named: Any) -> StreamedResponse:  # pyright: ignore[reportIncompatibleMethodOverride]
+        stream = await super()._process_streamed_response(*args, **named)
+        find_reasoning(stream)
+        return stream
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:

@@ -2,9 +2,11 @@
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import httpx2
@@ -18,10 +20,11 @@ from openai.types.chat import (
 )
 from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
-    ModelResponsePart,
     ModelResponseStreamEvent,
     PartStartEvent,
     TextPart,
@@ -40,6 +43,7 @@ from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage
 
 from agent.i18n import LocalizedText
+from agent.media.mime import detect_mime
 from agent.messages.plain_text import plain_text
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
@@ -58,7 +62,7 @@ from agent.providers.refusals import (
     without,
     without_refused,
 )
-from agent.providers.think_tags import ThinkTags
+from agent.providers.think_tags import TaggedParts
 from agent.providers.tool_emulation import ToolEmulationModel
 
 _TEMPLATED = ("vllm", "llama.cpp", "sglang")
@@ -312,29 +316,20 @@ class _Stream(OpenAIStreamedResponse):
 
     _calls: list[_Call] = field(default_factory=list[_Call], init=False)
     _latest: dict[int | None, _Call] = field(default_factory=dict[int | None, _Call], init=False)
-    _tags: ThinkTags = field(default_factory=ThinkTags, init=False)
     _server: _Server | None = field(default=None, init=False)
     """The server to remember, None for an answer that says nothing about others."""
-    _thoughts: int = field(default=0, init=False)
-    """The number of the first parts that a lone closing tag has made reasoning."""
-    _is_all_text: bool = field(default=False, init=False)
-    """True if the answer was taken for reasoning and ended without a closing tag."""
     _blank: str = field(default="", init=False)
     """White space sent as reasoning within a text. Servers send it beside the text, and it must not split it."""
     _is_text_open: bool = field(default=False, init=False)
 
-    def get(self) -> ModelResponse:
-        """Return the response so far; see pydantic-ai."""
-        response = super().get()
-        if self._is_all_text:
-            return replace(response, parts=[*map(_as_text, response.parts)])
-        parts = [_as_thought(part) for part in response.parts[: self._thoughts]]
-        return replace(response, parts=[*parts, *response.parts[self._thoughts :]])
+    @cached_property
+    def _parts_manager(self) -> TaggedParts:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return TaggedParts(self)
 
     def expect_reasoning(self, server: _Server, *, assumed: bool) -> None:
         """Take text for reasoning from the beginning if earlier answers began so. `assumed` counts before the first."""
         self._server = server
-        self._tags.begins_inside = _begins_inside.get(server, assumed)
+        self._parts_manager.tags.begins_inside = _begins_inside.get(server, assumed)
 
     def _remember(self, *, begins_inside: bool, is_certain: bool) -> None:
         if self._server is not None and (is_certain or self._server not in _begins_inside):
@@ -354,66 +349,59 @@ class _Stream(OpenAIStreamedResponse):
             yield chunk
 
     def _map_part_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
-        delta = choice.delta
+        delta, parts = choice.delta, self._parts_manager
         if name := next((name for name in _REASONING_FIELDS if getattr(delta, name, None)), None):
             thought = self._blank + _LEAKED_TAG.sub("", getattr(delta, name))
             is_held = self._is_text_open and thought.isspace()
             self._blank = thought if is_held else ""
             if not thought.isspace():  # the server finds reasoning itself
-                self._tags.begins_inside, self._server = False, None
+                parts.tags.begins_inside, self._server = False, None
             setattr(delta, name, None if is_held else thought or None)
             self._is_text_open = is_held
         if delta.tool_calls or (name and not self._is_text_open):
-            yield from self._map_texts(choice, [self._tags.end()])
+            yield from self._end_text()
             self._is_text_open = False
         yield from super()._map_part_delta(choice)
+        if pictures := cast(list[str] | None, getattr(delta, "images", None)):
+            yield from self._end_text()
+            yield from self._map_pictures(choice, pictures)
         if choice.finish_reason:
-            yield from self._map_texts(choice, [self._tags.end()])
+            yield from self._end_text()
             yield from self._check_guess(choice.finish_reason)
 
-    def _map_text_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
-        content = choice.delta.content
-        if not content:
-            yield from super()._map_text_delta(choice)
-            return
-        self._is_text_open = True
-        if (texts := [*self._tags.feed(content)]) == [content]:
-            yield from super()._map_text_delta(choice)
-            return
-        yield from self._map_texts(choice, texts)
-        yield from super()._map_text_delta(_with_content(choice, None))  # the rest of the delta
-
-    def _map_texts(
-        self, choice: chat_completion_chunk.Choice, texts: Sequence[str | None]
+    def _map_pictures(
+        self, choice: chat_completion_chunk.Choice, pictures: Sequence[str]
     ) -> Iterable[ModelResponseStreamEvent]:
-        for text in texts:
-            if text is None:
-                yield from self._end_thoughts()
-            elif text:
-                yield from super()._map_text_delta(_with_content(choice, text, annotations=None))
+        """Make pictures files of the answer. One at an address stays one of the text, which the page asks about."""
+        for url in pictures:
+            if (file := _picture(url)) is not None:
+                self._content_generation += 1
+                yield self._parts_manager.handle_part(vendor_part_id=None, part=FilePart(file))
+            elif url.startswith(("https://", "http://")) and not re.search(r"[\s()<>]", url):
+                yield from super()._map_text_delta(_with_content(choice, f"\n\n![]({url})\n\n"))
 
-    def _end_thoughts(self) -> Iterable[ModelResponseStreamEvent]:
-        """Make the text so far reasoning if there was none. The text after it is another part.
+    def _end_text(self) -> Iterable[ModelResponseStreamEvent]:
+        for event in self._parts_manager.end_text():
+            if isinstance(event, PartStartEvent):
+                self._advance_part_boundary("content")
+            yield event
 
-        The events replace parts, as pydantic-ai allows.
-        """
-        parts = self._parts_manager.get_parts()
-        if parts and all(isinstance(part, TextPart) for part in parts):
-            before, self._thoughts = self._thoughts, len(parts)
-            self._content_generation += 1
+    def _map_text_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
+        had_thoughts = self._parts_manager.has_thoughts
+        self._is_text_open = self._is_text_open or bool(choice.delta.content)
+        yield from super()._map_text_delta(choice)
+        if self._parts_manager.has_thoughts and not had_thoughts:
             self._remember(begins_inside=True, is_certain=False)
-            for index in range(before, len(parts)):
-                yield PartStartEvent(index=index, part=_as_thought(parts[index]))
 
     def _check_guess(self, finish_reason: str) -> Iterable[ModelResponseStreamEvent]:
         """Make an answer text that was taken for reasoning and never ended it, unless it was cut off."""
-        if self._tags.is_guess and finish_reason != "length":
-            self._is_all_text = True
+        parts = self._parts_manager
+        if parts.tags.is_guess and finish_reason != "length":
             self._remember(begins_inside=False, is_certain=True)
-            for index, part in enumerate(self._parts_manager.get_parts()):
+            for index, part in enumerate(parts.get_parts()):
                 if isinstance(part, ThinkingPart):
-                    yield PartStartEvent(index=index, part=_as_text(part))
-        elif not self._tags.is_guess and finish_reason == "stop" and not self._thoughts:
+                    yield parts.change(index, TextPart(part.content, provider_name=part.provider_name))
+        elif not parts.tags.is_guess and finish_reason == "stop" and not parts.has_thoughts:
             self._remember(begins_inside=False, is_certain=False)
 
     def _map_tool_call_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
@@ -451,20 +439,21 @@ class _Stream(OpenAIStreamedResponse):
         call.id, call.name = call.id or delta.id or "", call.name or name
 
 
-def _as_thought(part: ModelResponsePart) -> ModelResponsePart:
-    if not isinstance(part, TextPart):
-        return part
-    return ThinkingPart(part.content, id="content", provider_name=part.provider_name)
+def _picture(url: str) -> BinaryContent | None:
+    """Return the picture of a data URL, or of Base64 alone; None for others."""
+    head, _, data = url.rpartition(",")
+    if head and not (head.startswith("data:image/") and head.endswith(";base64")):
+        return None
+    try:
+        content = b64decode("".join(data.split()), validate=True)
+    except ValueError:
+        return None
+    kind = detect_mime(content)
+    return BinaryContent.narrow_type(BinaryContent(content, media_type=kind)) if kind.startswith("image/") else None
 
 
-def _as_text(part: ModelResponsePart) -> ModelResponsePart:
-    return TextPart(part.content, provider_name=part.provider_name) if isinstance(part, ThinkingPart) else part
-
-
-def _with_content(
-    choice: chat_completion_chunk.Choice, content: str | None, **more: None
-) -> chat_completion_chunk.Choice:
-    return choice.model_copy(update={"delta": choice.delta.model_copy(update={"content": content, **more})})
+def _with_content(choice: chat_completion_chunk.Choice, content: str) -> chat_completion_chunk.Choice:
+    return choice.model_copy(update={"delta": ChoiceDelta(content=content)})
 
 
 def _begins(id_: str, name: str, delta: ChoiceDeltaToolCall, *, after: _Call) -> bool:

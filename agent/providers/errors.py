@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeGuard, cast
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 from pydantic_ai.exceptions import (
@@ -67,6 +67,7 @@ SENTENCES = {
     "broke_off": N_("The answer broke off: {whom} ended it too early."),
     "no_answer": N_("{who} sent an answer that can't be read."),
     "no_server": N_("What answers at {where} is no model server. Check the base URL."),
+    "moved": N_("{where} sends requests on to {target}, as sites that want a login do. Check the base URL."),
     "unusable": N_("{who} could not be used. The log has the details."),
 }
 """The sentences for failures, by name. The server's own words follow some of them."""
@@ -122,7 +123,10 @@ def explain(
             "status": status or 0,
             "where": without_login(where),
             "host": urlsplit(where).hostname or "",
+            "target": _target(error, where),
         }
+        if values["target"]:
+            kind, key_of_text = "unsupported", "moved"
         who: dict[str, Value] = {"who": provider.label, "whom": provider.label}
         if not provider.keys_at:  # a self-hosted server: its label is a description, not a name
             who = {"who": _("The model server"), "whom": _("the model server")}
@@ -131,7 +135,7 @@ def explain(
             key_of_text = "given_key_refused"
         if where and not is_secret and key_of_text in ("unreachable", "late"):
             key_of_text = _cause(error, key_of_text)
-        if is_secret and key_of_text == "no_server":
+        if is_secret and key_of_text in ("no_server", "moved"):
             key_of_text = "unreachable"
         sentences: list[str] = [LocalizedText(SENTENCES[key_of_text], {**values, **who})]
         quoted = (*_QUOTED, "overloaded", "unavailable", "late") if getattr(error, "in_stream", False) else _QUOTED
@@ -279,6 +283,18 @@ def _cause(error: BaseException, sentence: str) -> str:
     if sentence == "late" or not any(isinstance(one, httpx2.ConnectError | ConnectionRefusedError) for one in chain):
         return "late" if sentence == "late" else "cut_off"
     return cause_of(error) or "unanswered"
+
+
+def _target(error: BaseException, where: str) -> str:
+    """Return the address that a redirect leads to, without its login and query; "" for other failures."""
+    response = getattr(error.__cause__, "response", None)
+    if not isinstance(response, httpx2.Response) or not response.has_redirect_location:
+        return ""
+    try:
+        parts = urlsplit(urljoin(where, response.headers["location"][:MAX_LOGGED_CHARACTERS]))
+        return f"{without_login(parts.geturl())}{parts.path}"[:MAX_QUOTED_CHARACTERS]
+    except ValueError:
+        return ""
 
 
 def _with_numbers(pattern: str) -> re.Pattern[str]:

@@ -68,6 +68,9 @@ class EventReader:
         """The number of the choice that is read. A server can send several."""
         self._told = set[str | int]()
         """The numbers and ids of the items of which texts have come."""
+        self._items: list[tuple[object, str]] = []
+        """The place and the id of each item that has begun without an id. Its events may name neither."""
+        self._unnamed = 0
         self._has_items = False
         self._has_read = self._has_other = self._has_deltas = self._is_done = False
 
@@ -225,6 +228,7 @@ class EventReader:
     def _read_response(self, event: dict[str, Any]) -> Iterator[Event]:
         if self._ends_at is not None:
             return
+        event = self._with_item_id(event)
         for missing in self._missing_texts(event):
             if (cleaned := _clean_response_event(missing)) is not None:
                 yield Event(cleaned)
@@ -234,6 +238,27 @@ class EventReader:
         if event["type"] in _TERMINAL:
             self._note_end()
         yield Event(cleaned, is_error=event["type"] == "response.failed")
+
+    def _with_item_id(self, event: _Table) -> _Table:
+        """Give an item without an id one of its own, and let its later events name it."""
+        kind, place, item = event["type"], event.get("output_index"), _as_dict(event.get("item"))
+        if not item:
+            has_id = not kind.endswith((".delta", ".done")) or isinstance(event.get("item_id"), str)
+            id_ = "" if has_id else self._item_at(place)
+            return {**event, "item_id": id_} if id_ else event
+        if any(isinstance(item.get(name), str) and item[name] for name in ("id", "call_id")):
+            return event
+        id_ = self._item_at(place) if kind.endswith(".done") else ""
+        if not id_:
+            self._unnamed += 1
+            id_ = f"{item.get('type')}_{self._unnamed}"
+            self._items.append((place, id_))
+        if kind.endswith(".done") and place is None:
+            self._items.remove((place, id_))
+        return {**event, "item": {**item, "id": id_}}
+
+    def _item_at(self, place: object) -> str:
+        return next((id_ for at, id_ in reversed(self._items) if at == place), "")
 
     def _missing_texts(self, event: _Table) -> Iterator[_Table]:
         """Yield the deltas of texts that come only with the end of a part, an item or the answer."""
@@ -415,6 +440,10 @@ def _clean_delta(delta: _Table, *, is_whole: bool) -> _Table:
         cleaned["reasoning_content" if delta.get("reasoning_content") else "reasoning"] = thoughts
     if isinstance(refusal := delta.get("refusal"), str) and refusal:
         cleaned["refusal"] = refusal
+    if pictures := [
+        url for one in _pictures(delta) if (url := _text_of(one, ("url", "image_url", "b64_json", "data")))
+    ]:
+        cleaned["images"] = pictures
     if isinstance(delta.get("annotations"), list):
         cleaned["annotations"] = _tables(delta["annotations"])
     calls = _tables(_read_json(delta.get("tool_calls")))
@@ -441,6 +470,15 @@ def _clean_call(call: _Table, place: int | None) -> _Table | None:
     kept = {"extra_content": call["extra_content"]} if isinstance(call.get("extra_content"), dict) else {}
     function = {"name": name, "arguments": arguments}
     return {"index": place if index is None else index, "id": id_, "type": "function", "function": function, **kept}
+
+
+def _pictures(delta: _Table) -> Iterator[object]:
+    """Yield the pictures of a delta, which are in a field of their own or parts of its content."""
+    content: Any = delta.get("content")
+    parts = cast(list[object], content) if isinstance(content, list) else []
+    for one in (*_tables(delta.get("images")), *_tables(parts)):
+        if "image" in str(one.get("type", "image")):
+            yield one.get("image_url") or one.get("image") or one.get("source") or one
 
 
 def _split_content(content: object) -> tuple[str, str]:

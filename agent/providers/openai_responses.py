@@ -7,7 +7,7 @@ from typing import Any, cast, get_args
 import httpx2
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.profiles.grok import GrokModelProfile, grok_model_profile
 from pydantic_ai.profiles.openai import OpenAIModelProfile, openai_model_profile
@@ -25,6 +25,7 @@ from agent.providers.message_rewriting import MessageRewriting, mapped
 from agent.providers.openai_client import sdk_client
 from agent.providers.reasoning import is_off, least, nearest
 from agent.providers.refusals import CHAT_ONLY, remember_chat_only
+from agent.providers.think_tags import find_reasoning
 
 XAI_TIMEOUT = httpx2.Timeout(connect=5.0, read=900.0, write=30.0, pool=5.0)
 """xAI's models can be silent for that long while they reason. Its documentation asks for a time-out of 15 minutes."""
@@ -54,7 +55,8 @@ class OpenAIResponsesConnection(ClientConnection):
         if missing_route(error.status_code, error.body, url) != "no_route":
             return None
         remember_chat_only(url)
-        self._chat = ChatCompletionsConnection(replace(self.spec, dialect="chat", assumed=False), self.endpoint, self.provider)
+        spec = replace(self.spec, dialect="chat", assumed=False)
+        self._chat = ChatCompletionsConnection(spec, self.endpoint, self.provider)
         self.spec = self._chat.spec
         return LocalizedText(CHAT_ONLY)
 
@@ -142,6 +144,11 @@ class _Stateless(MessageRewriting, OpenAIResponsesModel):
     async def _map_messages(self, messages: list[ModelMessage], *args: Any, **named: Any) -> Any:
         begin = super()._map_messages
         return await mapped(messages, lambda: begin(messages, *args, **named))
+
+    async def _process_streamed_response(self, *args: Any, **named: Any) -> StreamedResponse:  # pyright: ignore[reportIncompatibleMethodOverride]
+        stream = await super()._process_streamed_response(*args, **named)
+        find_reasoning(stream)
+        return stream
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:

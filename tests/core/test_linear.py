@@ -36,7 +36,7 @@ from agent.display import _CONTROL
 from agent.documents.encodings import codec_of, decode_text
 from agent.documents.excel import _unescaped
 from agent.documents.locate import find_passage
-from agent.documents.mail import _decoded_words, html_text, read_eml
+from agent.documents.mail import _decoded_words, enriched_text, html_text, read_eml, rtf_text
 from agent.documents.number_formats import number_text
 from agent.errors import AgentError
 from agent.fetch import Guard
@@ -186,6 +186,11 @@ NEAR_MISSES = (
         "a_{b",
         "_x00",
         "\ufdfa",
+        "{\\rtf1 ",
+        "\\'e4",
+        "\\u8364?",
+        "<<",
+        "<param>",
     ),
 )
 """What the parsers look for, whole and in part."""
@@ -337,6 +342,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "mail": mail,
     "words of a header": _decoded_words,
     "HTML": html_text,
+    "RTF": rtf_text,
+    "enriched text": enriched_text,
     "an encoding": lambda text: decode_text(text.encode("utf-8", "replace") + b"\xff"),
     "the name of an encoding": codec_of,
     "a number of a sheet": lambda text: number_text("1", text),

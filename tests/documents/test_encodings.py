@@ -55,6 +55,29 @@ def test_text_is_read_in_its_encoding(codec: str, text: str, label: str) -> None
     assert decode_text(text.encode(codec)) == (text.removeprefix("\ufeff"), label)
 
 
+UTF8 = GERMAN.encode()
+DAMAGED = {
+    "a bad byte": (UTF8.replace(b";812", b"\xff;812"), GERMAN.replace(";812", "\ufffd;812")),
+    "a Latin byte": (UTF8 + b"M\xfcller\n", GERMAN + "M\ufffdller\n"),
+    "half a character": (UTF8.replace("ß".encode(), b"\xc3", 1), GERMAN.replace("ß", "\ufffd", 1)),
+    "cut in a character": ("Größe 5 €".encode()[:-1], "Größe 5 \ufffd"),
+    "cut, no other foreign character": ("a,b\n5 €".encode()[:-1], "a,b\n5 \ufffd"),
+    "with a mark": (codecs.BOM_UTF8 + UTF8 + b"\xff", GERMAN + "\ufffd"),
+    "declared": (b'<?xml version="1.0" encoding="UTF-8"?>\n<a>M\xfcller</a>',
+                 '<?xml version="1.0" encoding="UTF-8"?>\n<a>M\ufffdller</a>'),
+    "one among many": (b"a\x80b and more text of people", "a\ufffdb and more text of people"),
+    "Japanese": ("名前,金額\n田中太郎".encode()[:-2], "名前,金額\n田中太\ufffd"),
+    "UTF-16, cut": (GERMAN.encode("utf-16")[:-1], GERMAN[:-1] + "\ufffd"),
+    "UTF-16, half a pair": (GERMAN.encode("utf-16") + b"\x3d\xd8", GERMAN + "\ufffd"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_characters_are_marked(name: str) -> None:
+    data, text = DAMAGED[name]
+    assert decode_text(data) == (text, "UTF-16" if name.startswith("UTF-16") else "")
+
+
 @pytest.mark.parametrize(
     "data",
     [b"\x7fELF\2\1\1\0\0", b"MZ\x90\3\xff\xff", codecs.BOM_UTF16_LE + b"a", "Ποσό;Όνομα".encode("cp1253")],
@@ -78,6 +101,8 @@ CASES = {
     "utf16.csv": (GERMAN.encode("utf-16"), "as it is", "will be sent as text; read as UTF-16"),
     "notes": (GERMAN.encode("cp1252"), "as it is", "will be sent as text; read as windows-1252"),
     "long.csv": (GERMAN.encode("cp1252") * 900, "converted", "; read as windows-1252"),
+    "damaged.csv": (UTF8 + b"\xff", "as it is", "; read as UTF-8, with 1 character that can't be read"),
+    "cut.txt": (UTF8 * 2_000 + b"\xe2\x82", "converted", "; read as UTF-8, with 1 character that can't be read"),
     "greek.csv": (
         "Ποσό;Όνομα".encode("cp1253"),
         "refused",

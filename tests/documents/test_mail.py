@@ -31,6 +31,11 @@ NAMED = "Attached to this message, and not read:\n"
 INNER = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n" + b64encode(
     b"From: bob@example.org\n\nAt noon"
 )
+RTF = (
+    r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}}{\*\generator x;}\uc1 Gr\'f6\'dfe \endash  5 \u8364? \{a\}\tab b\par"
+    "\n"
+    r"\u-10179?\u-8704? {\field{\*\fldinst HYPERLINK x}{\fldrslt here}}}"
+)
 MAILS = {
     "texts around a picture": (
         multipart("mixed", text_part("Here it is:"), PICTURE, text_part("The rent is 812.")),
@@ -83,6 +88,19 @@ MAILS = {
         multipart("report", text_part("Not delivered."), b"Content-Type: message/delivery-status\n\nStatus: 5.1.1\n"),
         [f"{SHOWN}Not delivered.\n\nStatus: 5.1.1"],
     ),
+    "enriched text": (
+        text_part("<bold>At</bold> noon,\n<color><param>red</param>a << b</color>\n\n\nBring it.", "enriched"),
+        [f"{SHOWN}At noon, a < b\n\nBring it."],
+    ),
+    "RTF": (
+        text_part(RTF, "rtf"),
+        [f"{SHOWN}Gr\u00f6\u00dfe \u2013 5 \u20ac {{a}}\tb\n\U0001f600 here"],
+    ),
+    "RTF beside plain text": (
+        multipart("alternative", text_part("At noon"), text_part(RTF, "rtf")),
+        [f"{SHOWN}At noon"],
+    ),
+    "RTF that breaks off": (text_part("{\\rtf1 {At {noon\\'", "rtf"), [f"{SHOWN}At noon"]),
     "invitation beside HTML": (
         multipart("alternative", text_part("<p>Come!", "html"), b"Content-Type: text/calendar\n\nBEGIN:VCALENDAR"),
         [f"{SHOWN}Come!", f"{NAMED}text/calendar"],

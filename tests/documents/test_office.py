@@ -9,9 +9,10 @@ import docx
 import openpyxl
 import pptx
 import pytest
+import xlsxwriter
 from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
-from pptx.chart.data import CategoryChartData, XyChartData
+from pptx.chart.data import BubbleChartData, CategoryChartData, XyChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
@@ -49,6 +50,19 @@ BOX = (
     "<w:txbxContent>{0}</w:txbxContent></v:textbox></v:shape></w:pict></mc:Fallback></mc:AlternateContent></w:r>"
 )
 FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+ITEM = '<w:numPr><w:ilvl w:val="0"/><w:numId w:val="90"/></w:numPr>'
+
+
+def item(text: str) -> str:
+    return p(f"<w:pPr>{ITEM}</w:pPr>", run(text))
+
+
+def math(tag: str, *inside: str) -> str:
+    """Return a part of an equation, whose own parts have no runs yet."""
+    inner = "".join(inside)
+    return f"<m:{tag}>{f'<M>{inner}</M>' if tag == 'd' else inner}</m:{tag}>"
+
+
 BODIES = {
     "inserted and deleted": (
         p(run("The rent is "), f"<w:del {BY}><w:r><w:delText>700</w:delText></w:r></w:del>")
@@ -86,6 +100,40 @@ BODIES = {
           "</m:den></m:f><m:sSup><m:e><m:r><m:t>y</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
           "<m:rad><m:deg/><m:e><m:r><m:t>z</m:t></m:r></m:e></m:rad></m:oMath>"),
         "x=(a+b)/(2)y^2\u221a(z)",
+    ),
+    "matrix, sum, accent": (
+        p("<m:oMath>", math("d", math("m", math("mr", "<m:e>1</m:e>", "<m:e>0</m:e>"), math("mr", "<m:e>0</m:e>"))),
+          math("nary", '<m:naryPr><m:chr m:val="\u2211"/></m:naryPr>', "<m:sub>i=1</m:sub>", "<m:sup>n</m:sup>",
+               "<m:e>i</m:e>"),
+          math("acc", "<m:e>x</m:e>"), math("limUpp", "<m:e>=</m:e>", "<m:lim>def</m:lim>"),
+          math("sSup", "<m:e>x</m:e>", "<m:sup>n+1</m:sup>"), "</m:oMath>")
+        .replace("<m:e>", "<m:e><m:r><m:t>").replace("</m:e>", "</m:t></m:r></m:e>")
+        .replace("<m:sub>", "<m:sub><m:r><m:t>").replace("</m:sub>", "</m:t></m:r></m:sub>")
+        .replace("<m:sup>", "<m:sup><m:r><m:t>").replace("</m:sup>", "</m:t></m:r></m:sup>")
+        .replace("<m:lim>", "<m:lim><m:r><m:t>").replace("</m:lim>", "</m:t></m:r></m:lim>"),
+        "(1, 0; 0)\u2211_(i=1)^n ix\u0302=^defx^(n+1)",
+    ),
+    "moved row": (
+        f"<w:tbl><w:tr><w:trPr><w:del {BY}/></w:trPr><w:tc>{p(f'<w:moveFrom {BY}>', run('x'), '</w:moveFrom>')}</w:tc>"
+        f"</w:tr><w:tr><w:trPr><w:gridBefore w:val='1'/></w:trPr><w:tc>{p(f'<w:moveTo {BY}>', run('y'), '</w:moveTo>')}"
+        "</w:tc></w:tr></w:tbl>",
+        "\ty",
+    ),
+    "controls in rows and cells": (
+        "<w:tbl><w:sdt><w:sdtContent><w:tr><w:sdt><w:sdtContent><w:tc><w:sdt><w:sdtContent>" + p(run("deep"))
+        + "</w:sdtContent></w:sdt></w:tc></w:sdtContent></w:sdt></w:tr></w:sdtContent></w:sdt></w:tbl>",
+        "deep",
+    ),
+    "boxes of a group": (
+        p("<w:r><w:drawing><wpg:wgp><wps:wsp><w:txbxContent>", p(run("A")), "</w:txbxContent></wps:wsp><wpg:grpSp>"
+          "<w:txbxContent>", p(run("B")), "</w:txbxContent></wpg:grpSp></wpg:wgp></w:drawing></w:r>"),
+        "A\n\nB",
+    ),
+    "WordArt": (p("<w:r><w:pict><v:shape><v:textpath string='Draft'/></v:shape></w:pict></w:r>"), "Draft"),
+    "deleted item of a list": (
+        item("a") + p(f'<w:pPr>{ITEM}<w:rPr><w:del {BY}/></w:rPr></w:pPr>', f"<w:del {BY}><w:r><w:delText>b</w:delText>"
+                      "</w:r></w:del>") + item("c"),
+        "Art. I a\n\nArt. II c",
     ),
     "text box, once": (p(run("Before"), BOX.format(p(run("In the box")))), "Before\nIn the box"),
     "table in a table, merged cells": (
@@ -155,6 +203,31 @@ def test_notes_and_comments_follow_their_paragraph() -> None:
         "Terms\n\nRent\n\n[Comment by Bob: Is this final?]\n\n"
         "Notice[^1][^e1]\n\n[^1]: The footnote\n\n[^e1]: The endnote"
     ]
+
+
+def test_only_headers_that_are_shown_are_read() -> None:
+    made: Any = docx.Document()
+    [section] = made.sections
+    section.header.paragraphs[0].text = "Odd"
+    section.first_page_header.paragraphs[0].text = "First"
+    section.even_page_header.paragraphs[0].text = "Even"
+    made.add_paragraph("Begin")
+    assert read_docx(saved(made))[1] == ["Begin", "Header: Odd"]
+    section.different_first_page_header_footer = True
+    made.settings.odd_and_even_pages_header_footer = True
+    edges = read_docx(saved(made))[1][-1].split("\n")
+    assert sorted(edges) == ["Header: Even", "Header: First", "Header: Odd"]
+
+
+def test_level_that_does_not_restart_goes_on() -> None:
+    level = '<w:lvl w:ilvl="{}"><w:numFmt w:val="{}"/><w:lvlRestart w:val="0"/><w:lvlText w:val="%{}."/></w:lvl>'
+    levels = LEVELS.replace(LEVELS[LEVELS.index("<w:lvl ") : LEVELS.index("</w:abstractNum>")], "".join(
+        level.format(at, form, at + 1) for at, form in enumerate(("ordinal", "decimalEnclosedCircle"))
+    ))  # fmt: skip
+    data = edited(EMPTY, "word/numbering.xml", lambda xml: xml.replace("</w:numbering>", f"{levels}</w:numbering>"))
+    places = zip((0, 1, 0, 1), "abcd", strict=True)
+    texts = "".join(item(text).replace('w:ilvl w:val="0"', f'w:ilvl w:val="{at}"') for at, text in places)
+    assert shown(texts, data) == "1st. a\n\n  \u2460. b\n\n2nd. c\n\n  \u2461. d"
 
 
 def test_headers_lists_and_headings_of_word() -> None:
@@ -248,6 +321,12 @@ CELLS = [
     (date(2026, 5, 1), "mmmm", "2026-05-01"),
     (time(9, 30), "h:mm", "09:30"),
     (timedelta(days=1, hours=6), "[h]:mm", "30:00"),
+    (timedelta(minutes=90), "[mm]:ss", "90:00"),
+    (1, '"Yes";"";"No; never"', "Yes"),
+    (0, '"Yes";"";"No; never"', "No; never"),
+    (-5, "0;[Red](0)", "-5"),
+    (-3, '"Yes";"";"No"', "-3"),
+    (0.25, '0%;-0%;"none"', "25%"),
     (40, '0 "days"', "40"),
     (7, "[Red]0", "7"),
     (True, "General", "TRUE"),
@@ -314,6 +393,43 @@ def test_comments_charts_and_hidden_sheets_of_excel() -> None:
     assert set(left_out) == {"charts"}, "the values of the chart are not stored in it"
 
 
+def test_more_writers_of_excel() -> None:
+    """Merged cells, rich texts, arrays, tables, text boxes, a chart on a sheet of its own."""
+    out = BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        sheet: Any = book.add_worksheet("S")
+        sheet.merge_range("A1:C1", "Merged")
+        sheet.write_rich_string("A2", "a", book.add_format({"bold": 1}), "b", "c")
+        sheet.write_array_formula("A3:A3", "{=SUM(B1:B9*2)}", None, 7)
+        sheet.write_comment("A4", "Ask Ann")
+        sheet.insert_textbox("F1", "In a box")
+        sheet.add_table("H1:I2", {"columns": [{"header": "x"}, {"header": "y"}]})
+        chart: Any = book.add_chart({"type": "pie"})
+        chart.add_series({"values": "=S!$A$3:$A$3", "name": "Sum"})
+        book.add_chartsheet("Chart").set_chart(chart)
+        book.add_worksheet("Z").very_hidden()
+    assert read_xlsx(out.getvalue())[1] == [
+        "S\nMerged\t\t\t\t\t\t\tx\ty\nabc\n7\nIn a box\nComment on A4: Ask Ann",
+        "Chart\n\tSum\n\t7",
+        "Z (hidden)",
+    ]
+
+
+def test_notes_beside_threads_are_read() -> None:
+    book: Any = openpyxl.Workbook()
+    book.active["A1"].comment = Comment("[Threaded comment] Old text", "A")
+    book.active["B2"].comment = Comment("A note", "A")
+    data = saved(book)
+    rels = "xl/worksheets/_rels/sheet1.xml.rels"
+    kind = "http://schemas.microsoft.com/office/2017/10/relationships/threadedComment"
+    data = edited(data, rels, lambda xml: xml.replace(
+        "</Relationships>", f'<Relationship Id="t" Type="{kind}" Target="/xl/threads.xml"/></Relationships>'
+    ))  # fmt: skip
+    threads = b'<ThreadedComments><threadedComment ref="A1"><text>New text</text></threadedComment></ThreadedComments>'
+    [page] = read_xlsx(repacked(data, xl__threads_xml=threads))[1]
+    assert page.split("\n")[1:] == ["Comment on A1: New text", "Comment on B2: A note"]
+
+
 # --- PowerPoint -------------------------------------------------------------------------------------------------------
 
 
@@ -355,6 +471,49 @@ def test_values_of_a_chart_are_read_as_it_shows_them() -> None:
     chart = deck.slides.add_slide(deck.slide_layouts[6]).shapes.add_chart(XL_CHART_TYPE.LINE, *box, data).chart
     chart.chart_title.text_frame.text = "Rents"
     assert read_pptx(saved(deck))[1] == ["Rents\n\tShare\n2026-05-01\t50%\n2026-06-01\t25%"]
+
+
+def test_series_with_other_categories_have_a_table_of_their_own() -> None:
+    deck: Any = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    points, bubbles, levels = XyChartData(), BubbleChartData(), CategoryChartData()
+    for name, more in (("A", 0), ("B", 4)):
+        series = points.add_series(name)
+        for x in (1, 2):
+            series.add_data_point(x + more, 10 * (x + more))
+    bubbles.add_series("C").add_data_point(1, 2, 30)
+    for name, inner in (("North", "ab"), ("South", "c")):
+        category = levels.add_category(name)
+        for one in inner:
+            category.add_sub_category(one)
+    levels.add_series("D", (1, 2, 3))
+    box = (Inches(1), Inches(1), Inches(4), Inches(3))
+    for kind, data in (("XY_SCATTER", points), ("BUBBLE", bubbles), ("BAR_CLUSTERED", levels)):
+        slide.shapes.add_chart(XL_CHART_TYPE[kind], *box, data)
+    assert read_pptx(saved(deck))[1][0].split("\n\n") == [
+        "A\n1\t10\n2\t20\n\tB\n5\t50\n6\t60",
+        "\tC\n1\t2\t30",
+        "\tD\nNorth a\t1\nb\t2\nSouth c\t3",
+    ]
+
+
+def test_hidden_slides_nested_groups_and_equations() -> None:
+    deck: Any = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = "Secret"
+    slide._element.set("show", "0")
+    box = (Inches(1), Inches(1), Inches(4), Inches(3))
+    table = slide.shapes.add_table(2, 2, *box).table
+    table.cell(0, 0).merge(table.cell(0, 1))
+    table.cell(0, 0).text, table.cell(1, 1).text = "Wide", "2"
+    slide.shapes.add_group_shape().shapes.add_group_shape().shapes.add_textbox(*box).text_frame.text = "deep"
+    equation = '<m:oMath xmlns:m="m"><m:f><m:num><m:t>a</m:t></m:num><m:den><m:t>b</m:t></m:den></m:f></m:oMath>'
+    data = edited(
+        saved(deck),
+        "ppt/slides/slide1.xml",
+        lambda xml: xml.replace("<a:t>deep</a:t></a:r>", f"<a:t>deep </a:t></a:r>{equation}"),
+    )
+    assert read_pptx(data)[1] == ["(hidden slide)\n\nSecret\n\nWide\n\t2\n\ndeep (a)/(b)"]
 
 
 def test_strict_samples_are_strict() -> None:

@@ -1,6 +1,7 @@
 """Answers of servers that break the rules: what can be read is read, and a failure quotes the server's own words."""
 
 import asyncio
+import base64
 import gc
 import json
 import re
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent import Agent, Endpoint, InputError, Limits, ModelSpec, connect, tool
+from agent import Agent, Approve, Endpoint, InputError, Limits, ModelSpec, Refuse, connect, tool
 from agent.models.catalog import load_catalog
 from agent.providers.http import ClientConnection
 from agent.providers.think_tags import CLOSE
@@ -22,7 +23,7 @@ from agent.responses import pieces_of
 from agent.tools import Tool
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
-from tests.support.replies import anthropic_messages, openai_responses
+from tests.support.replies import anthropic_messages, google_generate_content, openai_responses
 from tests.support.replies.chat_completions import DONE, ROLE, calls, chunk, ending, piece, reply
 from tests.tiers import examples
 
@@ -184,6 +185,21 @@ ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "whole, indented": (json.dumps(WHOLE, indent=2).encode(), HI),
     "whole, as an event": (sse(WHOLE), HI),
     "whole without reason": (json.dumps(WHOLE).replace('"stop"', "null").encode(), HI),
+    **{
+        f"an end that leaks, {leak}": (sse(*(chunk(content=one) for one in ("Hi.", leak[:3], leak[3:])), END), HI)
+        for leak in ("<|im_end|>", "<|eot_id|>\n", "<|endoftext|><|im_end|>", "</s>", "</s> </s>\n", "<end_of_turn>")
+    },
+    "half an end": (sse(chunk(content="Hi.<|im"), END), [("output_text", "Hi.<|im")]),
+    "an end in the middle": (
+        sse(chunk(content="a<|im_end|>"), chunk(content="b</s>c"), END),
+        [("output_text", "a<|im_end|>b</s>c")],
+    ),
+    "an end in code": (sse(chunk(content="```\n</s>"), END), [("output_text", "```\n</s>")]),
+    "the end of an element": (sse(chunk(content="<s>old</s>"), END), [("output_text", "<s>old</s>")]),
+    "an end after thoughts": (
+        sse(chunk(content="<think>Hm.</think>Hi."), chunk(content="<|im_end|>"), END),
+        [("reasoning", "Hm."), *HI],
+    ),
     "error after the end": (sse(chunk(content="Hi."), END, {"error": "It broke."}), HI),
     "error": (sse(chunk(content="Hi."), {"error": {"message": "It broke."}}), FAILED),
     "error text": (sse(chunk(content="Hi."), {"error": "It broke."}), FAILED),
@@ -222,6 +238,33 @@ async def test_odd_answer_is_read(server: Playing, name: str, is_stream: bool) -
     assert bubbles == [(kind, text.replace("{url}", server.url)) for kind, text in said]
 
 
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
+PICTURES: dict[str, list[Mapping[str, Any]]] = {
+    "images": [chunk(images=[{"type": "image_url", "image_url": {"url": URL}}])],
+    "an image": [chunk(images={"image_url": URL})],
+    "a part": [chunk(content=[{"type": "text", "text": "Hi."}, {"type": "image_url", "image_url": {"url": URL}}])],
+    "Base64 alone": [chunk(images=[{"b64_json": URL.partition(",")[2]}])],
+    "in a message": [with_choice(message={"content": "Hi.", "images": [{"image_url": {"url": URL}}]})],
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+async def test_picture_in_a_delta_is_a_file_of_the_answer(server: Playing, name: str) -> None:
+    text = [] if "Hi." in str(PICTURES[name]) else [chunk(content="Hi.")]
+    bubbles, result = await played(server, reply(*text, *PICTURES[name], END))
+    assert bubbles[0] == HI[0]
+    assert [(file.media_type, file.data) for file in result.files] == [("image/png", PNG)]
+
+
+async def test_picture_at_an_address_stays_in_the_text(server: Playing) -> None:
+    odd = [{"image_url": {"url": url}} for url in ("https://a.test/b.png", "data:image/png;base64,%%", "x")]
+    bubbles, result = await played(server, reply(chunk(content="Hi.", images=[*odd, None, 7]), END))
+    assert (bubbles, result.files) == ([("output_text", "Hi.\n\n![](https://a.test/b.png)\n\n")], ())
+
+
 BEGIN: Any = anthropic_messages.begin()
 TEXT: list[Any] = [*anthropic_messages.text(0, "H", "i.")]
 ENDING: list[Any] = [*anthropic_messages.ends("end_turn")]
@@ -237,6 +280,10 @@ def typed(event: Mapping[str, Any]) -> bytes:
     """Return an event with its type only as its name."""
     data = {key: value for key, value in event.items() if key != "type"}
     return f"event: {event['type']}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def claude(*texts: str) -> bytes:
+    return sse(BEGIN, *anthropic_messages.text(0, *texts), *ENDING)
 
 
 CLAUDE: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
@@ -287,6 +334,14 @@ CLAUDE: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
         sse(BEGIN, MADE[0], {**MADE[1], "delta": {"type": "input_json_delta", "partial_json": "{}"}}, *MADE[1:], LAST),
         [CALL, RESULT, IT_IS],
     ),
+    "tags": (claude("<thi", "nk>Hm.</thi", "nk>\n\nHi."), [("reasoning", "Hm."), *HI]),
+    "a lone closing tag": (claude("Hm.", "</th", "ink>Hi."), [("reasoning", "Hm."), *HI]),
+    "a tag after thoughts": (
+        sse(BEGIN, *THOUGHT, *anthropic_messages.text(1, "</think>Hi."), *ENDING),
+        [("reasoning", "Hm."), *HI],
+    ),
+    "a tag of the text": (claude("Hi </thing"), [("output_text", "Hi </thing")]),
+    "an end that leaks": (claude("Hi.", "<|im_end|>"), HI),
     "error, no name": (sse(BEGIN, *TEXT, {"type": "error", "error": {"message": "It broke."}}), CLAUDE_FAILED),
     "error of another API": (sse(BEGIN, *TEXT, {"error": {"message": "It broke."}}), CLAUDE_FAILED),
     "error, raw": (b'{"detail": "It broke."}', CLAUDE_FAILED[1:]),
@@ -308,6 +363,7 @@ async def test_odd_answer_of_claudes_api_is_read(server: Playing, name: str) -> 
 ASKED = openai_responses.created()
 SAYS = openai_responses.text("H", "i.")
 MADE_CALL = openai_responses.call('{"expression": "6*7"}', name="calculate", index=0)
+TWO_LATER = openai_responses.call('{"expression": "6*7"}', name="calculate", index=1)
 ITEM: Any = SAYS[-1]["item"]
 THINKS = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
 
@@ -339,11 +395,55 @@ ODD_RESPONSES: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
         [("reasoning", "Hm."), *HI],
     ),
     "whole, with reasoning": (json.dumps(ended(THINKS, ITEM)["response"]).encode(), [("reasoning", "Hm."), *HI]),
+    **{
+        f"tags, {name}": (sse(*ASKED, *openai_responses.text(*texts), ended()), [("reasoning", "Hm."), *HI])
+        for name, texts in {
+            "cut": ("<thi", "nk>Hm.</thi", "nk>\n\nHi."),
+            "a lone one": ("Hm.", "</th", "ink>Hi."),
+            "an end": ("<think>Hm.</think>Hi.", "<|im_", "end|>"),
+        }.items()
+    },
+    "tags before a call": (
+        sse(*ASKED, *openai_responses.text("<think>Hm.</think>Hi.<|im_end|>"), *TWO_LATER, ended()),
+        [("reasoning", "Hm."), *HI, CALL, RESULT, IT_IS],
+    ),
+    "a tag of the text": (sse(*ASKED, *openai_responses.text("Hi <"), ended()), [("output_text", "Hi <")]),
     "arguments twice": (
         sse(*ASKED, {**MADE_CALL[0], "item": MADE_CALL[-1]["item"]}, *MADE_CALL[1:], ended()),
         [CALL, RESULT, IT_IS],
     ),
 }
+
+
+def without_ids(event: Any, place: int | None) -> Any:
+    """Return an event of an item that has no id, and a place or none."""
+    kept = {key: value for key, value in event.items() if key not in ("item_id", "output_index")}
+    if "item" in kept:
+        kept["item"] = {key: value for key, value in kept["item"].items() if key not in ("id", "call_id")}
+    return kept if place is None else {**kept, "output_index": place}
+
+
+TWO_CALLS = [
+    openai_responses.call(json.dumps({"expression": said}), name="calculate", index=at)
+    for at, said in enumerate(("6*7", "1+1"))
+]
+
+
+@pytest.mark.parametrize("order", ["in turn", "interleaved", "no places", "whole items", "only the end"])
+async def test_calls_without_ids_are_told_apart(server: Playing, order: str) -> None:
+    calls = [
+        [without_ids(one, None if order == "no places" else at) for one in call] for at, call in enumerate(TWO_CALLS)
+    ]
+    events = [one for call in calls for one in call]
+    if order == "interleaved":
+        events = [one for pair in zip(*calls, strict=True) for one in pair]
+    elif order == "whole items":
+        events = [call[-1] for call in calls]
+    last = ended(*(call[-1]["item"] for call in calls)) if order == "only the end" else ended()
+    body = sse(*ASKED, *([] if order == "only the end" else events), last)
+    spec = load_catalog().find("openai:gpt-6-luna")
+    bubbles, _ = await played(server, Reply(sse=[body]), openai_responses.answer("It is 42."), spec=spec)
+    assert [said["content"] for kind, said in bubbles if kind == "tool_call_result"] == ["42", "2"]
 
 
 @pytest.mark.parametrize("name", ODD_RESPONSES)
@@ -558,6 +658,92 @@ async def test_whole_answer_in_two_choices_is_one(server: Playing) -> None:
     assert bubbles == [*HI, CALL, RESULT, IT_IS]
 
 
+NAMES = ("late", "careful", "broken", "quick")
+"""Tools whose calls end in another order: "late" waits for "quick", and "careful" for a person."""
+
+
+def four_calls(dialect: str) -> Reply:
+    ids = [f"call{at}" for at in (9, 2, 7, 4)]
+    match dialect:
+        case "chat":
+            made = [piece("{}", index=at, id=id_, name=NAMES[at]) for at, id_ in enumerate(ids)]
+            return reply(ROLE, calls(*made), *ending("tool_calls"))
+        case "responses":
+            items = [
+                openai_responses.call("{}", id_=f"fc_{id_}", call_id=id_, name=NAMES[at], index=at)
+                for at, id_ in enumerate(ids)
+            ]
+            return openai_responses.reply(openai_responses.created(), *items, openai_responses.completed())
+        case "messages":
+            blocks = [anthropic_messages.call(at, id_, "{}", name=NAMES[at]) for at, id_ in enumerate(ids)]
+            return anthropic_messages.reply(BEGIN, *blocks, anthropic_messages.CALLS)
+        case _:
+            parts = [{"functionCall": {"name": name, "args": {}}} for name in NAMES]
+            return google_generate_content.reply(google_generate_content.chunk(*parts), google_generate_content.end())
+
+
+DIALECTS = {
+    "chat": (SPEC, AFTER_TOOL),
+    "responses": (load_catalog().find("openai:gpt-6-luna"), openai_responses.answer("It is 42.")),
+    "messages": (load_catalog().find(HAIKU), anthropic_messages.answer("It is 42.")),
+    "generate": (load_catalog().find("google:gemini-3.8-flash"), google_generate_content.HI),
+}
+
+
+def sent_results(body: Any) -> list[str]:
+    """Return the results of tools in a request, in their order, whatever its dialect."""
+    if isinstance(body, list):
+        return [found for one in body for found in sent_results(one)]
+    if not isinstance(body, dict):
+        return []
+    is_result = body.get("role") == "tool" or body.get("type") in ("function_call_output", "tool_result")
+    if is_result or "functionResponse" in body:
+        return [json.dumps(body)]
+    return [found for one in body.values() for found in sent_results(one)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("way", ["run", "resume", "refuse", "list", "list after resume"])
+async def test_results_are_sent_in_the_order_of_their_calls(server: Playing, dialect: str, way: str) -> None:
+    ended = asyncio.Event()
+    is_asked = way not in ("run", "list")
+
+    async def late() -> str:
+        """Wait for the quick one."""
+        await ended.wait()
+        return "from late"
+
+    @tool(needs_approval=is_asked)
+    async def careful() -> str:
+        """Ask first."""
+        return "from careful"
+
+    async def broken() -> str:
+        """Fail."""
+        raise ValueError("from broken")
+
+    async def quick() -> str:
+        """Answer at once."""
+        ended.set()
+        return "from quick"
+
+    spec, after = DIALECTS[dialect]
+    server.play(four_calls(dialect), after, after)
+    tools = [tool(late), careful, tool(broken), tool(quick)]
+    async with Agent(connect(spec, Endpoint(f"{server.url}/v1", "none")), tools=tools) as agent:
+        result = await asyncio.wait_for(agent.run("Go"), 60)
+        if is_asked:
+            assert result.finish_reason == "suspended"
+            result = await agent.resume(result.suspension or "", Refuse() if way == "refuse" else Approve())
+        if "list" in way:
+            await agent.ask([*result.to_input_list(), {"role": "user", "content": "And?"}])
+    sent = sent_results(server.requests[-1].json)
+    assert len(sent) == 4
+    assert ["late" in sent[0], "careful" in sent[1] or "refus" in sent[1], "broken" in sent[2], "quick" in sent[3]] == [
+        True
+    ] * 4, sent
+
+
 BODIES: list[Any] = [
     {"error": {"message": "It broke."}},
     {"error": "It broke."},
@@ -577,6 +763,20 @@ BODIES: list[Any] = [
 async def test_refusal_quotes_the_servers_words(server: Playing, body: Any) -> None:
     bubbles, _ = await played(server, Reply(status=422, body=body))
     assert bubbles == [("error", 'The model server refused the request (HTTP 422). "It broke".')]
+
+
+@pytest.mark.parametrize("model", ["vllm", HAIKU, "openai:gpt-6-luna"])
+async def test_redirect_names_the_address_without_its_query(server: Playing, model: str) -> None:
+    spec = SPEC if model == "vllm" else load_catalog().find(model)
+    away = Reply(status=302, body=HTML, headers={"location": "https://ann:pw@login.test/sign/in?next=secret#part"})
+    bubbles, _ = await played(server, away, spec=spec)
+    assert bubbles == [
+        (
+            "error",
+            f"{server.url} sends requests on to https://login.test/sign/in, as sites that want a login do. "
+            "Check the base URL.",
+        )
+    ]
 
 
 @pytest.mark.parametrize("end", ["stall", "reset", "cut"])

@@ -84,6 +84,21 @@ def test_any_chunks_give_the_same_reasoning(chunks: list[str]) -> None:
     assert fold(deltas) == whole("".join(chunks))
 
 
+ENDS = st.lists(
+    st.sampled_from(["</s>", "<|im_end|>", "<|im_", "end|>", "a", " ", "`", "<s>", "\n", CLOSE]), max_size=8
+)
+
+
+@given(ENDS)
+@settings(max_examples=examples(400))
+def test_any_chunks_have_the_same_end(chunks: list[str]) -> None:
+    read: list[Sequence[str | None]] = []
+    for cut in (chunks, list("".join(chunks)), ["".join(chunks)]):
+        tags = ThinkTags()
+        read.append([delta for chunk in cut for delta in tags.feed(chunk)] + [*filter(None, [tags.end()])])
+    assert fold(read[0]) == fold(read[1]) == fold(read[2])
+
+
 SAID_BOTH: Found = [("reasoning", "a"), ("output_text", "b")]
 SAID: dict[str, tuple[list[str], Found]] = {
     "whole tags": ([OPEN, "a", CLOSE, "b"], [("reasoning", "a"), ("output_text", "b")]),

@@ -5,7 +5,7 @@
         ... point an SDK at server.url ...
         server.requests[-1].json
 
-Replies are played in order, one for each POST. The answer is 501 if none is left. A GET is answered with 404 and not kept.
+Replies are played in order, one for each POST. The answer is 501 if none is left. A GET gets 404 and is not kept.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ from pydantic_ai.messages import BinaryContent, UserContent
 from agent.documents.encodings import decode_text
 from agent.documents.kinds import PDF, document_type
 from agent.errors import InputError
-from agent.i18n import N_, LocalizedText, _, joined, listed
+from agent.i18n import N_, LocalizedText, _, joined, listed, ngettext
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
@@ -214,6 +214,13 @@ async def _plan(
 
 def _plan_text(name: str, content: str, encoding: str) -> AttachmentPlan:
     text = LocalizedText(SENT_AS_TEXT) if content.strip() else _("will be sent as text, but it is empty")
+    if damaged := content.count("\ufffd"):
+        encoding = ngettext(
+            "{encoding}, with {count} character that can't be read",
+            "{encoding}, with {count} characters that can't be read",
+            damaged,
+            encoding=encoding or "UTF-8",
+        )
     if encoding:
         text = _("{done}; read as {encoding}", done=text, encoding=encoding)
     return AttachmentPlan(
