@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
     DocumentUrl,
     FilePart,
     ImageUrl,
+    ModelMessage,
     ModelRequest,
     ModelResponse,
     TextContent,
@@ -26,6 +27,7 @@ from agent.i18n.translator import Translator
 from agent.media.references import files_named_in
 from agent.media.store import ROUTE, display_name, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
+from agent.messages.repair import count_bytes
 from agent.rendering.html import without_mark_signs
 from agent.rendering.sources import Mark, Source, Sources
 from agent.rendering.tool_errors import has_failed
@@ -56,6 +58,8 @@ BlockType = Literal[
 ]
 DOCUMENT_THREADS = Threads("document", 2)
 """The threads that write documents. More would only make the event loop wait longer for its turn."""
+ENTRY_BYTES = 2048
+"""Bytes that an entry counts for besides its text."""
 PAGE = 50
 """Messages that are read from the store at once."""
 LONGEST_TURN = 200
@@ -88,14 +92,14 @@ class Block:
 class Branch:
     """The messages that lead to the head of a record, which are read page by page. `open` makes one.
 
-    `begins` has the first messages, and `files` the ids of all files that the messages name.
+    `begins` has the first messages, `files` the ids of all files that the messages name, and `size` their bytes.
     """
 
     def __init__(self, store: HistoryStore, record: Record) -> None:
         self._store, self._record, self._loop = store, record, asyncio.get_running_loop()
         self._heads = list[str | None]()
         self.begins: Sequence[Entry] = ()
-        self.files, self._count = set[str](), 0
+        self.files, self.size, self._count = set[str](), 0, 0
 
     @classmethod
     async def open(cls, store: HistoryStore, record: Record) -> "Branch":
@@ -105,7 +109,9 @@ class Branch:
             branch.begins = page = await branch._page(head)
             branch._heads.append(head)
             branch._count += len(page)
-            branch.files |= await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in page])
+            files, size = await DOCUMENT_THREADS.run(_files_and_size, [entry.message for entry in page])
+            branch.files |= files
+            branch.size += size
             head = page[0].parent_id if page else None
         return branch
 
@@ -120,6 +126,10 @@ class Branch:
 
     async def _page(self, head: str | None) -> Sequence[Entry]:
         return await self._store.history(replace(self._record, head_id=head), limit=PAGE)
+
+
+def _files_and_size(messages: Sequence[ModelMessage]) -> tuple[set[str], int]:
+    return files_named_in(messages), sum(ENTRY_BYTES + count_bytes(message) for message in messages)
 
 
 def beginning(text: str, most: int = 60) -> str:

@@ -6,7 +6,7 @@ followed by an object for each attachment. So it can be written and read piece b
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from agent.history.codec import dump_entries, dump_record, load_entries, load_re
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
-from agent.transfer.document import DOCUMENT_THREADS, PAGE
+from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE
 from agent.transfer.file_links import FileLinks
 from agent.transfer.tree import entry_id, parents_first
 
@@ -30,8 +30,6 @@ FORMAT = "switchboard"
 """The key of the format's version in the first object."""
 PRIVATE_FIELDS = ("owner", "revision", "expires_at", "imported_at", "updated_at")
 """Fields of a record that belong to the store it is in. They are not exported, except for the last."""
-ENTRY_BYTES = 2048
-"""Bytes that an entry counts for besides its text."""
 _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
 
@@ -154,10 +152,13 @@ def source_of_ours(element: Mapping[str, Any]) -> str:
     return f"{FORMAT}:{id_}" if isinstance(id_, str) and id_ else ""
 
 
-def renewed(record: Record, entries: Sequence[Entry], find: FindFile) -> ImportedConversation:
-    """Return the conversation as if it were exported and read again: with new ids, and without its owner."""
-    texts = [json.loads(text) for text in dump_entries(entries)]
-    return read_conversation({"conversation": json.loads(_record_text(record)), "entries": texts}, find)
+def renewed(branch: Iterable[Entry], links: FileLinks) -> Iterator[Entry]:
+    """Yield the entries of a branch, the oldest first, as if they were exported and read again: with new ids."""
+    parent, runs = None, dict[str, str]()
+    for entry in branch:
+        new = _renewed(replace(entry, id=new_id(), parent_id=parent), links, runs)
+        yield new
+        parent = new.id
 
 
 def stored_size(entries: Sequence[Entry], most: float = inf) -> int:

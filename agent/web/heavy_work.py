@@ -3,18 +3,21 @@
 import asyncio
 import math
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from agent.errors import Limited
 from agent.i18n import _
 from agent.web.client_address import has_full_share
+
+T = TypeVar("T")
 
 MINUTE_SECONDS = 60.0
 REQUESTS_EACH = 60
@@ -200,3 +203,22 @@ class HeavyResponse(StreamingResponse):
                 await asyncio.wait((sending, listening))
             if not sending.cancelled():
                 sending.result()
+
+
+async def result_unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of the work. If the client has gone, cancel it, and raise `ClientDisconnect` after its end."""
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        working.cancel()
+        gone.cancel()  # which `asyncio.wait_for` can ignore, in a body that has just come: it ends with the request
+        await asyncio.wait((working,))
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.requests import ClientDisconnect
 
 from agent.errors import AgentError, Busy, InputError, Limited, NotFound
 from agent.i18n import _
@@ -21,7 +22,7 @@ from agent.web.chat.links import ChatLinks, SharedChat
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.gradio_compat.application import root_url
-from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests, result_unless_gone
 from agent.web.link_page import GONE, GONE_TITLE, HEADERS, Site, message_page, to_link_page
 from agent.web.link_routes import SHARED
 from agent.web.media_route import file_response
@@ -35,6 +36,10 @@ OPENED = 4
 """Conversations that are read from the store at once. Further requests wait."""
 PAGES_EACH = 8
 """Pages that one visitor with a cookie can read at once."""
+COPIES = 8
+"""Chats that are copied at once."""
+COPIES_ALWAYS = 2
+"""Chats that the readers at one network address can always copy at once."""
 NOT_COPIED = _("The chat was not copied")
 COPY_STATUS = {Busy: 409, Limited: 429, InputError: 403}
 
@@ -64,6 +69,7 @@ class LinkPageRoutes:
         self._name_model = name_model
         self._limits = _Limits() if settings.public else None
         self._pages = HeavyWork(PAGES, each=PAGES_EACH, always=PAGES_ALWAYS)
+        self._copying = HeavyWork(COPIES, each=1, always=COPIES_ALWAYS)
         self._opening = asyncio.Semaphore(OPENED)
 
     def add_to(self, app: FastAPI) -> None:
@@ -110,14 +116,22 @@ class LinkPageRoutes:
         try:
             if self._limits is not None:
                 self._limits.copies.count(visitor.owner, address)
-            chat = await self._open(str(request.path_params["token"]))
-            copy = await self._copies.make(chat, visitor, translator)
+            with self._copying.place(visitor.owner, address):
+                token = str(request.path_params["token"])
+                copy = await result_unless_gone(request, self._copy(token, visitor, translator))
+        except ClientDisconnect:
+            return Response(status_code=499)
         except NotFound:
             return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
         except AgentError as error:
             status = next((status for kind, status in COPY_STATUS.items() if isinstance(error, kind)), 503)
             return _message(message_page(NOT_COPIED, error.text, site, translator), status)
         return RedirectResponse(f"{site.path}/c/{copy}", status_code=303, headers={"cache-control": "no-store"})
+
+    async def _copy(self, token: str, visitor: Visitor, translator: Translator) -> str:
+        """Copy the chat of a link. Only the visitor's own place is checked before the chat is read."""
+        async with self._copies.place(visitor):
+            return await self._copies.make(await self._open(token), visitor, translator)
 
     async def _open(self, token: str) -> SharedChat:
         async with self._opening:

@@ -19,6 +19,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic_ai.messages import BinaryContent, FileUrl, ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.settings import ModelSettings
+from starlette.requests import ClientDisconnect
 
 from agent.errors import AgentError, InputError, Limited, ProviderError, UnknownModel
 from agent.events import Observers
@@ -42,7 +43,7 @@ from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.run_setup import max_answer_tokens, run_limits
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import status_of
-from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, TooManyRequests
+from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, TooManyRequests, result_unless_gone
 from agent.web.middleware.requests import MAX_BODY, SENTENCES, EventBodies, RequestRefused
 from agent.web.sending import visitor_of
 
@@ -166,7 +167,10 @@ class OpenAIRoutes:
         answer = _Answer(asked)
         task = answer.begin(self._ask(visitor, asked, answer))
         try:
-            await _wait_unless_gone(request, answer.wait() if asked.is_streamed else asyncio.wait([task]))
+            await result_unless_gone(request, answer.wait() if asked.is_streamed else _ended(task))
+        except ClientDisconnect:
+            task.cancel()
+            raise _Refused(499, "The caller has gone.") from None
         except BaseException:
             task.cancel()
             raise
@@ -289,22 +293,8 @@ class _Answer:
         return {"id": self.id, "object": kind, "created": self._created, "model": self.model}
 
 
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _wait_unless_gone(request: Request, ready: Coroutine[Any, Any, Any]) -> None:
-    """Wait until the answer is ready to be sent. Raises `_Refused` if nobody waits for it any more."""
-    waiting, gone = asyncio.ensure_future(ready), asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            raise _Refused(499, "The caller has gone.")
-    finally:
-        waiting.cancel()
-        gone.cancel()
-        await asyncio.wait((waiting, gone))
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])
 
 
 # --- in ---------------------------------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ from pydantic_ai.messages import (
 )
 
 from agent import Agent, Context, Endpoint, connect
-from agent.history import Entry, Record
+from agent.history import Entry
 from agent.history.codec import dump_entries, load_entries
 from agent.models.catalog import load_catalog
 from agent.responses import finalize
 from agent.result import RunResult
+from agent.transfer.file_links import FileLinks
 from agent.transfer.portable import renewed
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
@@ -90,8 +91,8 @@ async def test_citation_points_at_its_text(server: Playing, dialect: str) -> Non
     assert result.text[citation.anchor.start : citation.anchor.end] == about
     question, answer = (Entry(parent_id=None, message=one) for one in result.context.messages)
     entries = [question, replace(answer, parent_id=question.id)]
-    imported = renewed(Record(owner="ann", head_id=answer.id), entries, lambda _: None)
-    for again in (load_entries(dump_entries(entries)), imported.entries):
+    imported = [*renewed(entries, FileLinks(lambda _: None))]
+    for again in (load_entries(dump_entries(entries)), imported):
         kept = Context(messages=tuple(one.message for one in again))
         assert replace(result, context=kept).citations == result.citations
     assert result.dropped_citations == 0

@@ -19,13 +19,14 @@ from pydantic_ai.messages import (
 )
 
 from agent.citations import dropped_citations
-from agent.history import Entry, Record
+from agent.history import Entry
 from agent.i18n.translator import ENGLISH, negotiate
 from agent.rendering.html import html_mark
 from agent.rendering.markdown import BEGIN, END
 from agent.rendering.sources import Mark, Sources
 from agent.transfer.document import blocks_of
 from agent.transfer.export import markdown_mark, to_markdown
+from agent.transfer.file_links import FileLinks
 from agent.transfer.html import to_html
 from agent.transfer.portable import renewed
 from agent.transfer.shared import NOT_INCLUDED, shared_entries
@@ -226,8 +227,8 @@ def test_import_drops_and_counts_citations_that_point_nowhere() -> None:
         Citation([one], anchor=ContentCitationAnchor(start=0, end=end)) for one, end in zip(bad, (3, 99), strict=True)
     ]
     entries = branch("It rained.", *citations, cited("It rained.", "rained", RAIN))
-    imported = renewed(Record(owner="ann", head_id=entries[-1].id), entries, lambda _: None)
-    part = imported.entries[-1].message.parts[0]
+    *_, imported = renewed(entries, FileLinks(lambda _: None))
+    part = imported.message.parts[0]
     assert isinstance(part, TextPart)
     assert part.citations == [cited("It rained.", "rained", RAIN)]
-    assert dropped_citations([imported.entries[-1].message]) == 2
+    assert dropped_citations([imported.message]) == 2

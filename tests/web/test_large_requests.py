@@ -33,6 +33,7 @@ from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.links import MAX_LINKS
+from agent.web.chat.orphaned_files import PROBE
 from agent.web.chat.transcript import is_prompt
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS
 from agent.web.middleware.isolation import API, IsolationMiddleware
@@ -470,6 +471,8 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
         for number in range(60):
             await chats._store.save(Record(owner=owner, title=f"pear {number}"))
         record, token, asked_in = await stored_chat(chats._store, owner, messages())
+        assert (await asked(app, "POST", f"/s/{token}/continue"))["status"] == 499  # hung up, so it is not copied
+        assert {*await chats._store.retention.sizes()} <= {owner, PROBE}
         for method, path in sorted(routes, key=lambda route: (route[1] == "/own-data", route[0] == "DELETE", route[1])):
             for query, entry in product(LOOKS.get(path, [""]), range(2 if "{entry}" in path else 1)):
                 steps = list[tuple[float, str]]()
@@ -478,7 +481,9 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
                         record, token, asked_in = await stored_chat(chats._store, owner, messages())
                     parts = request_to_stored(method, path, record, token, asked_in[entry])
                     with longest_step() as longest:
-                        statuses[(await asked(app, method, cookie=cookie, query=query, **parts))["status"]] += 1
+                        copies = path.endswith("{token}/continue")
+                        answer = await asked(app, method, cookie=cookie, query=query, waits=copies, **parts)
+                        statuses[answer["status"]] += 1
                         await until(lambda: not chats.live_runs.count)
                     steps += longest
                 if min(steps)[0] > MOST_SECONDS:

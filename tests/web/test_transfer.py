@@ -1,5 +1,6 @@
 """Export and import: the owner alone, in all formats, with limits, all or nothing, and nothing twice."""
 
+import asyncio
 import io
 import json
 import os
@@ -8,26 +9,31 @@ import signal
 import struct
 import warnings
 import zipfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
+from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
 
 from agent.errors import HistoryError
 from agent.history import Entry, HistoryStore, Record, now
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
+from agent.i18n.translator import ENGLISH
+from agent.media.references import files_named_in
+from agent.media.store import ROUTE, MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.transfer.portable import export_json
+from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.expiry import IMPORT_TIME, ExpiredConversations, hidden
 from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
-from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.links import ChatLinks, LinkChoices
+from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import stored_conversations
@@ -584,6 +590,64 @@ async def test_import_that_takes_too_long_says_so(house: House) -> None:
     with pytest.raises(HistoryError, match="could not be stored within an hour, so no new chat was imported"):
         await house.bring([chat("a", "1")])
     assert await house.chats() == []
+
+
+@dataclass
+class Cut:
+    """A store whose save number `at` never returns. It tells if it was reached, and checks what is in the list."""
+
+    store: HistoryStore
+    at: int
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    saves: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
+        """Save, then hang."""
+        saved = await self.store.save(record, entries)
+        assert await self.store.list(record.owner) == []
+        self.saves += 1
+        if self.saves == self.at:
+            self.reached.set()
+            await asyncio.sleep(0.01)
+        return saved
+
+
+async def test_copy_of_a_link_is_whole_or_nothing(house: House) -> None:
+    """A long chat is copied in pages. One that is cut off leaves neither messages nor files, and no page is seen."""
+    file = await house.media.add("bob", BinaryContent(random_png(), media_type="image/png"), "c/")
+    texts = [f"{number} " + "x" * 8000 for number in range(7)]
+    pictures = [ModelRequest([UserPromptPart(["Look", ImageUrl(ROUTE + file)])]) for _ in range(2)]
+    entries = chain(pictures[0], *map(prompt, texts), pictures[1])
+    record = await house.store.save(Record(owner="bob", head_id=entries[-1].id, title="Ships"), entries)
+    links = ChatLinks(house.store, SETTINGS)
+    token, _link = await links.create("bob", record.id, LinkChoices(days=None, with_files=True))
+
+    async def copied(at: int) -> tuple[Cut, asyncio.Task[str]]:
+        store = Cut(house.store, at)
+        quota = StorageQuota(None, house.store, house.media, house.folder)
+        importer = Importer(SETTINGS, cast(Any, store), house.media, quota, lambda _: False, print)
+        copies = ChatCopies(house.media, importer, page_bytes=30_000)
+        making = asyncio.create_task(copies.make(await links.open(token), ANN, ENGLISH))
+        return store, making
+
+    for at in (1, 2, 3):
+        store, making = await copied(at)
+        await store.reached.wait()
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        assert await house.store.retention.expiring(FAR_FUTURE, owners=ANN.owner) == []
+        assert [*await house.media.files(ANN.owner)] == []
+    store, making = await copied(0)
+    copy = await house.store.get(await making, owner=ANN.owner)
+    assert (store.saves, copy.title) == (3, "Ships")
+    assert len(await house.media.files(ANN.owner)) == 1
+    found = await house.store.history(copy)
+    assert texts_of(found)[1:-1] == texts
+    assert files_named_in([found[0].message]) == files_named_in([found[-1].message]) != {file}
 
 
 async def test_import_without_a_reader_frees_its_place(tmp_path: Path) -> None:

@@ -1,18 +1,20 @@
 """Copies the chat of a read-only link into the conversations of its reader."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import replace
 
 from agent.errors import NotFound
-from agent.history import Entry, Record
+from agent.history import Entry
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.media.references import files_named_in
 from agent.media.store import MediaStore
-from agent.transfer import FileSource, ImportedConversation
-from agent.transfer.document import DOCUMENT_THREADS, title_of
-from agent.transfer.portable import renewed
+from agent.transfer import FileSource
+from agent.transfer.document import DOCUMENT_THREADS, LONGEST_TURN, title_of
+from agent.transfer.file_links import FileLinks
+from agent.transfer.portable import renewed, stored_size
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import SharedChat
 from agent.web.chat.questions import is_question
@@ -20,25 +22,31 @@ from agent.web.chat.transcript import to_turns, unanswered_tool_calls
 from agent.web.chat.visitor import Visitor
 
 STOPPED = _("Stopped.")
+PAGE_BYTES = 4_000_000
+"""Bytes of the messages that are in memory and stored at once."""
 
 
 class ChatCopies:
-    """Makes copies. They have only what the link shows, and new ids."""
+    """Makes copies. They have only what the link shows, and new ids. Pages of `page_bytes` are stored at once."""
 
-    def __init__(self, media: MediaStore, importer: Importer) -> None:
-        self._media, self._importer = media, importer
+    def __init__(self, media: MediaStore, importer: Importer, page_bytes: int = PAGE_BYTES) -> None:
+        self._media, self._importer, self._page_bytes = media, importer, page_bytes
+        self.place = importer.place
 
     async def make(self, chat: SharedChat, visitor: Visitor, translator: Translator) -> str:
-        """Return the id of a new copy. Raises `AgentError` with a sentence; then nothing is stored."""
-        entries = await DOCUMENT_THREADS.run(lambda: _with_ending([*chat.entries(translator)]))
-        title = await DOCUMENT_THREADS.run(title_of, chat.title, entries, translator)
-        async with self._importer.place(visitor):
-            files = await self._files(chat.link.owner, entries)
-            copy = await DOCUMENT_THREADS.run(_renewed, title, entries, files)
-            return await self._importer.add(visitor, copy)
+        """Return the id of a new copy. Raises `AgentError` with a sentence; then nothing is stored.
 
-    async def _files(self, owner: str, entries: Sequence[Entry]) -> dict[str, FileSource]:
-        """Return the files that these messages name, by id. A thread can read them."""
+        Only some of the messages are in memory at a time. A copy that is cancelled leaves nothing.
+        """
+        files = await self._files(chat.link.owner, chat.stored.files if chat.link.with_files else ())
+        size = chat.stored.size + sum(file.size for file in files.values())
+        title = await DOCUMENT_THREADS.run(lambda: title_of(chat.title, chat.entries(translator), translator))
+        links = FileLinks(files.get)
+        entries = renewed(_with_ending(chat.entries(translator)), links)
+        return await self._importer.add(visitor, title, size, _pages(entries, self._page_bytes), links)
+
+    async def _files(self, owner: str, ids: Iterable[str]) -> dict[str, FileSource]:
+        """Return the files with these ids that are stored. A thread can read them."""
         loop, found = asyncio.get_running_loop(), dict[str, FileSource]()
 
         def read(id_: str) -> bytes:
@@ -47,7 +55,7 @@ class ChatCopies:
             except NotFound as error:  # deleted meanwhile
                 raise FileNotFoundError(id_) from error
 
-        for id_ in await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in entries]):
+        for id_ in ids:
             try:
                 file = await self._media.find(owner, id_)
             except NotFound:  # deleted
@@ -58,20 +66,35 @@ class ChatCopies:
         return found
 
 
-def _renewed(title: str, entries: Sequence[Entry], files: Mapping[str, FileSource]) -> ImportedConversation:
-    return renewed(Record(owner="", title=title, head_id=entries[-1].id), entries, files.get)
+async def _pages(entries: Iterator[Entry], page_bytes: int) -> AsyncGenerator[list[Entry]]:
+    """Yield the entries in pages of about this many bytes."""
+    page, size = list[Entry](), 0
+    async with aclosing(DOCUMENT_THREADS.steps((entry, stored_size([entry])) for entry in entries)) as steps:
+        async for batch in steps:
+            for entry, bytes_ in batch:
+                page.append(entry)
+                size += bytes_
+                if size >= page_bytes:
+                    yield page
+                    page, size = list[Entry](), 0
+    if page:
+        yield page
 
 
-def _with_ending(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the messages with an end of the last answer. One that is being written cannot go on in a copy.
+def _with_ending(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the messages with an end of the last answer. One that is being written cannot go on in a copy.
 
     One that asks can, unless it asks for permission to call a tool, which a stranger could have prepared.
     """
-    *before, last = entries
-    turn = to_turns(entries, replies={})[-1]
+    newest = deque[Entry](maxlen=LONGEST_TURN)
+    for entry in entries:
+        if newest:
+            yield newest[-1]
+        newest.append(entry)
+    last, turn = newest[-1], to_turns(newest, replies={})[-1]
     ended = "" if turn.note is None else turn.note.ended
-    is_over = any(entry.note.ended for entry in entries if entry.note.run_id == last.note.run_id)
+    is_over = any(entry.note.ended for entry in newest if entry.note.run_id == last.note.run_id)
     asks = ended == "suspended" and all(map(is_question, unanswered_tool_calls(turn.bubbles)))
     if not is_over or (ended == "suspended" and not asks):
         last = replace(last, note=replace(last.note, ended="cancelled", detail=STOPPED))
-    return [*before, last]
+    yield last

@@ -6,7 +6,7 @@ that the visitor has imported before, or has exported here, is not stored again:
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ from agent.transfer.portable import FORMAT, stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
 from agent.web.chat.first_words import NumberedTitles
-from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
@@ -47,6 +47,8 @@ STOPPED = _("Everything of yours was deleted meanwhile, so nothing was imported.
 TOO_SLOW = _("The chats could not be stored within an hour, so no new chat was imported. Import fewer chats at once.")
 STOP_SECONDS = 10.0
 """The longest wait for the end of an import that was stopped. Its reader can be slow to take the progress."""
+WRITABLE_SECONDS = 60.0
+"""Seconds in which a page of a conversation is added to the hidden ones before it. If it is cut off, it expires."""
 COOKIE_NEEDED = _("Allow cookies for this page to import chats.")
 
 IMPORT_THREADS = Threads("import", AT_ONCE)
@@ -239,51 +241,48 @@ class Importer:
                 for one in opened:
                     await run_to_completion(IMPORT_THREADS.run(one.close))
 
-    async def add(self, visitor: Visitor, conversation: ImportedConversation) -> str:
-        """Store one conversation, as `run` does with those of a file. Return its id."""
-        size = await IMPORT_THREADS.run(stored_size, conversation.entries) + conversation.file_bytes
-        updated_at = conversation.record.updated_at
-        found = FoundConversation(source="", updated_at=updated_at, size=size, read=lambda: conversation)
-        async with self._places:
-            await self._store_all(visitor, [found], _Outcome(), lambda _: None)
-        return conversation.record.id
+    async def add(
+        self, visitor: Visitor, title: str, size: int, pages: AsyncIterator[Sequence[Entry]], links: FileLinks
+    ) -> str:
+        """Store a branch that comes in pages, hidden until it is whole. Return the id of the new conversation.
 
-    async def _store_all(
-        self,
-        visitor: Visitor,
-        found: Sequence[FoundConversation],
-        outcome: _Outcome,
-        tell: Callable[[ImportProgress], None],
-    ) -> None:
-        """Store the new conversations hidden, add to those that are stored already, and then show the new ones."""
-        ended, began = asyncio.Event(), now()
-        time = asyncio.timeout(self._longest.total_seconds())
+        `size` is about the bytes that it needs, with its files. `links` finds the files of the pages so far.
+        """
+        outcome, ids, stored = _Outcome(), dict[str, str](), set[str]()
+        async with self._storage(visitor, outcome) as (records, reserve):
+            await _reserve(reserve, size)
+            began, numbered = now(), NumberedTitles([one.title for one in records if one.title]).title_for(title)
+            record = Record(owner=visitor.owner, title=numbered)
+
+            async def store(page: Sequence[Entry]) -> None:
+                if outcome.new:  # an expired conversation takes no messages
+                    [last] = outcome.new
+                    writable = replace(last, expires_at=now() + timedelta(seconds=WRITABLE_SECONDS))
+                    await self._store.retention.set_expiry(last, writable.expires_at)
+                    outcome.new[:] = [writable]
+                before = outcome.new[0] if outcome.new else record
+                files = {id_: source for id_, source in links.files.items() if id_ not in stored}
+                stored.update(files)
+                added = hidden(replace(before, head_id=page[-1].id), began)
+                await self._save(added, page, files, outcome.left_out, outcome.new, ids)
+                del outcome.new[:-1]
+
+            async for page in pages:
+                await run_to_completion(store(page))
+                self._check_not_stopped(visitor.owner)
+        return record.id
+
+    @asynccontextmanager
+    async def _storage(self, visitor: Visitor, outcome: _Outcome) -> AsyncGenerator[tuple[Sequence[Record], Reserve]]:
+        """Yield the visitor's records and what reserves room. The block stores new conversations hidden.
+
+        They are shown at its end, and removed if it fails, is cancelled or takes too long.
+        """
+        ended, time = asyncio.Event(), asyncio.timeout(self._longest.total_seconds())
         self._storing[visitor.owner] = ended
         try:
-            async with (
-                time,
-                self._quota.reservation(visitor, self._is_busy) as reserve,
-            ):
-                records = await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS)
-                known = {source: record for record in records for source in _sources_of(record)}
-                new, others, size = await self._sorted_out(found, known, outcome)
-                try:
-                    await reserve(size)
-                except Limited as error:
-                    raise Limited(
-                        _(
-                            "There is no room here for the {size:.1f} MB of this import, so nothing was imported.",
-                            size=size / 1e6,
-                        )
-                    ) from error
-                titles = NumberedTitles([record.title for record in records if record.title])
-                work = [partial(self._store_new, visitor.owner, began, versions, titles) for versions in new]
-                work += [partial(self._update, known[one.source], one) for one in others]
-                # In the list, those that are stored last come first. The new ones are first: a failure removes them.
-                for done, store in enumerate(work, 1):
-                    await store(outcome)
-                    self._check_not_stopped(visitor.owner)
-                    tell(ImportProgress(phase="storing", done=done, total=len(work)))
+            async with time, self._quota.reservation(visitor, self._is_busy) as reserve:
+                yield await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS), reserve
                 await run_to_completion(self._show_stored(outcome.new))
                 self._check_not_stopped(visitor.owner)
         except BaseException as error:
@@ -294,6 +293,28 @@ class Importer:
         finally:
             del self._storing[visitor.owner]
             ended.set()
+
+    async def _store_all(
+        self,
+        visitor: Visitor,
+        found: Sequence[FoundConversation],
+        outcome: _Outcome,
+        tell: Callable[[ImportProgress], None],
+    ) -> None:
+        """Store the new conversations hidden, add to those that are stored already, and then show the new ones."""
+        began = now()
+        async with self._storage(visitor, outcome) as (records, reserve):
+            known = {source: record for record in records for source in _sources_of(record)}
+            new, others, size = await self._sorted_out(found, known, outcome)
+            await _reserve(reserve, size)
+            titles = NumberedTitles([record.title for record in records if record.title])
+            work = [partial(self._store_new, visitor.owner, began, versions, titles) for versions in new]
+            work += [partial(self._update, known[one.source], one) for one in others]
+            # In the list, those that are stored last come first. The new ones are first: a failure removes them.
+            for done, store in enumerate(work, 1):
+                await store(outcome)
+                self._check_not_stopped(visitor.owner)
+                tell(ImportProgress(phase="storing", done=done, total=len(work)))
 
     def is_storing(self, owner: str) -> bool:
         """Return True if an import of this owner has stored conversations that are not shown yet."""
@@ -384,9 +405,14 @@ class Importer:
         files: Mapping[str, FileSource],
         left_out: LeftOut,
         stored: list[Record],
+        ids: dict[str, str] | None = None,
     ) -> None:
-        """Store the files and then the messages that name them. Adds the record to `stored`."""
-        owner, ids, log_reference = record.owner, dict[str, str](), reference_of(record.id)
+        """Store the files and then the messages that name them. Adds the record to `stored`.
+
+        `ids` has the ids that earlier messages of the conversation got for their files, and gets those of these.
+        """
+        owner, log_reference = record.owner, reference_of(record.id)
+        ids = dict[str, str]() if ids is None else ids
 
         async def store() -> None:
             for id_, source in files.items():
@@ -421,6 +447,17 @@ class Importer:
                 await delete_conversation(self._store, self._media, record, self._is_busy)
             except AgentError as error:
                 log.warning("a conversation of an import that failed could not be removed: %s", error)
+
+
+async def _reserve(reserve: Reserve, size: int) -> None:
+    """Reserve room for an import. Raises `Limited`."""
+    try:
+        await reserve(size)
+    except Limited as error:
+        sentence = _(
+            "There is no room here for the {size:.1f} MB of this import, so nothing was imported.", size=size / 1e6
+        )
+        raise Limited(sentence) from error
 
 
 def _added(
