@@ -343,7 +343,14 @@ def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Calla
     shared_pages.take_back(reuse=not request.node.stash.get(FAILED, False))
 
 
-LAST_MESSAGE = "window.live?.lastMessage()"  # its id, because an earlier message can have the same text
+def in_module(name: str, code: str) -> str:
+    """Return a script that runs `code` with a module of the page, as `module`."""
+    return f"import(document.querySelector('[href$=\"/modules/{name}.js\"]').href).then((module) => {code})"
+
+
+LAST_MESSAGE = in_module(
+    "live", "module.live.lastMessage()"
+)  # its id, because an earlier message can have the same text
 
 
 class Visitor:
@@ -447,7 +454,7 @@ class Visitor:
         The page does it when the reader comes near the button. Playwright's own click scrolls first, so the button can
         be gone before the click.
         """
-        self.page.evaluate("window.live.earlier()")
+        self.page.evaluate(in_module("live", "module.live.earlier()"))
 
     def labels(self) -> list[str | None]:
         """Return the texts of all bubbles, in order."""

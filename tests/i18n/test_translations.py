@@ -118,9 +118,9 @@ def test_new_language_is_one_file(tmp_path: Path) -> None:
     script = """
 from agent.i18n.translator import negotiate
 from agent.web.ui.layout import i18n
-from agent.web.ui.page_script import script
+from agent.web.ui.page_files import texts_module
 words = negotiate("it-IT,it;q=0.9")
-said = script("it", lazy={}, modules="m")
+said = texts_module("it")
 print(words.language, i18n().translations["it"]["new_chat"], said.count('"new_chat": "Nuova chat"'))
 """
     out = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -135,7 +135,7 @@ def test_badges_say_what_models_can_do(own: App, visit: Visit) -> None:
 def test_list_is_loaded_when_it_is_used(own: App, visit: Visit) -> None:
     visitor = visit(own.url, fresh=True)
     expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-8B")
-    loaded = "performance.getEntriesByType('resource').filter(({ name }) => /assets.models-/.test(name)).length"
+    loaded = "performance.getEntriesByType('resource').filter(({ name }) => /models\\.js/.test(name)).length"
     assert visitor.page.evaluate(loaded) == 0
     visitor.open_models()
     assert visitor.page.evaluate(loaded) == 1

@@ -16,7 +16,7 @@ from agent.rendering.html import source_item
 from agent.rendering.markdown import to_blocks
 from agent.rendering.sources import Source
 from agent.web.chat.turns import file_block
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, in_module
 
 pytestmark = pytest.mark.browser
 
@@ -376,7 +376,7 @@ def test_hostile_texts_only_show(app: App, visit: Visit) -> None:
         shown = [{"kind": kind, "state": "done", "blocks": blocks, "title": text} for kind, blocks in bubbles]
         turns.append({"id": f"t{number}", "is_running": False, "bubbles": shown, "caption": ""})
     path = urlsplit(page.url).path
-    page.evaluate("(turns) => window.live.transcript.show(turns)", turns)
+    page.evaluate(f"(turns) => {in_module('shared', 'module.shown.transcript.show(turns)')}", turns)
     expect(visitor.chat.locator(".turn")).to_have_count(len(texts))
     page.evaluate("document.querySelectorAll('#chat details').forEach((one) => one.open = true)")
     page.evaluate("document.querySelectorAll('#chat .turn').forEach((one) => one.style.contentVisibility = 'visible')")

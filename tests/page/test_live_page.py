@@ -11,13 +11,16 @@ import pytest
 from PIL import Image, ImageChops
 from playwright.sync_api import Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.conftest import CONFIG, App, Visitor, becomes, in_module
 from tests.support.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 STREAMS = "**/runs/**"
+TURNS = in_module("shared", "module.shown.turns")
+SHOW = f"(view) => {in_module('live', 'module.live.show(view)')}"
+SHOW_TWICE = f"(view) => {in_module('live', '[module.live.show(view), module.live.show(view)]')}"
 CONTENT = """() => {
   const dump = (node) => {
     if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeType === Node.TEXT_NODE ? node.data : "";
@@ -27,22 +30,22 @@ CONTENT = """() => {
   return dump(document.querySelector("#chat .turns"));
 }"""
 """The whole chat as text, without the order of attributes."""
-KEEP_BEGUN = """() => {
-  const show = window.live.show;
-  window.live.show = (view) => {
+KEEP_BEGUN = """{
+  const { live } = module, { show } = live;
+  live.show = (view) => {
     if (view?.live) window.begun = view;
     show(view);
   };
 }"""
 """Keeps the view of the newest answer that has begun."""
-KEEP_LAST = """() => {
-  const show = window.live.show;
-  window.live.show = (view) => show((window.seen = view));
+KEEP_LAST = """{
+  const { live } = module, { show } = live;
+  live.show = (view) => show((window.seen = view));
 }"""
 """Keeps the last view."""
-HOLD_BEGUN = """() => {
-  const show = window.live.show;
-  window.live.show = (view) => {
+HOLD_BEGUN = """{
+  const { live } = module, { show } = live;
+  live.show = (view) => {
     if (!view?.live || view === window.held) return show(view);
     window.held = view;
   };
@@ -154,14 +157,14 @@ def test_answer_is_asked_for_before_its_view_is_shown(app: App, visit: Visit, is
     visitor = visit(app.url, fresh=True)
     requests: list[str] = []
     visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
-    visitor.page.evaluate(HOLD_BEGUN)
+    visitor.page.evaluate(in_module("live", HOLD_BEGUN))
     with visitor.page.expect_response(STREAMS) as asked:
         visitor.say("!tokens 200 @40")
     assert asked.value.ok
     visitor.page.wait_for_function("window.held")
     if is_late:
         visitor.page.wait_for_event("requestfailed", lambda request: request.url == requests[0])
-    visitor.page.evaluate("window.live.show(window.held)")
+    visitor.page.evaluate(in_module("live", "module.live.show(window.held)"))
     expect(visitor.caption).to_contain_text("200 tokens", timeout=20_000)
     assert shown_words(visitor) == words(200)
     assert len(requests) == 1 + is_late
@@ -209,7 +212,7 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
     visitor = visit(making_app.url, fresh=True)
     visitor.allow_tools()
     refresh, asked = visitor.page.evaluate(REFRESH_ID), list[Any]()
-    visitor.page.evaluate(KEEP_LAST)
+    visitor.page.evaluate(in_module("live", KEEP_LAST))
 
     def picture() -> Image.Image:
         changing = [visitor.page.locator("#composer"), visitor.chat.locator("audio")]
@@ -224,10 +227,10 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         expect(visitor.chat.locator(".turn > footer .caption")).to_have_count(number)
         visitor.idle()
         assert refresh not in asked, scene
-        before, turns = picture(), visitor.page.evaluate("window.live.turns")
+        before, turns = picture(), visitor.page.evaluate(TURNS)
         visitor.page.evaluate(f"window.seen = undefined, {REFRESH}")
         becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.turns?.length")))
-        assert visitor.page.evaluate("window.live.turns") == turns, scene
+        assert visitor.page.evaluate(TURNS) == turns, scene
         assert ImageChops.difference(before, picture()).getbbox() is None, scene
         asked.clear()
 
@@ -316,14 +319,14 @@ def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, A
 def test_view_of_before_the_end_changes_nothing(app: App, visit: Visit) -> None:
     """A view that names the answer whose end was read is asked for again, a moment later, and its stream is not."""
     visitor = visit(app.url, fresh=True)
-    visitor.page.evaluate(KEEP_BEGUN)
+    visitor.page.evaluate(in_module("live", KEEP_BEGUN))
     visitor.ask("!tokens 20 @20")
-    shown, asked = visitor.page.evaluate("window.live.turns"), list[str]()
+    shown, asked = visitor.page.evaluate(TURNS), list[str]()
     visitor.page.on("request", lambda request: asked.append(request.url))
     with visitor.page.expect_request("**/queue/join*"):
-        visitor.page.evaluate("window.live.show({ ...window.begun, turns: [] })")
+        visitor.page.evaluate(in_module("live", "module.live.show({ ...window.begun, turns: [] })"))
     visitor.idle()
-    assert visitor.page.evaluate("window.live.turns") == shown
+    assert visitor.page.evaluate(TURNS) == shown
     assert not [url for url in asked if "/runs/" in url]
 
 
@@ -331,14 +334,14 @@ def test_view_of_before_the_message_changes_nothing(app: App, visit: Visit) -> N
     """A view that was read before the message was stored, and comes after it, does not hide the answer."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
-    visitor.page.evaluate(KEEP_LAST)
+    visitor.page.evaluate(in_module("live", KEEP_LAST))
     visitor.page.evaluate(REFRESH)
     old = visitor.page.wait_for_function("window.seen").json_value()
     assert not old["live"]
     visitor.say("!tokens 60 @20")
     expect(visitor.bubbles.last).to_contain_text("word3")
-    visitor.page.evaluate("(view) => window.live.show(view)", old)
-    assert len(visitor.page.evaluate("window.live.turns")) > len(old["turns"])
+    visitor.page.evaluate(SHOW, old)
+    assert len(visitor.page.evaluate(TURNS)) > len(old["turns"])
     expect(visitor.chat).to_contain_text("word59")
     visitor.idle()
 
@@ -346,7 +349,7 @@ def test_view_of_before_the_message_changes_nothing(app: App, visit: Visit) -> N
 def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -> None:
     """An answer that the page cannot read gives way to the stored one, once the server was asked for it again."""
     visitor = visit(app.url, fresh=True)
-    visitor.page.evaluate(KEEP_LAST)
+    visitor.page.evaluate(in_module("live", KEEP_LAST))
     visitor.page.route(STREAMS, lambda route: route.abort())
     visitor.say("!text Two.")
     visitor.page.wait_for_function("window.seen?.live")
@@ -476,5 +479,5 @@ def test_first_message_of_a_new_chat_is_shown_alone(app: App, visit: Visit) -> N
     visitor = visit(app.url)
     visitor.ask("!text One.")
     view = {"conversation": "f" * 32, "turns": None, "live": "", "window": 30, "guest": "", "missing": ""}
-    visitor.page.evaluate("(view) => [window.live.show(view), window.live.show(view)]", view)
+    visitor.page.evaluate(SHOW_TWICE, view)
     expect(visitor.chat.locator(".turn")).to_have_count(0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.conftest import CONFIG, App, Visitor, becomes, in_module
 from tests.peers.axe import grave
 from tests.support.scripted_server import Running
 
@@ -211,7 +211,7 @@ def test_message_is_queued_before_a_new_chat_has_its_id(app: App, visit: Visit) 
     hold_back_failure(visitor)
     expect(visitor.page).to_have_url(re.compile("/c/"))
     visitor.page.evaluate(
-        "window.live.conversation = ''"
+        in_module("shared", "(module.shown.conversation = '')")
     )  # as in the moment between the answer of the server and its view
     visitor.say("after a failure")
     expect(queued(visitor)).to_be_visible()

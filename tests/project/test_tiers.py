@@ -34,12 +34,12 @@ def test_target_runs_again_after_a_change(tmp_path: Path, target: str) -> None:
         return subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
 
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for name in (".ci/unchanged", "LICENSE", "agent/web/ui/page.js", *DEPENDENCIES[target]):
+    for name in (".ci/unchanged", "LICENSE", "agent/web/ui/modules/page.js", *DEPENDENCIES[target]):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tmp_path / name)
     assert not is_unchanged()
     assert is_unchanged("--passed")
-    for name in (*DEPENDENCIES[target], "LICENSE", "agent/web/ui/page.js"):
+    for name in (*DEPENDENCIES[target], "LICENSE", "agent/web/ui/modules/page.js"):
         before = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(before + b"\n")
         assert is_unchanged() == (name not in DEPENDENCIES[target]), name

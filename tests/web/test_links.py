@@ -363,9 +363,9 @@ def test_pages_of_other_sites_change_nothing(own: App) -> None:
 PUBLIC = CONFIG + "[public]\non = true\n"
 
 
-def page_script(visitor: HttpVisitor) -> str:
-    """Return the script of the page, which is a file of its own."""
-    [path] = re.findall(r'src="([^"]*/assets/page-[^"]*\.js)"', visitor.ask("GET", "/").text)
+def page_texts(visitor: HttpVisitor) -> str:
+    """Return the texts of the page's modules."""
+    [path] = re.findall(r'href="([^"]*/assets/texts-[^"]*\.js)"', visitor.ask("GET", "/").text)
     return visitor.ask("GET", path).text
 
 
@@ -374,7 +374,7 @@ def test_public_page_has_links_only_if_allowed(start_app: Callable[..., App], se
     app = start_app(PUBLIC + "links = true\n", VLLM_BASE_URL=server.base_url)
     owner, conversation = chat(app, "!text Yes")
     path = link(owner, conversation)
-    assert '"links": true' in page_script(owner)
+    assert "links = true" in page_texts(owner)
     assert read(app, path).status_code == 200
     assert go_on(app, path).status_code == 303
     app.stop()
@@ -384,4 +384,4 @@ def test_public_page_has_links_only_if_allowed(start_app: Callable[..., App], se
         answer = owner.ask(method, f"/conversations/{conversation}/links", json={} if method == "POST" else None)
         assert (answer.status, answer.json["detail"]) == (404, "Links to chats are turned off on this page.")
     assert [one.status_code for one in (read(app, path), go_on(app, path))] == [404, 404]
-    assert '"links": false' in page_script(owner)  # no entry in the menu
+    assert "links = false" in page_texts(owner)  # no entry in the menu

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}(?:/\w{1,40})?\.(js|css))", re.ASCII)
+HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}(?:/\w{1,40}){0,3}\.(js|css))", re.ASCII)
 TYPES = {"js": "text/javascript", "css": "text/css"}
 CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
 CACHE_BRIEFLY = CACHE_FOREVER | {"cache-control": "public, max-age=3600"}

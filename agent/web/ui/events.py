@@ -6,7 +6,6 @@ import gradio as gr
 
 from agent.web.gradio_compat.login import take_load_event
 from agent.web.ui.api import ChatApi
-from agent.web.ui.chat_handlers import NEW, VIEWED
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 
@@ -18,30 +17,14 @@ QUIET: dict[str, Any] = {
 }
 """The arguments that most events share. An empty `show_progress_on` keeps the page from copying all values of all
 outputs that any event has had, such as every message that is shown, several times for each event."""
-TELL_SETTINGS = "(...detail) => void document.dispatchEvent(new CustomEvent('settings-shown', { detail }))"
-"""Tells the scripts what the widgets of the settings show."""
-CHAT_IN_ADDRESS = "/\\/c\\/([\\w-]+)$/.exec(location.pathname)?.[1] ?? ''"
-WANTED_CHAT = f"() => [{{ chat: {CHAT_IN_ADDRESS} }}]"
-"""The conversation in the address of the page. It does not need our scripts, because a page can load before them."""
-LOADED_CHAT = (
-    f"() => {{ let viewed = ''; try {{ viewed = localStorage.getItem('viewed') ?? ''; }} catch {{}}"
-    f" return [{{ chat: ({CHAT_IN_ADDRESS}) || (history.state?.isNew ? '{NEW}' : '{VIEWED}' + viewed) }}]; }}"
-)
-"""The same for a page that was loaded. One that showed a new chat shows it again. Otherwise the browser names the
-conversation that it showed last, unless it gives no storage to a page in a frame."""
-SENT = "(_, ...others) => window.composer.sending(others)"
-"""Tells the server for which chat a message is, and its id."""
-QUEUED = "(_, ...others) => window.queue.sending(others)"
-"""The same with the queued message in place of the composer's."""
-EXAMPLE = f"(_, ...others) => [{{ chat: {CHAT_IN_ADDRESS}, example: window.live.example }}, ...others]"
-EMPTY = "(view, value) => window.composer.empty(view.stored, value)"
-COMPOSE = (
-    "(value) => { const detail = { value };"
-    " document.dispatchEvent(new CustomEvent('composer-value', { detail })); return detail.update; }"
-)
-"""Lets composer.js change the composer."""
-SHOW = "(view) => window.live.show(view)"
-ASKED_LINK = "() => [document.getElementById('links').dataset.asked]"
+
+
+def asks(name: str) -> str:
+    """Return a script with which an event asks the page's modules: see `answer` in gradio.js."""
+    return (
+        f"(...values) => {{ const detail = {{ name: '{name}', values }};"
+        " document.dispatchEvent(new CustomEvent('gradio-event', { detail })); return detail.answer; }"
+    )
 
 
 class Events:
@@ -50,7 +33,7 @@ class Events:
     def __init__(self, page: gr.Blocks, widgets: Widgets, handlers: Handlers) -> None:
         self._page, self._widgets, self._handlers = page, widgets, handlers
         settings, chat, composer = widgets.settings, widgets.chat, widgets.composer
-        # In this order for the scripts, see `settings` in live.js.
+        # In this order for the modules, see `settings` in live.js.
         self._settings: list[Any] = [
             composer.model,
             settings.system,
@@ -95,7 +78,7 @@ class Events:
         """
         handlers, chat, composer = self._handlers, self._widgets.chat, self._widgets.composer
         if has_view:
-            event.success(None, chat.view, None, js=SHOW, **QUIET)
+            event.success(None, chat.view, None, js=asks("show"), **QUIET)
         shown = [composer.box, composer.sending, chat.notice, self._widgets.timer]
         refused = event.failure(handlers.refused, None, shown, **QUIET)
         for begun in (refused.success, *(() if has_view else (event.success,))):
@@ -105,41 +88,40 @@ class Events:
         """Show the conversation when this event occurs."""
         chat, box = self._widgets.chat, self._widgets.composer.box
         shown = begin(self._handlers.chats.show, None, [chat.view, box], trigger_mode="multiple", **QUIET)
-        shown.success(None, chat.view, None, js=SHOW, **QUIET)
+        shown.success(None, chat.view, None, js=asks("show"), **QUIET)
 
     def _connect_messages(self) -> None:
         """Connect the events that begin an answer."""
         handlers, widgets, follow = self._handlers, self._widgets, self._follow
         chat, box, sending = widgets.chat, widgets.composer.box, widgets.composer.sending
         view, loaded = chat.view, [widgets.timer, *self._menu, *self._for_model]
-        begun = self._page.load(handlers.page_loaded, view, loaded, js=LOADED_CHAT, **QUIET)
+        begun = self._page.load(handlers.page_loaded, view, loaded, js=asks("loaded"), **QUIET)
         follow(begun)
-        showing: dict[str, Any] = {"js": TELL_SETTINGS, "trigger_mode": "multiple", **QUIET}
+        showing: dict[str, Any] = {"js": asks("settings"), "trigger_mode": "multiple", **QUIET}
         begun.then(None, self._settings, None, **showing)
         for setting in self._settings:
             setting.change(None, self._settings, None, **showing)
         told: set[Any] = {view, *self._settings}
         shown: dict[str, Any] = {"outputs": [box, sending, view], **QUIET}
-        submitted = box.submit(handlers.submit, {box, *told}, js=SENT, **shown)
-        submitted.success(None, [view, box], None, js=EMPTY, **QUIET)
-        submitted.failure(None, None, None, js="() => window.composer.refused()", **QUIET)
+        submitted = box.submit(handlers.submit, {box, *told}, js=asks("send"), **shown)
+        submitted.success(None, [view, box], None, js=asks("sent"), **QUIET)
+        submitted.failure(None, None, None, js=asks("refused"), **QUIET)
         follow(submitted, has_view=True)
-        queued = view.queued(handlers.submit, {box, *told}, js=QUEUED, **shown)
-        stored = "(view) => window.queue.sent(window.composer.saw(view.stored))"
-        queued.success(None, view, None, js=stored, **QUIET)
-        queued.failure(None, None, None, js="() => window.queue.sent(false)", **QUIET)
+        queued = view.queued(handlers.submit, {box, *told}, js=asks("send queued"), **shown)
+        queued.success(None, view, None, js=asks("queued sent"), **QUIET)
+        queued.failure(None, None, None, js=asks("queued refused"), **QUIET)
         follow(queued, has_view=True)
-        follow(view.example(handlers.example, told, js=EXAMPLE, **shown), has_view=True)
+        follow(view.example(handlers.example, told, js=asks("send example"), **shown), has_view=True)
 
     def _connect_chat(self) -> None:
         """Connect the events that show the conversation or another one, or end the answer."""
         handlers, view, box = self._handlers, self._widgets.chat.view, self._widgets.composer.box
         box.stop(handlers.stop, None, None, **QUIET)
         # chats.js handles a click on `new`. The last of several quick clicks counts.
-        wanted: dict[str, Any] = {"js": WANTED_CHAT, "trigger_mode": "always_last", **QUIET}
+        wanted: dict[str, Any] = {"js": asks("wanted"), "trigger_mode": "always_last", **QUIET}
         opened = view.open(handlers.chats.opened, view, [view, box], **wanted)
-        opened.success(None, view, None, js=SHOW, **QUIET)
-        view.compose(None, box, box, js=COMPOSE, trigger_mode="multiple", **QUIET)
+        opened.success(None, view, None, js=asks("show"), **QUIET)
+        view.compose(None, box, box, js=asks("compose"), trigger_mode="multiple", **QUIET)
         self._show(view.refresh)
 
     def _connect_attachments(self) -> None:
@@ -148,12 +130,11 @@ class Events:
         view.attached(
             handlers.attached, self._attachment_inputs, composer.attached, trigger_mode="always_last", **QUIET
         )
-        each: dict[str, Any] = {"js": ASKED_LINK, "trigger_mode": "multiple", **QUIET}
+        each: dict[str, Any] = {"js": asks("asked link"), "trigger_mode": "multiple", **QUIET}
         got = view.fetch(handlers.fetched, composer.links, composer.fetched, **each)
         # Runs only in the browser, which knows what was typed meanwhile.
-        linked, failed = "(value, found) => window.linked(value, found)", "(value) => window.linked(value)"
-        got.success(None, [composer.box, composer.fetched], composer.box, js=linked, **QUIET)
-        got.failure(None, composer.box, composer.box, js=failed, **QUIET)
+        got.success(None, [composer.box, composer.fetched], composer.box, js=asks("linked"), **QUIET)
+        got.failure(None, composer.box, composer.box, js=asks("linked"), **QUIET)
         view.give_up(handlers.fetch_cancelled, composer.links, None, **each)
 
     @property
@@ -178,19 +159,19 @@ class Events:
         remember = handlers.settings
         for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
             written(remember.set_prompt, settings.system, None, **last)
-        settings.system.change(None, None, None, js="() => window.models?.prompted()", **QUIET)
+        settings.system.change(None, None, None, js=asks("prompted"), **QUIET)
         settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
-        wanted: dict[str, Any] = {"js": "() => window.models.wanted", **QUIET}
+        wanted: dict[str, Any] = {"js": asks("wanted effort"), **QUIET}
         view.effort(None, None, composer.effort, trigger_mode="multiple", **wanted)
         view.effort(remember.set_effort, composer.effort, None, trigger_mode="always_last", **wanted)
-        composer.effort.change(None, composer.effort, None, js="(effort) => window.models?.asks(effort)", **QUIET)
+        composer.effort.change(None, composer.effort, None, js=asks("effort"), **QUIET)
         settings.tools.input(remember.set_tools, settings.tools, None, **last)
         settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
         limit = [settings.max_tokens, composer.model]
         settings.max_tokens.input(remember.set_max_tokens, limit, None, **last)
         for typed in (settings.max_tokens.submit, settings.max_tokens.blur):  # not while it is typed
             corrected = typed(remember.correct_max_tokens, limit, settings.max_tokens, **last)
-            corrected.success(None, settings.max_tokens, None, js="(limit) => window.numbers?.used(limit)", **QUIET)
+            corrected.success(None, settings.max_tokens, None, js=asks("limit"), **QUIET)
         self._widgets.chat.switch.click(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
         timer = self._widgets.timer
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)
@@ -200,9 +181,7 @@ class Events:
         handlers, composer, settings = self._handlers, self._widgets.composer, self._widgets.settings
         view = self._widgets.chat.view
         # The widget gets the choice before the server, so that a message which is sent at once goes to this model.
-        picked = view.pick(
-            None, None, composer.model, js="() => window.models.picked", trigger_mode="multiple", **QUIET
-        )
+        picked = view.pick(None, None, composer.model, js=asks("picked model"), trigger_mode="multiple", **QUIET)
         chosen = picked.then(
             handlers.model_chosen,
             [composer.model, settings.system],
@@ -210,7 +189,7 @@ class Events:
             trigger_mode="always_last",
             **QUIET,
         )
-        chosen.then(None, None, None, js="() => window.models.settled()", trigger_mode="multiple", **QUIET)
+        chosen.then(None, None, None, js=asks("model settled"), trigger_mode="multiple", **QUIET)
         chosen.then(
             handlers.attaching.attached,
             self._attachment_inputs,
@@ -219,14 +198,14 @@ class Events:
             **QUIET,
         )
         asked = view.models(handlers.list_models, composer.model, view, trigger_mode="always_last", **QUIET)
-        asked.success(None, view, None, js="({ models }) => window.models.list(models)", **QUIET)
-        asked.failure(None, None, None, js="() => window.models.list()", **QUIET)
+        asked.success(None, view, None, js=asks("models"), **QUIET)
+        asked.failure(None, None, None, js=asks("models"), **QUIET)
         for switch in (settings.reasoning, settings.tools):
             switch.change(
                 None,
                 [settings.reasoning, settings.tools],
                 None,
-                js="(reasoning, tools) => window.models?.switched({ reasoning, tools })",
+                js=asks("switched"),
                 trigger_mode="multiple",
                 **QUIET,
             )

@@ -19,5 +19,5 @@
     else addEventListener("load", () => setTimeout(load));
   };
   addEventListener("vite:preloadError", (event) => (hasComposer() ? event.preventDefault() : reload(() => !hasComposer())));
-  addEventListener("error", ({ target }) => target.matches?.("script[data-page]") && reload(() => true), true);
+  addEventListener("error", ({ target }) => target.matches?.("[data-page]") && reload(() => true), true);
 })();

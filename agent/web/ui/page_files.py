@@ -1,31 +1,41 @@
-"""The page's own script and style as files with a hash in their names, which browsers keep for good.
+"""The page's own modules and style as files with a hash in their names, which browsers keep for good.
 
-In the page itself they would be loaded again with each visit, and Gradio would write them into the page each time.
+In the page itself they would be loaded again with each visit, and Gradio would write them into the page each time. The
+modules import one another by relative names, so their folder has the hash. What they say is a module of its own, which
+they import as `texts`.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from agent.i18n.translator import LANGUAGES
-from agent.web.ui.page_script import LAZY, lazy_script, script
+from agent.web.ui.page_text import LABELS, SCRIPTS, translated
 from agent.web.ui.theme import style
+from agent.web.ui.transcript.component import Transcript
 
-MODULES = Path(__file__).parent / "transcript" / "modules"
-"""The modules of the transcript. They import one another by their names, so their folder has the hash."""
-START = "() => window.startPage?.()"
-"""Starts the page's script. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
+HERE = Path(__file__).parent
+FOLDERS = ("modules", "transcript/modules")
+FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
+"""The module that runs before Gradio, and the one that imports all others."""
+LAZY = ("viewer", "models", "share")
+"""The modules that are loaded when they are used, with a style of the same name."""
+START = "() => import(document.getElementById('page-module').href)"
+"""Starts the page's modules. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFiles:
-    """The files by name. `scripts` has the name of the script by language."""
+    """The files by name. `folder` is that of the modules, and `texts` has the name of the texts by language."""
 
     contents: dict[str, bytes]
-    scripts: dict[str, str]
+    folder: str
+    texts: dict[str, str]
     style: str
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     """Maps the name of a Gradio file to the name of our replacement."""
@@ -44,15 +54,19 @@ class PageFiles:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
         folder = escape(f"{path}/assets")
         imports = {f"{path}/assets/{name}": f"{path}/assets/{new}" for name, new in self.stand_ins.items()}
-        modules = [name for name in self.contents if "/" in name and name.endswith(".js")]
+        imports |= {"texts": f"{path}/assets/{self.texts[language]}"}
         names = json.dumps({"imports": imports}).replace("<", "\\u003c")
+        lazy = tuple(f"/{one}.js" for one in LAZY)
+        modules = [one for one in self.contents if one.startswith(self.folder) and one.endswith(".js")]
+        early = [self.texts[language], *(one for one in modules if not one.endswith((*lazy, ENTRY)))]
         # Scripts that import a file of Gradio get the one that stands in for it. The map must come before all modules.
-        # The script runs before Gradio's, because both are modules.
+        # The first module runs before Gradio's, because both are modules.
         return (
             f'<script type="importmap">{names}</script>\n'
             f'<link rel="preload" as="style" href="{folder}/{self.style}" />\n'
-            + "".join(f'<link rel="modulepreload" href="{folder}/{one}" />\n' for one in modules)
-            + f'<script type="module" data-page src="{folder}/{self.scripts[language]}"></script>'
+            + "".join(f'<link rel="modulepreload" data-page href="{folder}/{one}" />\n' for one in early)
+            + f'<link rel="modulepreload" data-page id="page-module" href="{folder}/{self.folder}/{ENTRY}" />\n'
+            f'<script type="module" data-page src="{folder}/{self.folder}/{FIRST}"></script>'
         )
 
     def gradio_head(self) -> str:
@@ -62,18 +76,35 @@ class PageFiles:
 
 def page_files(*, links: bool = True) -> PageFiles:
     """Build the files. `links`: chats can have read-only links."""
-    later = {one: lazy_script(one).encode() for one in LAZY}
-    lazy = {one: _name(one, content, "js") for one, content in later.items()}
-    modules = {path.name: path.read_bytes() for path in sorted(MODULES.glob("*.js"))}
-    folder = f"transcript-{_digest(b''.join(modules.values()))}"
-    scripts = {one: script(one, lazy=lazy, modules=folder, links=links).encode() for one in LANGUAGES}
+    paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
+    used = [path for path in paths if path.suffix == ".js" or path.stem in LAZY]
+    modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
+    folder = f"page-{_digest(b''.join(modules.values()))}"
+    texts = {one: texts_module(one, links=links).encode() for one in LANGUAGES}
+    names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
-    names = {one: _name(f"page-{one}", content, "js") for one, content in scripts.items()}
     css = _name("page", rules, "css")
-    contents = {names[one]: content for one, content in scripts.items()} | {css: rules}
-    contents |= {lazy[one]: content for one, content in later.items()}
-    contents |= {f"{folder}/{one}": content for one, content in modules.items()}
-    return PageFiles(contents, names, css)
+    contents = {names[one]: content for one, content in texts.items()} | {css: rules}
+    contents |= {f"{folder}/{name}": content for name, content in modules.items()}
+    return PageFiles(contents, folder, names, css)
+
+
+def texts_module(language: str, *, links: bool = True) -> str:
+    """Return a module with the texts of all modules in one language, and with what they must know of this page."""
+    said: dict[str, Any] = translated(SCRIPTS, language) | {"labels": translated(LABELS, language)}
+    said["transcript"] = translated(Transcript.LABELS, language)
+    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
+    return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
+
+
+def without_comments(script: str) -> str:
+    """Return a script without its lines that are comments. The others keep their numbers."""
+    return re.sub(r"(?m)^[ ]*//.*$", "", script)
+
+
+def _content(path: Path) -> bytes:
+    text = path.read_text(encoding="utf-8")
+    return (without_comments(text) if path.suffix == ".js" else text).encode()
 
 
 def _name(name: str, content: bytes, kind: str) -> str:

@@ -1,7 +1,6 @@
 """The head of the page: its title, icons, link preview and loading screen, and scripts that run before Gradio's."""
 
 import html
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.web.ui.page_files import PageFiles
-from agent.web.ui.page_script import read
+from agent.web.ui.page_files import PageFiles, without_comments
 from agent.web.ui.theme import COLOURS
 
 STATIC = Path(__file__).parent / "static"
@@ -23,9 +21,12 @@ ICONS = {
 }
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
 MANIFEST = "/manifest.json"
-LANGUAGE, CHOSEN_COLOURS, IDLE, LOST_PARTS, EVENT_ANSWERS = (
-    read(f"{name}.js") for name in ("language", "colours", "idle", "lost_parts", "event_answers")
+LOST_PARTS = without_comments((Path(__file__).parent / "lost_parts.js").read_text(encoding="utf-8"))
+CHOSEN_COLOURS = (
+    "try { const chosen = localStorage.getItem('colours');"
+    " if (chosen) document.documentElement.dataset.colours = chosen; } catch {}"
 )
+"""Shows the visitor's colours from the first paint on, unless a browser gives no storage to a page in a frame."""
 
 _METAS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 _TITLE = re.compile(r"<title>[^<]*</title>\s*")
@@ -81,7 +82,6 @@ def _head(title: str, root: str, translator: Translator) -> str:
     twitter = {"card": "summary_large_image"} | {key: named[f"og:{key}"] for key in ("title", "description", "image")}
     metas += [f'<meta name="twitter:{name}" content="{html.escape(value)}" />' for name, value in twitter.items()]
     light, dark = COLOURS["ground"]
-    grounds = {"light": light, "dark": dark}
     path = html.escape(urlsplit(root).path)
     return "\n".join(
         (
@@ -96,8 +96,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
-            f"<script>({LANGUAGE})({json.dumps(translator.language)});({CHOSEN_COLOURS})({json.dumps(grounds)});"
-            f"{IDLE}{LOST_PARTS}{EVENT_ANSWERS}</script>",
+            f"<script>{CHOSEN_COLOURS}{LOST_PARTS}</script>",
         )
     )
 

@@ -53,7 +53,6 @@ STYLES = (
     "transfer.css",
     "appearance.css",
     "own_data.css",
-    "share.css",
     "temporary.css",
     "toasts.css",
     "offline.css",

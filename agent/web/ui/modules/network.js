@@ -1,10 +1,49 @@
+// The network: requests to the routes, the stream of an answer, and what the page does while it does not reach the server.
+import { sends } from "../transcript/modules/keys.js";
+import { answer, holdEvents } from "./gradio.js";
+import { $, box, language, make, root, said, shown, when } from "./shared.js";
+
+const ANSWER_MS = 3000, RETRY_MS = 1000;
+/** Whether the server answers. A proxy in front of it can answer, too, while the server is away. */
+const reaches = async () => {
+  try {
+    const answer = await fetch(`${root}/healthz`, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+    return answer.ok && (await answer.json()).status === "ok";
+  } catch {
+    return false;
+  }
+};
+const inTurn = tellOffline();
+export const stream = readStream();
+answer("begun", stream.expect);
+
+/** The address of a route, which names a guest. */
+export const addressOf = (path, query = {}) => {
+  const address = new URL(`${root}${path}`, location);
+  for (const [name, value] of Object.entries({ ...query, guest: shown.guest })) if (value) address.searchParams.set(name, value);
+  return address;
+};
+/** Ask a route. An error has the server's sentence, and the status of its answer, or none without a network. */
+export const request = async (path, { method = "GET", body } = {}) => {
+  const headers = { "accept-language": language, ...(body ? { "content-type": "application/json" } : {}) };
+  const answer = await fetch(addressOf(path), { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
+  const value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
+  if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
+  return value;
+};
+/** Ask a route below /conversations. What changes something waits for the network. */
+export const ask = (path, how = {}) => {
+  const go = () => request(`/conversations${path}`, how);
+  return how.method && how.method !== "GET" ? inTurn(false, go) : go();
+};
+
 // Reads the stream of an answer that is being written. It continues a broken stream after its last frame. If a proxy
 // holds the stream back, it polls. If nothing comes of the server, the event `server-silent` says for how many seconds,
 // and with null that the server is there again.
-({ reaches }) => {
+function readStream() {
   const FIRST_MS = 3000; // the first bytes of a stream come at once, unless something holds them back
   const SILENCE_MS = 7000; // the server sends something every 3 seconds at least, also while the model is silent
-  const RETRY_MS = 1000, POLL_MS = 700, LOOK_MS = 1000, LATE_MS = 4000;
+  const POLL_MS = 700, LOOK_MS = 1000, LATE_MS = 4000;
 
   let url = "", last = "", request; // what is read, the id of its last frame, and the running request
   let polls = false;
@@ -42,7 +81,6 @@
   // A connection of before a break can look open for minutes.
   addEventListener("online", () => request?.abort());
   const ask = (wanted, after, signal) => {
-    const root = (window.gradio_config?.root ?? "").replace(/\/$/, "");
     return fetch(`${root}/${wanted}&after=${encodeURIComponent(after)}${polls ? "&wait=0" : ""}`, { signal, cache: "no-store" });
   };
   const takeEarly = (wanted) => {
@@ -152,4 +190,102 @@
       return end;
     },
   };
+}
+
+// Says plainly that the browser is offline, or for how long the server has not answered. Without a network it holds back
+// what could not be sent, so that it stays in the composer; without the server, the queue keeps it. A Stop and everything
+// else that asks the server wait until it can be reached again. It comes before all modules that send the message.
+function tellOffline() {
+  const STOP = "#composer .input-row > .stop-button";
+  const note = make("p", { id: "offline", role: "status" }), counted = make("span", { "aria-hidden": "true" });
+  let away = false, next;
+  let silent = null; // for how many seconds the server has not answered, while the page reads an answer
+  let running, unwanted; // the answer that is being written, and the one that the visitor stopped meanwhile
+  const isSilent = () => silent !== null;
+  const say = (offline, noAnswer) => {
+    if (away || !isSilent()) note.replaceChildren(...(away ? [offline] : []));
+    else note.replaceChildren(noAnswer, counted);
+  };
+  const sayState = () => say(said.offline, said.silent), sayWaits = () => say(said.offline_waits, said.silent_waits);
+  document.addEventListener("server-silent", ({ detail: seconds }) => {
+    const before = isSilent();
+    silent = seconds;
+    counted.textContent = `${seconds} s`;
+    if (isSilent() === before) return;
+    sayState();
+    stopLate();
+  });
+  // A server on the same computer can be reached without a network, so the page asks it, and again until there is one.
+  const look = async () => {
+    clearTimeout(next);
+    const isReached = navigator.onLine || (await reaches());
+    away = !isReached && !navigator.onLine;
+    sayState();
+    if (away) return;
+    stopLate();
+    if (!navigator.onLine) next = setTimeout(look, RETRY_MS);
+  };
+  // Events, and what a button of the chat asks of a route, go in the order in which they occurred.
+  let last = Promise.resolve(), waiting = 0;
+  const inTurn = async (isOfTimer, go) => {
+    if (navigator.onLine && !isSilent() && !waiting) return go();
+    const isMine = (navigator.userActivation?.isActive ?? true) && !isOfTimer; // of the visitor
+    const sayMine = () => isMine && sayWaits();
+    const earlier = last;
+    let gone;
+    last = new Promise((then) => (gone = then));
+    waiting++;
+    try {
+      sayMine();
+      await earlier;
+      while (!(await reaches())) {
+        sayMine();
+        await new Promise((then) => setTimeout(then, RETRY_MS));
+      }
+      return await go();
+    } finally {
+      waiting--;
+      gone();
+    }
+  };
+  holdEvents(inTurn);
+  // A browser can be online a moment before the server can be reached, and Gradio would lose a Stop that fails.
+  const stopLate = async () => {
+    if (!unwanted || away || isSilent()) return;
+    if (!(await reaches())) return void setTimeout(stopLate, RETRY_MS);
+    const button = $(STOP), answer = unwanted;
+    unwanted = undefined;
+    button?.removeAttribute("aria-disabled");
+    if (answer && answer === running) button?.click();
+  };
+  document.addEventListener("chat-view", ({ detail }) => (running = detail.live));
+  when("#dock", (dock) => {
+    dock.before(note);
+    look();
+  });
+  for (const change of ["online", "offline"]) addEventListener(change, look);
+
+  const holdBack = (event) => {
+    if (!away) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    note.textContent = said.offline_kept;
+    box()?.focus();
+  };
+  addEventListener("keydown", (event) => {
+    if (sends(event) && event.target === box()) holdBack(event);
+  }, true);
+  document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
+  // Escape clicks the button, too.
+  document.addEventListener("click", (event) => {
+    const button = (away || isSilent()) && event.target.closest?.(STOP);
+    if (!button) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    unwanted = running; // none while a message is being sent
+    if (!unwanted) return;
+    button.setAttribute("aria-disabled", "true");
+    sayWaits();
+  }, true);
+  return inTurn;
 }

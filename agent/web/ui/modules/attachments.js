@@ -1,16 +1,33 @@
-// Further inputs of the composer: files dropped anywhere on the page, linked images after the visitor agrees, and
-// camera shots. Also shows a placeholder for images that the browser cannot display. Only the server fetches links, and
-// only those that the visitor agreed to.
-({ call, said, $, box, when, hint, files: { attach } }) => {
-  const button = (text, then, name = "") => {
-    const made = document.createElement("button");
-    made.type = "button";
-    made.className = name;
-    made.textContent = text;
-    made.addEventListener("click", then);
-    return made;
-  };
+// What comes into the composer beside typed text: files that are dropped anywhere on the page, long texts that are pasted,
+// linked images after the visitor agrees, and camera shots. Only the server fetches links, and only those that the visitor
+// agreed to.
+import { composer, fileOf } from "./composer.js";
+import { answer, attach, call, write } from "./gradio.js";
+import { $, box, button, hint, make, nameOf, root, said, sizeOf, when } from "./shared.js";
 
+takeDrops();
+offerLinks();
+offerCamera();
+nameTexts();
+
+/** Upload a file. Returns it in that form. */
+const upload = async (file) => {
+  const body = new FormData();
+  body.append("files", file);
+  const id = Math.random().toString(36).slice(2);
+  const answer = await fetch(`${root}/gradio_api/upload?upload_id=${id}`, { method: "POST", body, credentials: "include" });
+  if (!answer.ok) throw new Error(answer.statusText);
+  const [path] = await answer.json();
+  return fileOf({ path, name: file.name, media_type: file.type, size: file.size });
+};
+
+function pressable(text, then, name = "") {
+  const made = button(name, text);
+  made.addEventListener("click", then);
+  return made;
+}
+
+function takeDrops() {
   // Drops. The window handles them before Gradio and the browser, which would navigate to the dropped file or link.
   const overlay = document.createElement("div");
   overlay.id = "drop";
@@ -59,7 +76,9 @@
   window.addEventListener("dragleave", (event) => event.relatedTarget ?? hide(), true);
   window.addEventListener("dragstart", () => (ours = true), true);
   window.addEventListener("dragend", () => (ours = false), true);
+}
 
+function offerLinks() {
   // Links. The map holds the state of each link in the box by its text. One link is fetched at a time.
   const links = new Map();
   let fetching, asked = 0, pasted = "", drawn = "";
@@ -92,7 +111,7 @@
     press("fetch", fetching);
   };
   // Adds the fetched file to the composer's current value, unless it is no longer wanted.
-  window.linked = (value, found) => {
+  const linked = (value, found) => {
     const { link, one } = fetching ?? {};
     fetching = undefined;
     const wanted = one?.state === "fetching" && links.get(link) === one;
@@ -140,11 +159,11 @@
       const [before, after] = sentence.split("{host}");
       text.append(before, host, after);
     } else text.append(`${said.link_failed} ${one.problem}`);
-    const go = button(one.state === "failed" ? said.link_again : said.link_attach, () => {
+    const go = pressable(one.state === "failed" ? said.link_again : said.link_attach, () => {
       set(one, "fetching");
       box()?.focus();
     });
-    const leave = button(said.link_leave, () => {
+    const leave = pressable(said.link_leave, () => {
       set(one, "left");
       box()?.focus();
     });
@@ -157,7 +176,15 @@
     pasted = event.clipboardData?.getData("text").trim() ?? "";
   }, true);
   document.addEventListener("input", (event) => event.target === box() && look());
+  when("#composer", (composer) => {
+    new MutationObserver(look).observe(composer, { childList: true, subtree: true });
+    look();
+  });
+  answer("linked", linked);
+  answer("asked link", () => [$("#links").dataset.asked]);
+}
 
+function offerCamera() {
   // The camera: one dialog. The camera is on only while the dialog is open.
   const dialog = document.createElement("dialog");
   dialog.id = "camera";
@@ -202,7 +229,7 @@
       tell(why[error.name] ?? said.camera_trouble, true);
     }
   };
-  const take = button(said.camera, () => {
+  const take = pressable(said.camera, () => {
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
     canvas.getContext("2d").drawImage(video, 0, 0);
@@ -213,20 +240,20 @@
       attach([new File([blob], `camera-${time}.jpg`, { type: "image/jpeg" })]);
     }, "image/jpeg", 0.92);
   }, "take");
-  const other = button(said.camera_other, () => {
+  const other = pressable(said.camera_other, () => {
     facing = facing === "environment" ? "user" : "environment";
     light();
   });
   const actions = document.createElement("div");
   actions.className = "actions";
-  actions.append(button(said.camera_cancel, () => dialog.close()), other, take);
+  actions.append(pressable(said.camera_cancel, () => dialog.close()), other, take);
   dialog.append(actions);
   dialog.addEventListener("close", () => {
     dark(stream);
     stream = video.srcObject = null;
   });
   document.body.append(dialog);
-  const opener = button("", () => {
+  const opener = pressable("", () => {
     dialog.showModal();
     light();
   }, "camera-button");
@@ -239,12 +266,8 @@
   };
   when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
   when("#composer", (composer) => {
-    new MutationObserver(() => {
-      offer();
-      look();
-    }).observe(composer, { childList: true, subtree: true });
+    new MutationObserver(offer).observe(composer, { childList: true, subtree: true });
     offer();
-    look();
   });
 
   // Images that this browser cannot show, such as HEIC, show their type instead.
@@ -257,4 +280,164 @@
   };
   document.addEventListener("error", shown, true);
   document.addEventListener("load", shown, true);
+}
+
+// Attached texts: a long text that is pasted becomes a file, and a click on a text file opens it to be edited.
+function nameTexts() {
+  const LONGEST = 4000; // characters of a pasted text that stays in the box; max_plain_text_length in layout.py
+  const LARGEST = 2_000_000; // bytes of a file that a text box can show
+  const IS_TEXT = /^\.?[^.]+$|\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i; // or a name without an ending
+  const thumbnails = () => [...document.querySelectorAll("#composer .thumbnail-item")];
+
+  // A pasted text
+  let names = [], last = 0; // the names of the attached files, and the number of the newest pasted text
+  const pastedName = (number) => `${said.pasted_text.replace("{number}", number)}.txt`;
+  const nextName = () => {
+    do last++; while (names.includes(pastedName(last)));
+    return pastedName(last);
+  };
+  window.addEventListener("paste", (event) => {
+    const text = event.clipboardData?.getData("text") ?? "";
+    if (event.target !== box() || text.length <= LONGEST) return;
+    event.preventDefault();
+    event.stopImmediatePropagation(); // Gradio would give each of them the same name
+    if (box().readOnly) return hint(said.chats_sending, () => box()?.readOnly);
+    attach([new File([text], nextName(), { type: "text/plain" })]);
+  }, true);
+
+  // The names of attached files: a button that opens a text, words for what has no picture of its own, and part of the
+  // name of the button that removes it. Gradio reuses its thumbnails for other files.
+  const mark = (value) => {
+    const items = thumbnails(), files = value?.files ?? [];
+    names = files.map(nameOf);
+    if (!files.length && !$("#composer .loader")) last = 0;
+    if (items.length !== files.length) return; // they are drawn a moment later
+    for (const [n, item] of items.entries()) {
+      const name = names[n], isText = IS_TEXT.test(name);
+      const kind = isText ? "open-text" : $("img", item) ? "" : "file-name";
+      let shown = $(":scope > :is(.open-text, .file-name)", item);
+      if (shown && shown.className !== kind) {
+        shown.remove();
+        shown = undefined;
+      }
+      if (kind && !shown) {
+        shown = make(isText ? "button" : "span", { class: kind, dir: "auto", ...(isText && { type: "button" }) });
+        item.prepend(shown);
+      }
+      const size = files[n].size ? sizeOf(Math.max(files[n].size, 100)) : "", title = size ? `${name} · ${size}` : name;
+      item.title = shown ? "" : title;
+      if (shown && shown.title !== title) {
+        [shown.textContent, shown.title] = [name, title];
+        Object.assign(shown.dataset, { size, kind: /\.(\w{1,4})$/.exec(name)?.[1].toUpperCase() ?? "…" });
+        if (isText) shown.setAttribute("aria-label", said.text_open.replace("{name}", () => name));
+      }
+      const remove = $(".delete-button", item);
+      if (!remove) continue;
+      remove.title = said.file_remove.replace("{name}", () => name);
+      remove.setAttribute("aria-label", remove.title);
+    }
+  };
+  const look = () => composer.change(mark);
+  when("#composer", (composer) => {
+    // Gradio's thumbnails are items without a list. The frame around them has a button too, so it cannot be the list.
+    const list = document.createElement("span");
+    list.setAttribute("role", "list");
+    list.setAttribute("aria-label", said.labels["Uploaded files"]);
+    const own = () => {
+      const items = [...composer.querySelectorAll(".thumbnail-wrapper")];
+      for (const [n, item] of items.entries()) item.id = `attached-${n + 1}`;
+      list.setAttribute("aria-owns", items.map(({ id }) => id).join(" "));
+      if (items.length) composer.append(list);
+      else list.remove();
+    };
+    let seen = 0;
+    new MutationObserver(() => {
+      const now = thumbnails().length;
+      if (now === seen) return;
+      seen = now;
+      own();
+      setTimeout(look); // the composer's value has it by then
+    }).observe(composer, { childList: true, subtree: true });
+    look();
+  });
+  document.addEventListener("files-changed", look);
+
+  // The dialog
+  const title = make("h2", { id: "text-file-title", dir: "auto" });
+  const area = make("textarea", { "aria-labelledby": "text-file-title", dir: "auto", spellcheck: false });
+  const state = make("p", { role: "status" });
+  const cancel = button("cancel", said.camera_cancel), back = button("back", said.text_back), save = button("save", said.text_save);
+  const dialog = make("dialog", { id: "text-file", "aria-labelledby": "text-file-title" },
+    title, area, state, make("div", { class: "actions" }, cancel, back, save));
+  document.body.append(dialog);
+  let open; // the file that the dialog is about, and its text as it was attached
+
+  const place = ({ files = [] } = {}) => files.findIndex(({ path }) => path === open?.file.path);
+  const show = async (file) => {
+    try {
+      if (file.size > LARGEST) throw new Error("too large for a text box");
+      const answer = await fetch(file.url);
+      if (!answer.ok) throw new Error(answer.statusText);
+      const text = new TextDecoder("utf-8", { fatal: true }).decode(await answer.arrayBuffer());
+      open = { file, text };
+    } catch {
+      return hint(said.text_unreadable.replace("{name}", () => nameOf(file)));
+    }
+    title.textContent = nameOf(file);
+    area.value = open.text;
+    state.textContent = "";
+    dialog.showModal();
+    area.focus();
+    area.setSelectionRange(0, 0);
+    area.scrollTop = 0;
+  };
+  document.addEventListener("click", ({ target }) => {
+    const item = target.closest?.("#composer .open-text")?.closest(".thumbnail-item");
+    if (!item || box().readOnly) return;
+    const n = thumbnails().indexOf(item);
+    composer.change((value) => void (value.files[n] && show(value.files[n])));
+  });
+
+  const remove = () => composer.change((value) => {
+    const n = place(value);
+    if (n >= 0) return { ...value, files: value.files.toSpliced(n, 1) };
+  });
+  const end = () => {
+    dialog.close();
+    box()?.focus();
+  };
+  cancel.addEventListener("click", () => dialog.close());
+  back.addEventListener("click", () => {
+    const text = box().value.trimEnd();
+    write(box(), text ? `${text}\n\n${area.value}` : area.value);
+    remove();
+    end();
+  });
+  // The file is attached as long as the new one is not there, so that a broken upload loses nothing.
+  const store = async () => {
+    if (area.value === open.text) return end();
+    if (!area.value.trim()) return remove(), end();
+    save.disabled = true;
+    state.textContent = "";
+    try {
+      const name = nameOf(open.file);
+      const changed = await upload(new File([area.value], name, { type: open.file.mime_type || "text/plain" }));
+      composer.change((value) => {
+        const n = place(value);
+        if (n >= 0) return { ...value, files: value.files.with(n, changed) };
+      });
+      setTimeout(() => call("attached")); // its size may matter
+      end();
+    } catch {
+      state.textContent = said.text_unsaved;
+      area.focus();
+    }
+    save.disabled = false;
+  };
+  save.addEventListener("click", store);
+  area.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || save.disabled) return;
+    event.preventDefault();
+    store();
+  });
 }

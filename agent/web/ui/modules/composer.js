@@ -1,0 +1,394 @@
+// The composer: what is in it, the message that waits for an answer, and the recorder.
+import { soft } from "../transcript/modules/keys.js";
+import { answer, call, inAddress, write } from "./gradio.js";
+import { offerPrompts } from "./prompts.js";
+import { $, box, button, frame, hint, joined, kept, make, nameOf, root, said, shown, when } from "./shared.js";
+
+export const composer = makeComposer();
+export const queue = makeQueue();
+export const recording = makeRecording();
+placeComposer();
+
+/** An uploaded file in the form of the composer's files. */
+export const fileOf = ({ path, name, media_type, size = null }) => {
+  const url = new URL(`${root}/gradio_api/file=${path.split("/").map(encodeURIComponent).join("/")}`, location).href;
+  return { path, url, orig_name: name, size, mime_type: media_type, is_stream: false, meta: { _type: "gradio.FileData" } };
+};
+
+// Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
+// scripts read and change the composer's value.
+function makeComposer() {
+  let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
+  let sent = tried?.sent, seen, edits = [], isFreed = false; // `sent` is what is taken away once it is stored
+  let attached = []; // the files
+  let undone = kept.get("undone"); // the last message that was taken back
+  let isSending = false; // until the server has stored or refused the message
+  addEventListener("pagehide", () => {
+    kept.set("sent", tried);
+    kept.set("undone", undone);
+  });
+  const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
+  const isSame = (one, other) => JSON.stringify(messageOf(one)) === JSON.stringify(messageOf(other));
+  const takeTextAway = () => {
+    const text = box().value, { text: gone } = sent;
+    if (text.startsWith(gone)) write(box(), text.slice(gone.length).trimStart());
+    sent = { ...sent, text: "" };
+  };
+  // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while Gradio
+  // sets it.
+  const takeAway = (value) => {
+    if (!sent) return;
+    const { paths } = sent;
+    takeTextAway();
+    sent = undefined; // once only, because what is typed next can begin with the same words
+    const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");
+    const last = (value?.files ?? []).map(({ path }, n) => (paths.includes(path) ? buttons[n] : undefined)).reverse();
+    last.forEach((button) => button?.click());
+  };
+  // The answer to a message can be lost, for example if the server restarts. Then the stored chat shows it.
+  document.addEventListener("chat-view", ({ detail: { turns } }) => {
+    if (!tried || !turns?.some(({ id }) => id === tried.id)) return;
+    tried = undefined;
+    isSending = false;
+    if (sent) takeTextAway(); // at once, so that it cannot be sent with another id
+    composer.change((value) => void takeAway(value));
+  });
+  answer("compose", (value) => {
+    const before = value ?? { text: "", files: [] };
+    const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
+    const buttons = isFreed && { submit_btn: true, stop_btn: false }, isNew = after !== before;
+    isFreed = false;
+    attached = after.files;
+    if (isNew) {
+      offerPrompts(after.text);
+      setTimeout(() => document.dispatchEvent(new Event("files-changed")));
+    }
+    return buttons || isNew ? { __type__: "update", ...buttons, ...(isNew && { value: after }) } : undefined;
+  });
+  const composer = {
+    // Calls `edit` with the value of the composer a moment later, and sets what it returns unless that is undefined.
+    change: (edit) => {
+      edits.push(edit);
+      call("compose");
+    },
+    // Shows the button that sends again, because the answer has ended.
+    free: () => {
+      isFreed = true;
+      call("compose");
+    },
+    files: () => attached,
+    // Puts files before those in the composer. They count at once, because a page that is left does not wait.
+    add: (files) => {
+      attached = [...files, ...attached];
+      composer.change((value) => ({ ...value, files: [...files, ...value.files] }));
+    },
+    // Says that "Undo" has put a message into the composer, and moves the focus there, because its button goes.
+    returned: (sentence) => {
+      hint(sentence, () => box()?.value.trim());
+      box()?.focus();
+    },
+    // Puts a message that was taken back into the composer, before what is there, unless that is a message that was taken
+    // back before.
+    undone: (value) => composer.change((draft) => {
+      const isTyped = (draft.text.trim() || draft.files.length) && !(undone && isSame(draft, undone));
+      undone = value;
+      setTimeout(() => composer.returned(said.undone));
+      return isTyped ? joined(value, draft) : value;
+    }),
+    // The message that was taken back is shown again. Takes it out of the composer, unless it was changed there.
+    redone: () => {
+      hint("");
+      const mine = undone;
+      undone = undefined;
+      composer.change((value) => {
+        if (!mine || !value.text.startsWith(mine.text)) return undefined;
+        const { paths } = messageOf(mine);
+        return { text: value.text.slice(mine.text.length).trimStart(), files: value.files.filter(({ path }) => !paths.includes(path)) };
+      });
+    },
+    // Returns true while the composer still has a message that is on its way, for example at a second Enter.
+    isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),
+    refused: () => (isSending = false),
+    // Returns what the server is told with a message: its chat and its id.
+    told: (value) => ({ chat: inAddress(), message: composer.idOf(value) }),
+    // Returns the id of a message. The same message that is sent again keeps it, so that the server stores it once.
+    idOf: (value) => {
+      sent = messageOf(value);
+      const content = JSON.stringify([shown.conversation, sent]);
+      if (tried?.content === content) return `${tried.id} again`;
+      const bytes = crypto.getRandomValues(new Uint8Array(16));
+      tried = { content, sent, id: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
+      return tried.id;
+    },
+    // Returns true if the server has stored another message since the last call.
+    saw: (stored) => {
+      const isNew = Boolean(stored) && stored !== seen;
+      if (isNew) {
+        [seen, tried] = [stored, undefined];
+        document.dispatchEvent(new Event("message-stored"));
+      }
+      return isNew;
+    },
+    // `stored` has another id for each stored message.
+    empty: (stored, value) => {
+      isSending = false;
+      if (composer.saw(stored)) takeAway(value);
+    },
+  };
+  // Gets the values that the event sends, after that of the page. That of the composer has files.
+  answer("send", (_, ...values) => {
+    document.dispatchEvent(new Event("message-sent"));
+    isSending = true;
+    return [composer.told(values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] }), ...values];
+  });
+  answer("sent", ({ stored }, value) => composer.empty(stored, value));
+  answer("refused", composer.refused);
+  return composer;
+}
+
+// One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
+// or if the visitor takes it back, it goes into the composer.
+function makeQueue() {
+  const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
+  const stop = () => $("#composer .input-row > .stop-button");
+  let queued; // { text, files, chat }; its files are undefined until the composer has given them
+  let isSending = false;
+  let running = false, complete = false; // of the answer in the chat that is shown
+  // The chats that were left with a queued message, which is in their drafts now. Each says so when it is shown again, also
+  // after a reload.
+  const unsent = new Set(kept.get("unsent"));
+
+  const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
+  const files = make("p", { class: "files", dir: "auto" });
+  const back = make("button", { type: "button" }, said.chats_undo);
+  const panel = make("section", { id: "queued", "aria-labelledby": "queued-title", hidden: true },
+    make("div", {}, title, text, files), back);
+  const spoken = make("p", { class: "sr-only", role: "status" });
+  when("#dock", (dock) => dock.before(panel, spoken));
+  // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
+  const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: true });
+  const offerLater = () => (later.hidden = !(soft.matches && stop() && !queued && (box()?.value.trim() || $(thumbnails))));
+  later.addEventListener("click", () => {
+    add();
+    box().focus();
+  });
+  const draw = () => {
+    offerLater();
+    if (panel.hidden !== !queued) {
+      spoken.textContent = queued ? said.queued : "";
+      panel.hidden = !queued;
+    }
+    if (!queued) return;
+    title.textContent = isSending ? said.queue_sending : said.queued;
+    text.textContent = queued.text.trim();
+    files.textContent = (queued.files ?? []).map(nameOf).join(", ");
+    back.hidden = isSending;
+  };
+
+  const add = () => {
+    if (composer.isSending()) return;
+    if (queued) return hint(said.queue_full, () => queued);
+    if ($(pending)) return hint(said.still_writing, stop);
+    const mine = (queued = { text: box().value, chat: shown.conversation });
+    write(box(), "");
+    if (!$(thumbnails)) mine.files = [];
+    else composer.change((value) => {
+      if (queued !== mine) return undefined;
+      mine.files = [...value.files];
+      draw();
+      setTimeout(settle);
+      return { ...value, files: [] };
+    });
+    settle();
+  };
+  // Says once how a message can wait, because the button stops the answer meanwhile.
+  let isExplained = false;
+  document.addEventListener("input", ({ target, isTrusted }) => {
+    if (target === box()) offerLater();
+    if (soft.matches) return;
+    const canWait = () => Boolean(stop() && !queued && box()?.value.trim());
+    if (isExplained || !isTrusted || target !== box() || !canWait()) return;
+    isExplained = true;
+    hint(said.queue_how, canWait);
+  }, true);
+  // Says that a message with this text was not sent, until the next one is sent or the composer no longer has the text.
+  let sent = 0;
+  document.addEventListener("message-sent", () => (sent += 1));
+  const hintUnsent = (text = "") => {
+    const before = sent;
+    hint(said.queue_unsent, () => sent === before && box()?.value.includes(text.trim()));
+  };
+  // Puts the message into the composer, before what was written there meanwhile. Returns its text.
+  const takeBack = () => {
+    if (!queued) return undefined;
+    const { text, files } = queued;
+    [queued, isSending] = [undefined, false];
+    draw();
+    if (text.trim()) write(box(), joined({ text }, { text: box().value }).text);
+    if (files?.length) composer.add(files);
+    return text;
+  };
+  back.addEventListener("click", () => {
+    takeBack();
+    composer.returned(said.queue_returned);
+  });
+  const send = () => {
+    isSending = true;
+    draw();
+    call("queued");
+  };
+  // Decides what becomes of the message as soon as the answer has ended and the page shows its end.
+  const settle = () => {
+    draw();
+    if (!queued?.files || isSending || running || stop() || !$("#composer .submit-button")) return;
+    if ($(":root[data-running]") || $("#sending p")) return;
+    if (complete && !$("#offline")?.textContent) return send();
+    hintUnsent(takeBack());
+  };
+
+  document.addEventListener("chat-view", ({ detail }) => {
+    if (queued && !queued.chat) queued.chat = detail.conversation; // a new chat gets its id after its first message is stored
+    if (queued && !isSending && detail.conversation !== queued.chat) takeBack(); // a copy of the chat, or none
+    [running, complete] = [Boolean(detail.live), detail.complete];
+    setTimeout(settle); // the composer gets its buttons at the same time
+  });
+  when("#composer .input-row", (row) => {
+    row.append(later);
+    new MutationObserver(settle).observe(row, { childList: true });
+  });
+  when("#sending", (panel) => new MutationObserver(settle).observe(panel, { childList: true, subtree: true }));
+  new MutationObserver(settle).observe(document.documentElement, { attributeFilter: ["data-running"] });
+  addEventListener("pagehide", () => { // before chats.js keeps the draft
+    const marked = [...unsent];
+    if (queued?.text.trim() && !isSending) {
+      marked.push(queued.chat);
+      hintUnsent(queued.text); // for a browser that keeps the page and shows it again
+    }
+    takeBack();
+    kept.set("unsent", marked);
+  });
+
+  answer("send queued", (_, ...values) => {
+    document.dispatchEvent(new Event("message-sent"));
+    const message = { text: queued?.text ?? "", files: queued?.files ?? [] };
+    return [composer.told(message), ...values.map((value) => (Array.isArray(value?.files) ? message : value))];
+  });
+  // `isNew`: the server has stored it.
+  const settled = (isNew) => {
+    if (!isSending) return;
+    if (!isNew) return void takeBack();
+    [queued, isSending] = [undefined, false];
+    draw();
+  };
+  answer("queued sent", ({ stored }) => settled(composer.saw(stored)));
+  answer("queued refused", () => settled(false));
+  return {
+    add,
+    // Whether a message waits, so that a later one must not overtake it.
+    waits: () => Boolean(queued),
+    // A chat is shown again, which may have been left with a queued message.
+    returned: (id) => unsent.delete(id) && when("#composer textarea", () => hintUnsent()),
+    // Gets the composer's value when another chat is opened, and returns the draft of the chat that is left.
+    keep: (value) => {
+      if (!queued || isSending) return value;
+      const mine = queued;
+      queued = undefined;
+      unsent.add(mine.chat);
+      draw();
+      return { ...value, ...joined(mine, value) };
+    },
+  };
+}
+
+// Attaches a recording that still runs, or that has ended and is not attached, before something else would drop it: a message
+// that is sent, the button of the microphone, or the choice of a model that cannot hear. The recorder is the last row of the
+// composer, with a button that drops what was recorded.
+function makeRecording() {
+  const LONGEST_MS = 10000;
+  const recorder = "#composer .recording-overlay";
+  const isOpen = () => Boolean($(`${recorder} :is(.stop-button, .confirm-button)`));
+  const until = async (isSo) => {
+    for (const end = Date.now() + LONGEST_MS; !isSo() && Date.now() < end;) await frame();
+    return isSo();
+  };
+  let attaching, stopped; // the button that has stopped the recording: Gradio would drop it at a second click
+  const end = () => {
+    const stop = $(`${recorder} .stop-button`);
+    if (stop !== stopped) stop?.click();
+    return until(() => $(`${recorder} .confirm-button`) || !$(recorder));
+  };
+  const attach = async () => {
+    const count = () => document.querySelectorAll("#composer .thumbnail-item").length, before = count();
+    await end();
+    $(`${recorder} .confirm-button`)?.click();
+    const isAttached = await until(() => !$(`${recorder}, #composer .loader`)) && count() > before;
+    if (!isAttached) hint(said.recording_open, isOpen);
+    return isAttached;
+  };
+  const once = () => (attaching ??= attach().finally(() => (attaching = undefined)));
+  const cancel = button("recorder-cancel", "");
+  cancel.title = said.camera_cancel;
+  cancel.setAttribute("aria-label", said.camera_cancel);
+  cancel.addEventListener("click", async () => {
+    await end();
+    ($(`${recorder} .cancel-button`) ?? ($(recorder) && $("#composer .microphone-button")))?.click();
+    box()?.focus();
+  });
+  when("#composer .input-row", (row) => row.append(cancel));
+  document.addEventListener("click", (event) => {
+    const stop = event.target.closest?.(`${recorder} .stop-button`);
+    if (stop && stop === stopped) event.stopPropagation();
+    else if (stop) stopped = stop;
+    if (event.target.closest?.(`${recorder} .record-button`) && !soft.matches) box()?.focus(); // its button goes
+  }, true);
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest?.("#composer .microphone-button") || !isOpen()) return;
+    event.stopPropagation(); // Gradio would close the recorder, with what was recorded
+    event.preventDefault();
+    once();
+  }, true);
+  return {
+    // Returns a promise if there is a recording: whether it is attached now.
+    attach: () => (attaching || isOpen() ? once() : undefined),
+    // Returns true if a recording is attached first, and the message is sent after that.
+    sends: () => {
+      if (attaching) return true;
+      if (!isOpen()) return false;
+      once().then((isAttached) => {
+        const send = $("#composer .submit-button");
+        if (isAttached && send) send.click();
+        else if (isAttached) queue.add();
+        box()?.focus();
+      });
+      return true;
+    },
+  };
+}
+
+// The page of an empty chat: its composer stands in the middle, and the examples below it. Says for the style whether the
+// chat is empty.
+function placeComposer() {
+  const { dataset } = document.documentElement;
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  const place = () => $("#dock")?.getBoundingClientRect().top;
+  const turn = (state) => {
+    if (dataset.chat === state) return;
+    const before = dataset.chat === "empty" && !still.matches ? place() : undefined;
+    dataset.chat = state;
+    const by = before - place();
+    if (by) $("#dock").animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], { duration: 220, easing: "ease-out" });
+  };
+  if (inAddress()) turn("begun"); // most likely, and then nothing moves
+  document.addEventListener("chat-none", () => dataset.chat ?? turn("empty"));
+  document.addEventListener("chat-view", ({ detail: { turns, live, missing } }) => {
+    if (turns?.length || live) turn("begun");
+    else if (turns || missing) turn("empty");
+  });
+
+  // A hint lies above the composer. The greeting makes room for it, and so does a chat whose last buttons it would cover.
+  when("#hint", (note) => new ResizeObserver(() => {
+    const { style } = $("#page"), room = note.offsetHeight && `${note.offsetHeight + 8}px`;
+    if (room) style.setProperty("--hint-room", room);
+    else style.removeProperty("--hint-room");
+  }).observe(note));
+}

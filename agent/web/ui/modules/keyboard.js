@@ -1,0 +1,152 @@
+// Browser behaviour that Gradio lacks: keyboard shortcuts, and labels in the visitor's language.
+import { composes, sends, soft } from "../transcript/modules/keys.js";
+import { queue, recording } from "./composer.js";
+import { call } from "./gradio.js";
+import { live } from "./live.js";
+import { $, box, said, shown, when } from "./shared.js";
+
+const stop = () => $("#composer .input-row > .stop-button");
+// Keys. The window handles them before Gradio.
+const shortcuts = document.createElement("dialog");
+shortcuts.id = "shortcuts";
+shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
+const rows = [["send", soft.matches ? "ctrl_enter" : "enter"], ["newline", soft.matches ? "enter" : "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
+  ["new", "new"], ["help", "question", "help"]];
+shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([does, ...keys]) =>
+  `<dt>${keys.map((key) => `<kbd>${said["key_" + key]}</kbd>`).join(" ")}</dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
+  `<form method="dialog"><button>${said.close}</button></form>`;
+document.body.append(shortcuts);
+const help = () => (shortcuts.open ? shortcuts.close() : shortcuts.showModal());
+shortcuts.addEventListener("click", (event) => event.target === shortcuts && shortcuts.close());
+document.addEventListener("click", (event) => event.target.closest?.("#help button") && help());
+
+// Does not send an empty message. A message waits in queue.js while an answer is being written.
+const holdBack = (event) => {
+  const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
+  const attaches = recording.sends();
+  if (!attaches && !empty && !stop() && !queue.waits()) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (!attaches && !empty && !box().readOnly) queue.add();
+  box().focus();
+};
+document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
+// After a click on something that is then disabled or removed, nothing has the focus, and after a choice in the
+// composer a button has it. What is typed next is meant for the box.
+const toBox = (event) => {
+  const { key, altKey, ctrlKey, metaKey } = event;
+  const types = (key.length === 1 && !" ?".includes(key) && !altKey && !ctrlKey && !metaKey) || composes(event);
+  const pastes = key.toLowerCase() === "v" && (ctrlKey || metaKey);
+  const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat [data-action=version]");
+  if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
+};
+window.addEventListener("keypress", (event) => {
+  if (event.key === "Enter" && event.target === box() && !sends(event)) event.stopPropagation(); // Gradio would send it
+}, true);
+window.addEventListener("keydown", (event) => {
+  toBox(event);
+  if (composes(event)) return;
+  const typing = event.target.closest?.("input, textarea, select");
+  if (event.target.closest?.("#chat form")) return;
+  if ($("dialog[open]:not(#shortcuts)")) return;
+  else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {
+    event.preventDefault();
+    help();
+  } else if (shortcuts.open) return;
+  else if (event.key === "Escape") {
+    if (stop()) stop().click();
+    else if ($("#settings.open")?.contains(event.target)) {
+      $("#settings .toggle-button").click();
+      $("#settings .toggle-button").focus();
+    }
+  } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
+    const last = live.lastMessage();
+    if (!last) return;
+    event.preventDefault();
+    shown.transcript.edit(last);
+  } else if (sends(event) && event.target === box()) {
+    holdBack(event);
+    if (event.defaultPrevented || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault(); // not every browser has a keypress for it, on which Gradio sends
+    $("#composer .submit-button")?.click();
+  }
+}, true);
+
+// The server checks attachments at once, so that the page shows how they are handled before they are sent.
+when("#composer", (composer) => {
+  let seen = 0;
+  const look = () => {
+    const now = composer.querySelectorAll(".thumbnail-item").length;
+    if (now === seen) return;
+    seen = now;
+    setTimeout(() => call("attached")); // the composer's value has it by then
+  };
+  new MutationObserver(look).observe(composer, { childList: true, subtree: true });
+  // While a message is being sent, its text must not change.
+  when("#sending", (panel) => new MutationObserver(() => {
+    if (box()) box().readOnly = Boolean($("p", panel));
+  }).observe(panel, { childList: true, subtree: true }));
+});
+// Counts the seconds of what takes long.
+const count = (panel) => {
+  let timer;
+  const tick = () => {
+    const doing = panel.querySelectorAll(".doing");
+    for (const one of doing) {
+      one.dataset.since ??= Date.now();
+      const seconds = Math.floor((Date.now() - one.dataset.since) / 1000);
+      if (seconds > 1) one.dataset.seconds = `${seconds} s`;
+    }
+    timer = doing.length ? setTimeout(tick, 500) : undefined;
+  };
+  new MutationObserver(() => (timer ??= setTimeout(tick))).observe(panel, { childList: true, subtree: true });
+};
+when("#attached", count);
+when("#sending", count);
+
+// Translates Gradio's English labels, names buttons without words for the pointer, too, and sets the state of what
+// unfolds.
+const label = (root) => {
+  for (const element of [root, ...root.querySelectorAll("[aria-label]")]) {
+    const given = element.getAttribute("aria-label"), name = said.labels?.[given] ?? given;
+    if (name !== given) element.setAttribute("aria-label", name);
+    const isIcon = element.matches("button") && !element.textContent.trim();
+    if (name && isIcon && element.title !== name) element.title = name;
+  }
+};
+when("#dock", (dock) => {
+  label(dock);
+  new MutationObserver(() => label(dock)).observe(dock, { childList: true, subtree: true });
+});
+when("#help button", (button) => {
+  button.setAttribute("aria-label", said.shortcuts);
+  button.title = said.shortcuts;
+});
+when("#settings", (settings) => {
+  label(settings);
+  for (const input of settings.querySelectorAll("#temperature input")) {
+    input.setAttribute("aria-label", input.getAttribute("aria-label").replace(/^(number input|range slider) for /, ""));
+  }
+  $("#extract-text .info-text")?.setAttribute("role", "status"); // the switch above it can change what it says
+  const open = () => {
+    const isOpen = settings.classList.contains("open");
+    $(".toggle-button", settings).setAttribute("aria-expanded", isOpen);
+    document.documentElement.dataset.settings = isOpen ? "open" : "closed"; // for the style of the page
+  };
+  new MutationObserver(open).observe(settings, { attributes: true, attributeFilter: ["class"] });
+  open();
+});
+
+// Gradio decides by the English text whether to log in or out, so only the displayed text is translated.
+if (gradio_config.components.some(({ props }) => props.elem_id === "login")) when("#login", (button) => {
+  const translate = () => {
+    const texts = document.createTreeWalker(button, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      const english = /^(Log in with Hugging Face)$|^Log out \((.*)\)$/.exec(text.data.trim());
+      const other = english?.[1] ? said.log_in : english && said.log_out.replace("{name}", () => english[2]);
+      if (other && other !== text.data.trim()) text.data = other;
+    }
+  };
+  new MutationObserver(translate).observe(button, { childList: true, characterData: true, subtree: true });
+  translate();
+});

@@ -1,0 +1,408 @@
+// Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
+// modules in `transcript` draw them.
+import { mount } from "../transcript/modules/transcript.js";
+import { announceEnd, isLate, keepText, showCopy } from "./chats.js";
+import { composer, fileOf } from "./composer.js";
+import { answer, call, inAddress } from "./gradio.js";
+import { ask, stream } from "./network.js";
+import { $, box, button, frame, hint, language, load, make, said, shown, when } from "./shared.js";
+
+const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10;
+
+let stored = []; // the stored turns, without the one that is being written
+let written; // that turn
+let upcoming; // the stored turns, while those before are shown until the first frame of an answer that is written again
+let transcript; // what draws the turns, once its place is there
+let isAsked = false; // this page asked for the answer that begins next
+let refreshing;
+let over = ""; // the URL of the answer whose end was read last
+let isWhole = false; // the page has the first turn of the chat
+let hasEarlier = false; // the server has turns before those that it has sent last
+let confirmed; // the answer after whose beginning the server was asked for a view
+
+const turns = () => (written ? [...stored, written] : stored);
+const lastMessage = () => turns().findLast(({ bubbles }) => bubbles[0]?.kind === "user")?.id ?? "";
+const draw = (isNew = false) => {
+  shown.turns = turns();
+  const { dataset } = document.documentElement;
+  if (written) dataset.running = "";
+  else delete dataset.running;
+  transcript?.show(shown.turns, { hasEarlier: hasEarlier && !isWhole, isNew });
+};
+const drawEdits = (edits) => {
+  written = transcript.apply(edits, written.id);
+  shown.turns = turns();
+};
+// Reads an answer. The server sends about eight frames of it a second, and each is drawn at once.
+const follow = async (url, isMine) => {
+  await mounted;
+  if (!stream.reads(url)) return; // another chat was opened meanwhile
+  let isNew = isMine;
+  const before = shown.conversation, end = await stream.read((frames) => {
+    for (const { turn, edits = [] } of frames) {
+      if (turn) {
+        [written, stored, upcoming] = [turn, upcoming ?? stored.filter(({ id }) => id !== turn.id), undefined];
+        draw(isNew);
+        isNew = false;
+      } else if (written) drawEdits(edits);
+    }
+  });
+  if (!end) return;
+  over = url;
+  announceEnd(written?.buttons?.some(({ value }) => value.do === "answer"));
+  const isLast = shown.conversation === before && !stream.reading(), lacks = !isWhole && !hasEarlier;
+  if (end.stored && isLast && written && !lacks) settle(end.complete);
+  else refresh();
+};
+// The page shows the turn as it is stored. Another message can be sent, and nothing has to be asked for.
+const settle = (complete) => {
+  clearTimeout(refreshing);
+  [stored, written] = [[...stored, written], undefined];
+  draw();
+  stream.watch(false);
+  composer.free();
+  tell({ conversation: shown.conversation, turns: shown.turns, live: "", complete, guest: "", missing: "", hidden: "" });
+};
+const tell = (detail) => document.dispatchEvent(new CustomEvent("chat-view", { detail }));
+// Asks for the view after a message, or after an end that is not stored, until the page has it. It comes through
+// Gradio's queue, and is lost if the process that has the event ends first, or if another one serves the page's next
+// requests.
+const refresh = () => {
+  refreshLater();
+  call("refresh");
+};
+const refreshLater = () => {
+  clearTimeout(refreshing);
+  refreshing = setTimeout(refresh, REFRESH_MS);
+  stream.watch(true);
+};
+document.addEventListener("message-sent", () => {
+  isAsked = true;
+  refreshLater();
+});
+// Drops the oldest turns if there are many more bubbles than the visitor has asked for.
+let most = WINDOW;
+const bubblesOf = (all) => all.reduce((sum, { bubbles }) => sum + bubbles.length, 0);
+const newest = (all) => {
+  let count = bubblesOf(all), first = 0;
+  if (count > 2 * most) while (count > most && first < all.length - 1) count -= all[first++].bubbles.length;
+  return first ? all.slice(first) : all;
+};
+// The turns, after the older ones that the page has. A message has the same ones before it as long as it has its id.
+const withOlder = (given, all) => {
+  const first = all.findIndex(({ id }) => id === given[0]?.id);
+  return first > 0 ? [...all.slice(0, first), ...given] : given;
+};
+
+// Asks for the turns before the first one, once for each first one.
+let asked = "";
+const earlier = async ({ isClicked = false } = {}) => {
+  const id = shown.conversation, first = stored[0]?.id;
+  if (!first || !hasEarlier || isWhole || (asked === first && !isClicked)) return;
+  asked = first;
+  const older = await ask(`/${id}?format=blocks&before=${first}&bubbles=${Math.max(WINDOW, bubblesOf(stored))}`).catch(({ message }) => void hint(message));
+  if (!older || shown.conversation !== id || stored[0]?.id !== first) return;
+  stored = [...older.turns, ...stored];
+  hasEarlier = older.has_earlier;
+  isWhole = !hasEarlier;
+  most = Math.max(most, bubblesOf(stored));
+  draw();
+};
+
+// Views can overtake each other. An old view names an answer whose end was read, or does not name the one that is being
+// read. It is not shown, and the server is asked again.
+const isOld = ({ live, turns: given, conversation: id }) => {
+  const reads = stream.reading();
+  if (id !== shown.conversation) return false;
+  return live ? live === over : Boolean(given && reads && reads !== confirmed);
+};
+
+// Shows a view of the server. Without turns, the view adds a turn to what is shown. No view: there is no chat yet.
+const show = (view) => {
+  if (view && isLate(view)) return;
+  clearTimeout(refreshing);
+  if (view && isOld(view)) {
+    const reads = stream.reading();
+    refreshing = setTimeout(() => {
+      confirmed = reads;
+      refresh();
+    }, RETRY_MS);
+    return;
+  }
+  stream.watch(false);
+  if (!view) return void document.dispatchEvent(new Event("chat-none"));
+  const { turns: given, live, conversation: id, missing } = view;
+  const isNext = id !== shown.conversation, before = isNext ? [] : turns();
+  const left = shown.conversation, unsent = isNext && transcript?.leave();
+  if (isNext) [asked, most] = ["", WINDOW];
+  shown.conversation = id;
+  tell(view);
+  if (unsent) keepText(left, unsent);
+  if (missing && !given) return; // the page is empty already
+  const same = stream.reads(live);
+  if (!same) stream.turnTo(live);
+  if (!same || !live) written = undefined;
+  upcoming = undefined;
+  if (!given) stored = newest(before.filter((turn) => turn !== written));
+  else {
+    const all = withOlder(given, before);
+    hasEarlier = view.earlier;
+    isWhole = !hasEarlier || (all.length > given.length && isWhole);
+    // The turn that is written again stays until its first frame is there.
+    const isAgain = live && !same && before.length > all.length;
+    if (isAgain && before[all.length - 1]?.id === all.at(-1)?.id) [stored, upcoming] = [before.slice(0, all.length + 1), all];
+    else stored = all;
+  }
+  if (!given && isNext) [isWhole, hasEarlier] = [true, false];
+  if (!given && stored.length && before.length && stored[0] !== before[0]) [isWhole, hasEarlier] = [false, true];
+  const isOpened = given && isNext, begins = live && !same, isMine = isAsked && !isOpened;
+  if (isOpened || begins) isAsked = false;
+  draw();
+  if (isOpened || (begins && isMine)) transcript?.toEnd();
+  if (isOpened) document.dispatchEvent(new Event("chat-opened"));
+  if (begins) follow(live, isMine);
+};
+
+// The settings that the page shows, in the form of the routes. Gradio tells them whenever they change.
+let widgets = [];
+answer("settings", (...values) => void (widgets = values));
+const settings = () => {
+  if (!widgets.length) return {}; // those that the server remembers
+  const [model, system_message, isReasoning, effort, temperature, limit, tools, extract_text] = widgets;
+  const reasoning = Boolean(isReasoning) && (effort || true), max_tokens = limit >= 1 ? Math.trunc(Math.min(limit, MOST_TOKENS)) : null;
+  return { model: model ?? "", system_message: system_message ?? "", reasoning, temperature, max_tokens, tools: Boolean(tools), extract_text: Boolean(extract_text) };
+};
+// Asks a route about the chat that is shown, and shows what has become of it. Returns its answer, or undefined if it was
+// refused: then its sentence says why.
+const pending = new Set();
+const act = async (path, { method = "POST", body, isAnswered = false, stays = true } = {}) => {
+  const id = shown.conversation;
+  if (pending.has(path)) return undefined; // a double click
+  pending.add(path);
+  if (isAnswered) {
+    isAsked = true;
+    stream.watch(true);
+  }
+  const answer = await ask(`/${id}${path}`, { method, body }).catch(({ message }) => void hint(message, undefined, REFUSAL_S));
+  pending.delete(path);
+  if (shown.conversation === id && (stays || !answer)) refresh();
+  return answer;
+};
+const about = (id) => `/messages/${encodeURIComponent(id)}`;
+const answered = (path, body, method) => act(path, { method, body: { settings: settings(), ...body }, isAnswered: true });
+const actions = {
+  retry: (id) => answered(`${about(id)}/retry`),
+  // The composer keeps its own model, and what it shows of that one need not be what the visitor has set.
+  retryWith: (id, model) => answered(`${about(id)}/retry`, { settings: { model, system_message: settings().system_message } }),
+  version: (id) => act(`${about(id)}/show`),
+  choose: async ({ do: kind, entry, run, call, text }) => {
+    if (kind === "retry") return actions.retry(entry);
+    if (kind === "answer") return answered("/messages", { text, question: { run, call } });
+    const answer = await answered(`${about(entry)}/continue`);
+    if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-name")?.textContent.trim()));
+  },
+  edit: async (id, text) => {
+    const isAccepted = Boolean(await answered(about(id), { text }, "PATCH"));
+    transcript?.edited(isAccepted);
+    if (isAccepted) box()?.focus();
+  },
+  undo: async (id) => {
+    const value = await act(about(id), { method: "DELETE" });
+    if (value) composer.undone({ text: value.text, files: value.files.map(fileOf) });
+  },
+  branch: async (id) => {
+    const copy = await act(`${about(id)}/copy`, { stays: false });
+    if (copy) showCopy(copy.conversation);
+  },
+};
+// The text of a message or an answer, as it was written.
+const textOf = async (id, part = "answer") => (await ask(`/${shown.conversation}${about(id)}/text`))[part];
+export const live = { show, earlier, actions, lastMessage };
+answer("show", (view) => live.show(view));
+
+const mounted = new Promise((done) => when("#chat", (element) => {
+  const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
+  transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, textOf });
+  const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
+  on("earlier", earlier);
+  on("end", () => box()?.focus());
+  on("away", ({ isAway }) => document.documentElement.toggleAttribute("data-away", isAway));
+  on("choose", ({ value }) => actions.choose(value));
+  on("retry", ({ turn }) => actions.retry(turn));
+  on("undo", ({ turn }) => actions.undo(turn));
+  on("edit", ({ turn, text }) => actions.edit(turn, text));
+  on("unsent", ({ text }) => keepText(shown.conversation, text));
+  on("failed", ({ text }) => hint(text));
+  on("version", ({ message, part }) => {
+    if (part === "message") transcript.stay(); // the question stays where it is, however long what follows it is
+    actions.version(message);
+  });
+  on("branch", ({ turn }) => actions.branch(turn));
+  draw();
+  transcript.toEnd();
+  done();
+}));
+document.addEventListener("own-data-deleted", () => transcript?.leave());
+let pressed = ""; // the starter example
+document.addEventListener("click", ({ target }) => {
+  const example = target.closest?.("#examples .example");
+  if (!example) return;
+  pressed = example.value;
+  call("example");
+});
+answer("send example", (_, ...values) => [{ chat: inAddress(), example: pressed }, ...values]);
+
+tellHidden();
+openPictures();
+openSources();
+seekFound();
+
+// Says above the composer that a message which was taken back is still stored, and shows it again. Otherwise a chat whose
+// only message was taken back would look as if it were lost.
+function tellHidden() {
+  let id = "";
+  const again = button("", said.hidden_show);
+  const note = make("p", { id: "hidden", role: "status" });
+  again.addEventListener("click", async () => {
+    box()?.focus(); // the button goes
+    if (await actions.version(id)) composer.redone();
+  });
+  document.addEventListener("chat-view", ({ detail }) => {
+    if (detail.hidden === id) return;
+    id = detail.hidden;
+    note.replaceChildren(...(id ? [said.hidden, " ", again] : []));
+  });
+  when("#dock", (dock) => dock.before(note));
+}
+
+// Makes the pictures of the chat buttons that open the viewer. The viewer is loaded with the first one.
+function openPictures() {
+  const PICTURES = "#chat .part img:not(a img, button img)";
+  const open = async (picture) => {
+    const show = await load("viewer").catch(() => hint(said.chats_failed));
+    if (!show) return;
+    const pictures = [...document.querySelectorAll(`:is(${PICTURES})[role]`)].filter((one) => one.checkVisibility());
+    if (pictures.includes(picture) && !document.querySelector("dialog[open]")) show.pictures(pictures, picture);
+  };
+  const act = (event) => {
+    if (!event.target.matches(`:is(${PICTURES})[role]`) || (event.key && ![" ", "Enter"].includes(event.key))) return;
+    event.preventDefault();
+    open(event.target);
+  };
+  when("#chat", (chat) => {
+    chat.addEventListener("click", act);
+    chat.addEventListener("keydown", act);
+    chat.addEventListener("load", ({ target: picture }) => { // not for one that cannot be shown
+      if (!picture.matches(PICTURES)) return;
+      picture.setAttribute("role", "button");
+      picture.tabIndex = 0;
+      picture.title = said.viewer_open;
+    }, true);
+  });
+}
+
+// Opens a cited passage in its document, when the number of the source or its title in the list is pressed. If the
+// document is gone, the passage is shown in the list.
+function openSources() {
+  const OPENING_MS = 400; // a page is drawn within this time, if the server is not busy
+  let opening = false;
+  document.addEventListener("transcript:source", async ({ detail: { turn, source, passage, opener } }) => {
+    if (opening) return;
+    opening = true;
+    const { title, page, number } = source;
+    const slow = setTimeout(() => hint(said.passage_opening.replace("{name}", () => title)), OPENING_MS);
+    try {
+      const [found, show] = await Promise.all([
+        ask(`/${shown.conversation}/passage`, { method: "POST", body: { document: title, page, passage } }),
+        load("viewer"),
+      ]);
+      if (!document.querySelector("dialog[open]")) show.passage(found, opener);
+    } catch (error) {
+      hint(error.status ? error.message : said.chats_failed);
+      transcript.showSource(turn, number);
+    }
+    clearTimeout(slow);
+    opening = false;
+  });
+}
+
+// Goes to the message that a search has found: shows its branch, lets older turns come, scrolls to the first of the words,
+// and marks them for a moment. What the visitor does meanwhile, and the end of the search, ends it.
+function seekFound() {
+  const WAIT_MS = 15000, MARK_MS = 3000, FRAMES = 30, MOST = 500;
+  let wish = 0;
+  for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
+    addEventListener(kind, () => wish++, { passive: true, capture: true });
+  }
+
+  const rowOf = ({ message, is_answer }) => {
+    const turn = $(`#chat [data-turn="${CSS.escape(message)}"]`);
+    const found = turn?.querySelectorAll(is_answer ? "article.answer" : "article.mine") ?? [];
+    return [...found].at(is_answer ? -1 : 0);
+  };
+  // The places of the words in a row. Those that are divided by formatting have none.
+  const rangesOf = (row, words, most) => {
+    const forms = [...new Set(words)].sort((one, other) => other.length - one.length);
+    const pattern = new RegExp(forms.map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("|"), "giu");
+    const texts = document.createTreeWalker(row, NodeFilter.SHOW_TEXT), ranges = [];
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      if (text.parentElement.closest("details, .caption")) continue;
+      for (const { 0: word, index } of text.data.matchAll(pattern)) {
+        if (ranges.length === most) return ranges;
+        const range = document.createRange();
+        range.setStart(text, index);
+        range.setEnd(text, index + word.length);
+        ranges.push(range);
+      }
+    }
+    return ranges;
+  };
+
+  let leaving;
+  const clear = () => {
+    clearTimeout(leaving);
+    $("#chat [data-found]")?.removeAttribute("data-found");
+    CSS.highlights?.delete("found");
+  };
+  document.addEventListener("search-over", () => {
+    wish++;
+    clear();
+  });
+  const mark = (row, words) => {
+    clear();
+    row.dataset.found = "";
+    CSS.highlights?.set("found", new Highlight(...rangesOf(row, words, MOST)));
+    leaving = setTimeout(clear, MARK_MS);
+  };
+
+  const bring = async (place, isOver) => {
+    let chosen = place.is_shown, ready = place.is_shown;
+    while (!isOver()) {
+      const isOpen = shown.conversation === place.conversation && shown.turns.length;
+      if (isOpen && rowOf(place)) return true;
+      if (isOpen && !chosen) {
+        chosen = true;
+        document.addEventListener("chat-view", () => (ready = true), { once: true });
+        actions.version(place.message);
+      } else if (isOpen && ready) earlier();
+      await frame();
+    }
+    return false;
+  };
+  document.addEventListener("message-sought", async ({ detail: place }) => {
+    const mine = ++wish, end = performance.now() + WAIT_MS;
+    if (!(await bring(place, () => mine !== wish || performance.now() > end))) return;
+    transcript.stay();
+    const log = $("#chat .transcript");
+    let row;
+    for (let frames = 0; frames < FRAMES && mine === wish; frames++) { // rows that come into view get their true height
+      row = rowOf(place);
+      if (!row) return;
+      const { top, height } = (rangesOf(row, place.words, 1)[0] ?? row).getBoundingClientRect();
+      log.scrollTop += top + Math.min(height, log.clientHeight) / 2 - log.getBoundingClientRect().top - log.clientHeight / 2;
+      if (frames === 0) mark(row, place.words);
+      await frame();
+    }
+    if (row?.isConnected && mine === wish) mark(row, place.words);
+  });
+}

@@ -1,0 +1,197 @@
+// The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
+// of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
+// used. In the settings, a button puts back the default system prompt of the model.
+import { recording } from "./composer.js";
+import { answer, call, write } from "./gradio.js";
+import { live } from "./live.js";
+import { $, box, frame, hint, load, make, said, when } from "./shared.js";
+
+const LATE_MS = 600;
+const input = (name) => $(`#${name} input[type=checkbox]`);
+const name = make("span", { dir: "auto" });
+const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
+const switches = ["reasoning", "tools"].map((of) => {
+  const label = said[`switch_${of}`];
+  const one = make("button", { type: "button", role: "switch", class: `switch ${of}`, "aria-label": label, hidden: true }, make("span", {}, label));
+  one.addEventListener("click", () => (input(of).disabled ? hint(one.title) : input(of).click()));
+  return [of, one];
+});
+const effort = make("select", { "aria-label": said.effort, title: said.effort });
+const efforts = make("span", { class: "effort", hidden: true }, effort);
+const [[, reasoning], [, tools]] = switches;
+const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, model);
+let asked = ""; // the effort, "" for the model's own
+let named; // the id of the model whose name is shown
+let waits; // the timer of the visitor's choice, while the server has not answered yet
+
+// The words of the switches make room for the name of the model. If that is not enough, the options get a row of their own.
+const isWide = () => options.scrollWidth > options.clientWidth;
+const tighten = () => {
+  options.classList.remove("tight");
+  options.classList.toggle("tight", name.scrollWidth > name.clientWidth || isWide());
+};
+const fit = () => {
+  $("#dock")?.removeAttribute("data-rows");
+  tighten();
+  if (!isWide()) return;
+  $("#dock")?.setAttribute("data-rows", "3");
+  tighten();
+};
+new ResizeObserver(fit).observe(options);
+
+// Shows what the boxes show. A box that is off and cannot be turned on is of a model that has no such ability.
+const show = () => {
+  for (const [of, one] of switches) {
+    const { checked = false, disabled = true } = input(of) ?? {};
+    one.hidden = !name.textContent || (disabled && !checked);
+    one.setAttribute("aria-checked", checked);
+    one.setAttribute("aria-disabled", disabled);
+    one.title = $(`#${of} .info-text`)?.textContent.trim() || said[`switch_${of}`];
+  }
+  efforts.hidden = !effort.length || !input("reasoning")?.checked;
+  fit();
+};
+// Shows the efforts of the chosen model, and the one that it is asked for.
+const offer = () => {
+  const given = known()?.dataset.efforts ?? "[]", offered = JSON.parse(given);
+  if (effort.dataset.given !== given) effort.replaceChildren(...offered.map(([value, label]) => make("option", { value }, label)));
+  effort.dataset.given = given;
+  effort.value = asked;
+};
+const entitle = (text) => {
+  name.textContent = text;
+  model.hidden = !text;
+  model.title = text;
+  model.setAttribute("aria-label", said.model_named.replace("{name}", () => text));
+  show();
+};
+const known = () => $("#model-name [data-id]");
+// The name, the switches and the panel for a key change in one step, when the server has answered. If that takes long,
+// the name changes, and what belongs to the model before is hidden.
+const busy = (is, label) => {
+  const late = () => {
+    entitle(label);
+    document.documentElement.toggleAttribute("data-choosing", true);
+  };
+  clearTimeout(waits);
+  waits = is ? setTimeout(late, LATE_MS) : undefined;
+  model.setAttribute("aria-busy", is);
+  if (!is) document.documentElement.removeAttribute("data-choosing");
+};
+// The captions do not repeat the name of the model that is shown here. Paper does not show it.
+const repeated = make("style");
+document.head.append(repeated);
+const settled = () => {
+  const id = encodeURIComponent(known()?.dataset.id ?? "").replaceAll("'", "%27");
+  repeated.textContent = `@media screen { #chat .caption .model[class~="${id}"] { display: none; } }`;
+  if (waits && known()?.dataset.id !== named) return;
+  busy(false);
+  offer();
+  compare();
+  offerOthers();
+  named = known()?.dataset.id;
+  entitle(known()?.textContent ?? "");
+};
+entitle("");
+effort.addEventListener("change", () => {
+  asked = effort.value;
+  call("effort");
+});
+
+// Puts the default system prompt back. Only a prompt that differs from it has the button, which looks as Gradio's do.
+const again = said.labels["Reset to default value"];
+const usual = make("button", { type: "button", class: "usual", title: again, "aria-label": again, hidden: true }, "↺");
+const prompt = () => $("#system textarea");
+const compare = () => {
+  const wanted = known()?.dataset.prompt;
+  usual.hidden = wanted === undefined || !prompt() || prompt().value.trim() === wanted.trim();
+};
+usual.addEventListener("click", () => {
+  const area = prompt(), text = known().dataset.prompt;
+  area.focus();
+  area.select();
+  // As if it were typed, so that it can be undone.
+  if (!document.execCommand(text ? "insertText" : "delete", false, text)) write(area, text);
+  compare();
+});
+
+const open = async (opener, use) => {
+  const models = await load("models").catch(() => hint(said.chats_failed));
+  models?.open(opener, named, use ?? pick);
+};
+model.addEventListener("click", () => open(model));
+model.addEventListener("keydown", (event) => {
+  if (!["ArrowDown", "ArrowUp"].includes(event.key)) return;
+  event.preventDefault();
+  open(model);
+});
+// The button beside "Retry" is for another model. That makes the new version, and the composer keeps its own, because a
+// visitor who compares answers goes on with the model of the chat.
+const offerOthers = () => document.documentElement.toggleAttribute("data-others", known()?.dataset.others !== undefined);
+const preload = () => void load("models").catch(() => undefined);
+when("#chat", (chat) => {
+  const other = '[data-action="retry-with"]';
+  chat.addEventListener("transcript:retry-with", ({ detail: { turn } }) => {
+    open($(`[data-turn="${CSS.escape(turn)}"] ${other}`, chat), (id) => live.actions.retryWith(turn, id));
+  });
+  for (const kind of ["pointerover", "focusin"]) chat.addEventListener(kind, ({ target }) => target.closest(other) && preload());
+});
+for (const kind of ["pointerenter", "focus"]) model.addEventListener(kind, preload, { once: true });
+// Chooses a model. The server can refuse a name.
+let picked;
+function pick(id, label) {
+  picked = named = id;
+  busy(true, label);
+  const choose = () => call("pick");
+  const attaching = recording.attach();
+  if (attaching) attaching.then(choose);
+  else choose();
+}
+answer("picked model", () => picked);
+answer("model settled", async () => {
+  await frame();
+  named = known()?.dataset.id;
+  settled();
+});
+answer("switched", () => void frame().then(show));
+answer("prompted", () => void frame().then(compare));
+answer("wanted effort", () => asked);
+// The page has another effort.
+answer("effort", (value) => {
+  asked = value;
+  offer();
+});
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest?.("#attached button[data-model]");
+  if (button) pick(button.dataset.model, button.textContent);
+});
+
+// The text comes first, for the Tab key as for the eye. A mark stays at Gradio's place of it, for the buttons there.
+const putFirst = (text, row) => {
+  const hasFocus = text.contains(document.activeElement);
+  text.before(make("span", { class: "beside", hidden: true }));
+  row.prepend(text);
+  if (hasFocus) box().focus();
+};
+const place = () => {
+  const row = $("#composer .input-row"), text = row && $(":scope > .textarea-wrapper", row);
+  if (text && !$(":scope > .beside", row)) putFirst(text, row);
+  if (row && options.parentElement !== row) $(":scope > :is(.submit-button, .stop-button)", row)?.before(options);
+};
+when("#composer", (composer) => {
+  new MutationObserver(place).observe(composer, { childList: true, subtree: true });
+  place();
+});
+when("#model-name", (told) => {
+  new MutationObserver(settled).observe(told, { childList: true, subtree: true, characterData: true });
+  settled();
+});
+when("#settings", (settings) => {
+  new MutationObserver(show).observe(settings, { subtree: true, childList: true, attributeFilter: ["disabled"] });
+  settings.addEventListener("change", show);
+  settings.addEventListener("input", compare);
+});
+when("#system", (block) => {
+  block.append(usual);
+  compare();
+});

@@ -1,0 +1,191 @@
+// Saved prompts, in the storage of the browser: a list that opens at "/" in an empty composer, and a dialog that saves,
+// renames and deletes them. Without a storage nothing of it is offered.
+import { write } from "./gradio.js";
+import { $, box, button, hint, language, make, ofAll, said, when } from "./shared.js";
+
+const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, KEY = "prompts";
+const isPrompt = (one) => typeof one?.name === "string" && typeof one.text === "string";
+// They are read each time, because another tab can change them.
+const read = () => {
+  try {
+    return JSON.parse(ofAll.getItem(KEY) ?? "[]").filter(isPrompt);
+  } catch {
+    return [];
+  }
+};
+const keep = (prompts) => {
+  try {
+    ofAll.setItem(KEY, JSON.stringify(prompts.toSorted((a, b) => a.name.localeCompare(b.name, language))));
+    return true;
+  } catch {
+    return false;
+  }
+};
+const lines = ({ name, text }) =>
+  [make("b", { dir: "auto" }, name), make("span", { dir: "auto" }, text.slice(0, 200).replace(/\s+/g, " "))];
+const use = ({ text }) => {
+  write(box(), text);
+  box().focus();
+  box().setSelectionRange(text.length, text.length);
+};
+
+// The list at "/". The focus stays in the composer, which names the marked option.
+const list = make("ul", { id: "prompts", role: "listbox", "aria-label": said.prompts, hidden: true });
+when("#dock", (dock) => dock.append(list));
+const linked = { "aria-controls": "prompts", "aria-haspopup": "listbox", "aria-autocomplete": "list" };
+let found = [], at = 0, left; // the prompts in the list, the marked one, and the text at which the list was closed
+const mark = (to) => {
+  at = (to + found.length) % found.length;
+  for (const [n, option] of [...list.children].entries()) option.setAttribute("aria-selected", n === at);
+  list.children[at].scrollIntoView({ block: "nearest" });
+  box().setAttribute("aria-activedescendant", list.children[at].id);
+};
+const close = () => {
+  list.hidden = true;
+  for (const name of [...Object.keys(linked), "aria-activedescendant"]) box()?.removeAttribute(name);
+};
+const look = () => {
+  const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
+  if (text !== left) left = undefined;
+  found = wanted === undefined || left !== undefined ? [] : read().filter(({ name }) => name.toLowerCase().includes(wanted));
+  if (text === "/" && !read().length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
+  if (!found.length) return list.hidden || close();
+  list.replaceChildren(...found.map((one, n) => make("li", { role: "option", id: `prompt-${n}` }, ...lines(one))));
+  list.hidden = false;
+  for (const [name, value] of Object.entries(linked)) box().setAttribute(name, value);
+  mark(0);
+};
+const pick = (n) => {
+  close();
+  use(found[n]);
+};
+window.addEventListener("keydown", (event) => {
+  if (list.hidden || event.target !== box()) return;
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
+  if (to !== undefined) mark(to);
+  else if (event.key === "Enter" && !event.shiftKey) pick(at);
+  else if (event.key === "Escape") {
+    left = box().value;
+    close();
+  } else return;
+  event.preventDefault();
+  event.stopImmediatePropagation(); // it sends nothing, and stops no answer
+}, true);
+list.addEventListener("mousedown", (event) => event.preventDefault()); // the focus stays
+list.addEventListener("click", ({ target }) => {
+  const n = [...list.children].indexOf(target.closest("li"));
+  if (n >= 0) pick(n);
+});
+
+// The dialog
+const name = make("input", { maxlength: LONGEST_NAME, dir: "auto", autocomplete: "off", required: true });
+const form = make("form", {}, make("label", {}, make("span", {}, said.prompt_name), name), make("button", { class: "save" }, said.prompt_save));
+const state = make("p", { role: "status" }), rows = make("ul", { role: "list", "aria-labelledby": "prompt-book-title" });
+const end = button("close", said.close);
+const dialog = make("dialog", { id: "prompt-book", "aria-labelledby": "prompt-book-title" },
+  make("h2", { id: "prompt-book-title" }, said.prompts), form, state, rows, make("div", { class: "actions" }, end));
+document.body.append(dialog);
+const say = (text, ...more) => state.replaceChildren(text, ...more);
+const store = (prompts) => keep(prompts) || void say(said.prompt_no_room);
+const isTaken = (wanted, but) => read().some((one) => one.name !== but && one.name.toLowerCase() === wanted.toLowerCase());
+const row = (one) => {
+  const pickIt = make("button", { type: "button", class: "use" }, ...lines(one));
+  const rename = button("rename", said.chats_rename), drop = button("delete", said.chats_delete);
+  rename.setAttribute("aria-label", said.prompt_rename.replace("{name}", () => one.name));
+  drop.setAttribute("aria-label", said.prompt_delete.replace("{name}", () => one.name));
+  const made = make("li", {}, pickIt, rename, drop);
+  pickIt.addEventListener("click", () => {
+    dialog.close();
+    use(one);
+  });
+  rename.addEventListener("click", () => edit(made, one));
+  drop.addEventListener("click", () => {
+    const before = read();
+    if (!store(before.filter((other) => other.name !== one.name))) return;
+    draw();
+    const undo = button("undo", said.chats_undo);
+    undo.addEventListener("click", () => {
+      if (!store([...read().filter((other) => other.name !== one.name), one])) return;
+      say("");
+      draw(one.name);
+    });
+    say(said.prompt_deleted, undo);
+    undo.focus();
+  });
+  return made;
+};
+const edit = (made, one) => {
+  const input = make("input", { "aria-label": said.prompt_name, maxlength: LONGEST_NAME, dir: "auto" });
+  input.value = one.name;
+  made.firstChild.replaceWith(input);
+  input.select();
+  let over = false;
+  const finish = (save) => {
+    if (over) return;
+    over = true;
+    const wanted = input.value.trim(), isNew = save && wanted && wanted !== one.name;
+    if (isNew && isTaken(wanted, one.name)) say(said.prompt_taken);
+    else if (isNew && store(read().map((other) => (other.name === one.name ? { ...one, name: wanted } : other)))) {
+      say("");
+      return draw(wanted);
+    }
+    draw(one.name);
+  };
+  input.addEventListener("blur", () => finish(true));
+  input.addEventListener("keydown", (event) => {
+    if (!["Enter", "Escape"].includes(event.key)) return;
+    event.preventDefault(); // Escape would close the dialog
+    event.stopPropagation();
+    finish(event.key === "Enter");
+  });
+};
+// Shows the prompts. The focus comes to the one with this name.
+const draw = (focused) => {
+  const prompts = read();
+  rows.replaceChildren(...prompts.map(row));
+  form.hidden = !box().value.trim();
+  if (focused !== undefined) $(".rename", rows.children[prompts.findIndex((one) => one.name === focused)])?.focus();
+  offerPrompts();
+};
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const wanted = name.value.trim(), text = box().value;
+  if (!wanted) return;
+  if (text.length > LONGEST) return say(said.prompt_long);
+  if (read().length >= MOST) return say(said.prompt_full);
+  if (isTaken(wanted)) return say(said.prompt_taken);
+  if (!store([...read(), { name: wanted, text }])) return;
+  say(said.prompt_saved);
+  name.value = "";
+  draw();
+  name.focus();
+});
+end.addEventListener("click", () => dialog.close());
+dialog.addEventListener("close", () => box()?.focus());
+const opener = button("prompts-button", "");
+opener.setAttribute("aria-label", said.prompts);
+opener.title = said.prompts;
+opener.addEventListener("click", () => {
+  say("");
+  name.value = "";
+  draw();
+  dialog.showModal();
+  (form.hidden ? $(".use", rows) ?? end : name).focus();
+});
+/** Offer the prompts for this text of the composer, which Gradio draws in the box a moment later. */
+export const offerPrompts = (text = box()?.value ?? "") => {
+  if (!ofAll || !box() || !(text.trim() || read().length)) return opener.remove();
+  if (!opener.isConnected) $("#composer .input-row > .beside")?.before(opener);
+};
+document.addEventListener("input", ({ target }) => {
+  if (!ofAll || target !== box()) return;
+  look();
+  offerPrompts();
+});
+document.addEventListener("focusin", ({ target }) => target === box() && offerPrompts());
+document.addEventListener("focusout", ({ target }) => target === box() && !list.hidden && close());
+document.addEventListener("own-data-deleted", () => {
+  ofAll?.removeItem(KEY);
+  offerPrompts();
+});
+when("#composer .input-row > .beside", () => offerPrompts());

@@ -1,0 +1,120 @@
+// Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
+import { language, said } from "texts";
+import { make } from "../transcript/modules/elements.js";
+import { composes } from "../transcript/modules/keys.js";
+
+export { language, make, said };
+export const $ = (selector, root = document) => root.querySelector(selector);
+export const box = () => $("#composer textarea");
+export const when = (selector, then) => {
+  const found = $(selector);
+  if (found) return then(found);
+  setTimeout(() => when(selector, then), 50);
+};
+export const frame = () => new Promise((done) => {
+  const hidden = setTimeout(done, 100); // a hidden page has no frames
+  requestAnimationFrame(() => (clearTimeout(hidden), done()));
+});
+export const button = (name, text) => make("button", { type: "button", class: name }, text);
+export const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
+
+/** What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. */
+export const shown = { conversation: "", guest: "", turns: [], transcript: undefined };
+document.addEventListener("chat-view", ({ detail }) => (shown.guest = detail.guest || shown.guest));
+
+// A key that an input method uses in a field confirms or cancels what is composed, and nothing else: no script gets it, and
+// neither does Gradio.
+let composed = false; // with the last key
+for (const kind of ["keydown", "keypress"]) {
+  window.addEventListener(kind, (event) => {
+    composed = composes(event) || (composed && kind === "keypress");
+    if (!composed || !event.target.matches?.("input, textarea")) return;
+    event.stopImmediatePropagation();
+    if (event.key === "Enter" && kind === "keypress") event.preventDefault();
+  }, true);
+}
+
+// A hint above the composer that disappears by itself, or as soon as `isSo` no longer returns true. It is asked again and
+// again, because what a hint says can end in many ways: by a key, a button, another script or the server.
+const note = make("p", { id: "hint", role: "status" });
+when("#dock", (dock) => {
+  dock.append(note);
+  // What floats above the composer floats above the notes between the chat and the composer, too.
+  const foot = dock.parentElement;
+  const moved = (one) => new DOMMatrix(getComputedStyle(one).transform).m42; // the dock glides to the foot of a new chat
+  const top = (one) => one.getBoundingClientRect().top - moved(one);
+  const sizes = new ResizeObserver(() => {
+    let first = foot;
+    for (let one = foot; one && one.id !== "chat"; one = one.previousElementSibling) if (one.offsetHeight) first = one;
+    dock.style.setProperty("--notes", `${top(dock) - top(first)}px`);
+  });
+  for (const around of [foot, foot.parentElement]) {
+    const observe = () => [...around.children].forEach((one) => sizes.observe(one));
+    new MutationObserver(observe).observe(around, { childList: true });
+    observe();
+  }
+});
+let leaving;
+export const hint = (text, isSo = () => true, seconds = 6) => {
+  clearInterval(leaving);
+  note.textContent = text;
+  let left = 10 * seconds; // times 100 ms
+  if (text) leaving = setInterval(() => (left-- && isSo()) || hint(""), 100);
+};
+
+const stored = (name) => {
+  try {
+    return window[name];
+  } catch {
+    return undefined; // a browser that blocks third-party cookies gives no storage to a page in a frame
+  }
+};
+/** What the browser keeps, of this tab and of all, if it gives the page a storage. */
+export const [ofTab, ofAll] = [stored("sessionStorage"), stored("localStorage")];
+/** Keeps values over a reload of this tab. */
+export const kept = {
+  get: (name) => {
+    try {
+      return JSON.parse(ofTab?.getItem(name) ?? null) ?? undefined;
+    } catch {
+      return undefined;
+    }
+  },
+  set: (name, value) => {
+    try {
+      if (value === undefined) ofTab?.removeItem(name);
+      else ofTab?.setItem(name, JSON.stringify(value));
+    } catch {
+      // nothing is kept
+    }
+  },
+};
+
+/** Load the style of a module. */
+const dress = (name) => new Promise((done, fail) => {
+  const link = make("link", { rel: "stylesheet", href: new URL(`./${name}.css`, import.meta.url).href });
+  link.addEventListener("load", done);
+  link.addEventListener("error", () => (link.remove(), fail(new Error(`${name} was not loaded`))));
+  document.head.append(link);
+});
+const loading = {};
+let failures = 0;
+/** Load a module that few visits need, and its style. A browser asks again for what was not loaded by another address only. */
+export const load = (name) => (loading[name] ??= Promise.all([import(`./${name}.js#${failures}`), dress(name)]).then(([module]) => module, (error) => {
+  failures++;
+  delete loading[name];
+  throw error;
+}));
+
+/** The values of two composers as one. */
+export const joined = (...values) => ({
+  text: values.map((value) => value?.text ?? "").filter((text) => text.trim()).join("\n\n"),
+  files: values.flatMap((value) => value?.files ?? []),
+});
+/** The name of an attached file. */
+export const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
+/** A number of bytes for people. */
+export const sizeOf = (bytes) => {
+  const [unit, many] = bytes < 1e6 ? ["kilobyte", bytes / 1e3] : ["megabyte", bytes / 1e6];
+  return many.toLocaleString(language, { style: "unit", unit, maximumFractionDigits: many < 10 ? 1 : 0 });
+};
