@@ -81,9 +81,7 @@ STORE_PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SERVERS els
 
 async def in_memory(_: Path, store: Any) -> bytes:
     """Return all text of a store in memory."""
-    data = store._data
-    runs = [event.json for run in data.runs.values() for event in run.events]
-    return repr([data.conversations, data.runs, runs, data.links]).encode("utf-8", "replace")
+    return repr(vars(store._storage)).encode("utf-8", "replace")
 
 
 async def in_files(folder: Path, _: HistoryStore) -> bytes:

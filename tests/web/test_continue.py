@@ -257,8 +257,8 @@ async def killed_at(page: Conversations, store: MemoryStore, conversation: str, 
     """Wait until the running answer has this word. Return the store as the next server finds it if this one dies."""
     live = await wait_for_word(page, conversation, word)
     await live.log.store_if_due()
-    left: Any = MemoryStore()
-    left._data.conversations, left._data.runs = deepcopy(store._data.conversations), deepcopy(store._data.runs)
+    left, kept = MemoryStore(), vars(store._storage)
+    vars(left._storage).update(deepcopy({name: kept[name] for name in kept.keys() - {"clock"}}))
     live.run.cancel()
     await settle(page)
     assert await end_interrupted_runs(left) == 1

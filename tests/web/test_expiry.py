@@ -7,6 +7,7 @@ from contextlib import aclosing, closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
@@ -212,7 +213,8 @@ async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, save
 
     async def begin(record: Record) -> None:
         if saved:  # by another process
-            house.store._data.conversations[record.id].record = replace(record, revision=record.revision + 1)
+            storage: Any = house.store._storage
+            storage.put(replace(storage.get(record.owner, record.id), revision=record.revision + 1))
         else:
             house.busy.add(record.id)
 

@@ -6,6 +6,7 @@ import json
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from pydantic_ai.messages import TextPart, ThinkingPart
 from agent import Agent, Endpoint, Limits, connect
 from agent.errors import HistoryError
 from agent.history import Entry, HistoryStore, Record
-from agent.history.memory import MemoryRuns, MemoryStore
+from agent.history.key_value import KeyValueRuns
+from agent.history.memory import MemoryStore
 from agent.history.run_events import RunEvent, RunEvents
 from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
@@ -136,7 +138,7 @@ class FailingStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.refuses = ""
-        self.runs = FailingRuns(self._data, self)
+        self.runs = FailingRuns(self._storage, self)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         if self.refuses == "answer" and entries and entries[-1].note.ended:
@@ -145,7 +147,7 @@ class FailingStore(MemoryStore):
 
 
 @dataclass(frozen=True)
-class FailingRuns(MemoryRuns):
+class FailingRuns(KeyValueRuns):
     store: FailingStore
 
     async def append(self, events: RunEvents) -> None:
@@ -299,9 +301,8 @@ async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch
 
 def store_as_killed(store: MemoryStore) -> MemoryStore:
     """Return a copy of the store as it is now, as a killed process leaves a file."""
-    copy: Any = MemoryStore()
-    copy._data.conversations = dict(store._data.conversations)
-    copy._data.runs = {id_: replace(run, events=[*run.events]) for id_, run in store._data.runs.items()}
+    copy, kept = MemoryStore(), vars(store._storage)
+    vars(copy._storage).update(deepcopy({name: kept[name] for name in kept.keys() - {"clock"}}))
     return copy
 
 

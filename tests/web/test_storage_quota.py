@@ -13,7 +13,8 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent.errors import HistoryError, Limited
 from agent.history import Entry, Note, Record
-from agent.history.memory import MemoryRetention, MemoryStore
+from agent.history.key_value import KeyValueRetention
+from agent.history.memory import MemoryStore
 from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
@@ -38,7 +39,7 @@ class StickyStore(MemoryStore):
         super().__init__()
         self.stuck = set[str]()
         self.on_choice: Callable[[], Awaitable[object]] | None = None
-        self.retention = StickyRetention(self._data, self.stuck)
+        self.retention = StickyRetention(self._storage, self.stuck)
 
     async def entries(self, record: Record) -> Sequence[Entry]:
         call, self.on_choice = self.on_choice, None
@@ -48,7 +49,7 @@ class StickyStore(MemoryStore):
 
 
 @dataclass(frozen=True)
-class StickyRetention(MemoryRetention):
+class StickyRetention(KeyValueRetention):
     stuck: set[str]
 
     async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
