@@ -122,6 +122,7 @@ EXCEPTIONS = {
     ("agent.local.connection", "agent.providers.chat_completions"),
     ("agent.local.launch", "agent.providers.discovery"),
     ("agent.local.manager", "agent.providers.discovery"),
+    ("agent.web.chat.model_menu", "agent.providers.discovery"),
     ("agent.local.zero_gpu", "agent.providers.http"),
     ("agent.local.zero_gpu", "agent.providers.think_tags"),
 }
