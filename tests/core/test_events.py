@@ -21,7 +21,7 @@ from agent import (
 from agent.events import Observer, ResponseEmitted, RunStarted
 from agent.messages.repair import repair
 from agent.run import Run
-from agent.runtime import message_log
+from agent.runtime import agent_loop
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 
 ANSWER = Step([Words("reasoning", ["Hm."]), Words("output_text", ["One", " two."])])
@@ -89,7 +89,7 @@ async def copies_with(*observers: Observer, monkeypatch: pytest.MonkeyPatch) -> 
         copies.append(len(messages))
         return repair(messages)
 
-    monkeypatch.setattr(message_log, "repair", counted)
+    monkeypatch.setattr(agent_loop, "repair", counted)
     run = made(CALLING, CALLING, ANSWER)
     for observer in observers:
         run._stream.observers.add(observer)

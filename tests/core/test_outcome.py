@@ -17,8 +17,7 @@ from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
-from agent.runtime.agent_loop import AgentLoop, ResultBuilder, ToolCalls
-from agent.runtime.message_log import MessageLog
+from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder, ToolCalls
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.run_stream import RunStream
