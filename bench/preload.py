@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from agent.history import Entry, Note, Record
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.web.middleware.visitor_cookie import COOKIE, VisitorCookies
 from bench.turns import earlier
 

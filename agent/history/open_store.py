@@ -26,7 +26,7 @@ async def open_store(
     """
     match url.partition(":")[0]:
         case "sqlite":
-            from agent.history.sqlite import SqliteStore
+            from agent.history.sql.sqlite import SqliteStore
 
             return await SqliteStore.open(sqlite_path(url, folder), clock=clock)
         case "json":
@@ -35,7 +35,7 @@ async def open_store(
             return await JsonStore.open(json_path(url, folder), clock=clock)
         case "postgresql" | "postgres":
             with needing_driver("PostgreSQL", "postgres"):
-                from agent.history.postgres import PostgresStore
+                from agent.history.sql.postgres import PostgresStore
             return await PostgresStore.open(url, clock=clock, is_secret=is_secret)
         case "memory":
             from agent.history.memory import MemoryStore

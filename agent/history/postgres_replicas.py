@@ -14,8 +14,6 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
-from agent.history.postgres_database import LIVE, NOW, PostgresDatabase, Value, fetch
-from agent.history.postgres_text import escape, unescape
 from agent.history.records import new_id
 from agent.history.replicas import (
     DEAD_SECONDS,
@@ -28,6 +26,8 @@ from agent.history.replicas import (
     sum_of_sizes,
 )
 from agent.history.run_events import UnfinishedRun
+from agent.history.sql.database import LIVE, Steps, Values
+from agent.history.sql.postgres_database import NOW, PostgresDatabase, fetch
 
 LEAVE_SECONDS = 2.0
 """Seconds that leaving may take."""
@@ -66,7 +66,7 @@ ended_at IS NULL AND runs.replica <> %(replica)s AND NOT EXISTS (
 """
 _LOST = f"""
 SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE {_IS_LOST} AND {LIVE} ORDER BY runs.number LIMIT %(limit)s
+WHERE {_IS_LOST} AND {LIVE} ORDER BY runs.rowid LIMIT %(limit)s
 """
 # A run that another replica is just taking is skipped.
 _TAKE = f"""
@@ -75,7 +75,7 @@ WHERE id = (SELECT id FROM runs WHERE id = %(id)s AND {_IS_LOST} FOR UPDATE SKIP
 """
 _UNFINISHED = f"""
 SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE conversation_id = %(id)s AND owner = %(owner)s AND ended_at IS NULL AND {LIVE} ORDER BY runs.number DESC LIMIT 1
+WHERE conversation_id = %(id)s AND owner = %(owner)s AND ended_at IS NULL AND {LIVE} ORDER BY runs.rowid DESC LIMIT 1
 """
 _IS_ANSWERING = f"""
 SELECT runs.id FROM runs JOIN conversations ON conversations.id = conversation_id
@@ -99,7 +99,7 @@ _OWN = f"""
 SELECT runs.id, conversation_id, owner, saved, is_stopped,
     coalesce(watched_at > clock_timestamp() - interval '{WATCHED_SECONDS} s', FALSE)
 FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE ended_at IS NULL AND replica = %(replica)s AND {LIVE} ORDER BY runs.number
+WHERE ended_at IS NULL AND replica = %(replica)s AND {LIVE} ORDER BY runs.rowid
 """
 _RESERVE = "UPDATE replicas SET reserved = %(reserved)s WHERE id = %(replica)s"
 _RESERVED = f"SELECT reserved FROM replicas WHERE reserved <> '' AND id <> %(replica)s AND {_IS_ALIVE}"
@@ -165,12 +165,12 @@ class PostgresReplicas:
     async def take(self, run_id: str) -> bool:
         """Implement `Replicas.take`."""
         is_steady = self._steadiness.is_steady
-        return bool(await self._database.change(_TAKE, id=escape(run_id), replica=self._id, is_steady=is_steady))
+        return bool(await self._database.change(_TAKE, id=run_id, replica=self._id, is_steady=is_steady))
 
     async def unfinished_run(self, conversation_id: str, *, owner: str) -> str | None:
         """Implement `Replicas.unfinished_run`."""
-        found = await self._database.texts(_UNFINISHED, id=escape(conversation_id), owner=escape(owner))
-        return unescape(found[0]) if found else None
+        found = await self._database.rows(_UNFINISHED, id=conversation_id, owner=owner)
+        return found[0][0] if found else None
 
     async def is_answering(self, conversation_id: str) -> bool:
         """Implement `Replicas.is_answering`."""
@@ -178,15 +178,15 @@ class PostgresReplicas:
 
     async def unfinished_conversations(self, owner: str) -> Sequence[str]:
         """Implement `Replicas.unfinished_conversations`."""
-        return [unescape(id_) for id_ in await self._database.texts(_ANSWERED, owner=escape(owner))]
+        return [row[0] for row in await self._database.rows(_ANSWERED, owner=owner)]
 
     async def request_stop(self, run_id: str, *, owner: str) -> bool:
         """Implement `Replicas.request_stop`."""
-        return bool(await self._database.change(_REQUEST_STOP, id=escape(run_id), owner=escape(owner)))
+        return bool(await self._database.change(_REQUEST_STOP, id=run_id, owner=owner))
 
     async def watch(self, run_id: str, *, owner: str) -> None:
         """Implement `Replicas.watch`."""
-        await self._database.change(_WATCH, id=escape(run_id), owner=escape(owner))
+        await self._database.change(_WATCH, id=run_id, owner=owner)
 
     async def own_runs(self) -> Sequence[OwnRun]:
         """Implement `Replicas.own_runs`."""
@@ -199,22 +199,21 @@ class PostgresReplicas:
 
     async def reserved(self) -> Mapping[str, int]:
         """Implement `Replicas.reserved`."""
-        return sum_of_sizes(await self._database.texts(_RESERVED, replica=self._id))
+        return sum_of_sizes(row[0] for row in await self._database.rows(_RESERVED, replica=self._id))
 
-    async def is_in_use(self, connection: AsyncConnection, owner: str, conversation_ids: Sequence[str]) -> bool:
+    def is_in_use(self, owner: str, conversation_ids: Sequence[str]) -> Steps[bool]:
         """Return True if a run would lose one of these conversations, or another replica stores a message of the owner.
 
         Call it in a transaction that has locked the conversations.
         """
-        if await fetch(connection, _IS_ANSWERING, {**self._answering(conversation_ids), "shift": self._database.shift}):
+        if (yield _IS_ANSWERING, self._answering(conversation_ids)):
             return True
-        reserved = await fetch(connection, _RESERVED, {"replica": self._id})
+        reserved = yield _RESERVED, {"replica": self._id}
         return owner in sum_of_sizes(row[0] for row in reserved)
 
-    def _answering(self, conversation_ids: Sequence[str]) -> dict[str, Value]:
+    def _answering(self, conversation_ids: Sequence[str]) -> Values:
         """Return the values of `_IS_ANSWERING`."""
-        ids = [escape(id_) for id_ in conversation_ids]
-        return {"ids": ids, "replica": self._id, "is_steady": self._steadiness.is_steady}
+        return {"ids": conversation_ids, "replica": self._id, "is_steady": self._steadiness.is_steady}
 
     async def _is_connected(self) -> bool:
         """Return True if the connection for the lock still works."""
@@ -235,6 +234,4 @@ class PostgresReplicas:
 
 def _run(row: Sequence[Any]) -> UnfinishedRun:
     id_, conversation, owner, saved = row[:4]
-    return UnfinishedRun(
-        run_id=unescape(id_), conversation_id=unescape(conversation), owner=unescape(owner), saved=saved
-    )
+    return UnfinishedRun(run_id=id_, conversation_id=conversation, owner=owner, saved=saved)

@@ -31,7 +31,7 @@ from pydantic_ai.messages import (
 from agent import Agent, Approve, Endpoint, Limits, Options, Refuse, Run, tool
 from agent.history import Record
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import ServedModel
 from agent.media.store import MediaStore
 from agent.messages.openai import to_openai

@@ -21,7 +21,7 @@ from agent.doctor import examine, machine
 from agent.doctor.check import Check
 from agent.history import Record
 from agent.history.json_files import JsonStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.settings import ROOT
 from tests.support import redis_servers
 from tests.support.embeddings import hashed_vectors

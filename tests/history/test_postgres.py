@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -16,13 +14,11 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from agent.errors import ConfigError, HistoryError, NotFound
-from agent.history import HistoryStore, Record, now, open_store
+from agent.history import HistoryStore, Record, open_store
 from agent.history.codec import dump_entries, load_records
-from agent.history.postgres import PostgresStore
-from agent.history.postgres_database import CONNECTIONS
-from agent.history.postgres_text import escape, unescape
-from tests.history.retention_laws import link_to
-from tests.support.history_laws import ALICE, batch, chain, grown, prompt, started, titled
+from agent.history.sql.postgres import PostgresStore
+from agent.history.sql.postgres_database import CONNECTIONS, escape, unescape
+from tests.support.history_laws import ALICE, batch, chain, grown, prompt, started
 from tests.support.postgres_server import PASSWORD, QUOTED, PostgresServer, programs_with_trigrams, shared_server
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +51,7 @@ def own_server() -> Iterator[PostgresServer]:
 async def test_script_without_close_still_ends(url: str) -> None:
     script = """
 import asyncio, sys
-from agent.history.postgres import PostgresStore
+from agent.history.sql.postgres import PostgresStore
 async def main():
     store = await PostgresStore.open(sys.argv[1])
     await asyncio.gather(*(store.list("ann") for _ in range(20)))  # new connections are being made
@@ -146,8 +142,8 @@ async def test_silent_server_is_not_awaited_for_ever(
 ) -> None:
     async with aclosing(await PostgresStore.open(own_server.url())) as store:
         record, _ = await started(store)
-        monkeypatch.setattr("agent.history.postgres_database.POOL_SECONDS", 0.5)
-        monkeypatch.setattr("agent.history.postgres_database.OPERATION_SECONDS", 0.5)
+        monkeypatch.setattr("agent.history.sql.postgres_database.POOL_SECONDS", 0.5)
+        monkeypatch.setattr("agent.history.sql.postgres_database.OPERATION_SECONDS", 0.5)
         own_server.pause(on=True)
         try:
             with pytest.raises(HistoryError, match="it does not answer"):
@@ -265,16 +261,12 @@ async def test_odd_text_is_kept_byte_for_byte(server: PostgresServer, url: str) 
         assert record.title == whole == (await store.get(record.id, owner="own\0er\\")).title
         assert await store.get(record.id, owner="own\0er\\") == record
         assert server.run_sql("SELECT entry FROM entries", database=name) == [(text,) for text in dump_entries(entries)]
-        ((kept, exact),) = server.run_sql("SELECT record, exact FROM conversations", database=name)
-        assert isinstance(kept, dict)
-        assert kept["revision"] == 2  # for people who ask the database; the store reads the exact text
-        assert load_records([str(exact)]) == [record]
+        ((kept,),) = server.run_sql("SELECT record FROM conversations", database=name)
+        assert load_records([str(kept)]) == [record]
         assert await store.retention.sizes(owners="own\0") == {"own\0er\\": await store.retention.size()}
         assert (await store.label(record.id, owner="own\0er\\", title="a\0b", instead_of=whole)).title == "a\0b"
         plain, _ = await started(store, owner="plain")
         assert await store.get(plain.id, owner="plain") == plain
-        query = "SELECT exact FROM conversations WHERE owner = 'plain'"
-        assert server.run_sql(query, database=name) == [(None,)]
 
 
 @pytest.mark.parametrize("text", ["", "\0", "\\", "\\0", "\\\\0\0", "\ud800\udc00\udfff", "a\\u0000"], ids=ascii)
@@ -362,35 +354,17 @@ async def test_newer_schema_is_refused_and_untouched(server: PostgresServer) -> 
                 await store.list(ALICE)
 
 
-async def test_older_schema_gets_links(server: PostgresServer) -> None:
+async def test_older_schema_is_refused_and_untouched(server: PostgresServer) -> None:
     with server.database() as url:
         async with aclosing(await PostgresStore.open(url)) as store:
-            record, entries = await started(store)
+            await started(store)
         with psycopg.connect(url, autocommit=True) as raw:
-            raw.execute("DROP TABLE links, replicas")
-            raw.execute("ALTER TABLE runs DROP COLUMN replica, DROP COLUMN is_stopped, DROP COLUMN watched_at")
-            raw.execute("DELETE FROM switchboard_schema WHERE version > 1")
+            raw.execute("UPDATE switchboard_schema SET version = 6")
         async with aclosing(await PostgresStore.open(url)) as store:
-            await store.links.put(link := link_to(record))
-            assert await store.links.get(link.digest) == link
-            assert await store.history(record) == entries
-
-
-async def test_import_stands_between_conversations_of_an_older_version(server: PostgresServer) -> None:
-    def days_ago(days: int) -> datetime:
-        return now() - timedelta(days=days)
-
-    with server.database() as url:
-        for title, days in (("old", 100), ("new", 10)):
-            async with aclosing(await PostgresStore.open(url, clock=partial(days_ago, days))) as store:
-                await titled(store, title)
+            with pytest.raises(HistoryError, match=r"schema 6, of an older version .* export the chats"):
+                await store.list(ALICE)
         with psycopg.connect(url, autocommit=True) as raw:
-            raw.execute("UPDATE conversations SET place = CASE title WHEN 'old' THEN 1 ELSE 2 END")
-            raw.execute("DELETE FROM switchboard_schema WHERE version >= 5")
-        async with aclosing(await PostgresStore.open(url)) as store:
-            await store.save(Record(owner=ALICE, title="imported", source="elsewhere:1", updated_at=days_ago(50)))
-            await titled(store, "newest")
-            assert [record.title for record in await store.list(ALICE)] == ["newest", "new", "imported", "old"]
+            assert raw.execute("SELECT count(*) FROM entries").fetchone() == (1,)
 
 
 async def test_other_encoding_is_refused(server: PostgresServer) -> None:

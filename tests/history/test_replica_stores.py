@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent.history import HistoryStore, Replicas, replicas_of
-from agent.history.postgres import PostgresStore
 from agent.history.replicas import SILENT_SECONDS, STEADY_GAP_SECONDS, STEADY_SECONDS, Steadiness
+from agent.history.sql.postgres import PostgresStore
 from tests.support.aged_replicas import age
 from tests.support.history_laws import batch
 from tests.support.history_stores import SERVERS, STORES, Clock, started

@@ -6,9 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -18,10 +18,11 @@ from unittest.mock import ANY
 import pytest
 
 from agent.errors import ConfigError, HistoryError
-from agent.history import HistoryStore, Record, now
-from agent.history.sqlite import SqliteStore
-from agent.history.sqlite_schema import MIGRATIONS
-from agent.history.sqlite_wipe import empty_log, wipe_pages
+from agent.history import HistoryStore, now
+from agent.history.sql.schema import VERSION
+from agent.history.sql.sqlite import SqliteStore
+from agent.history.sql.sqlite_wipe import empty_log, wipe_pages
+from tests.support.history_laws import batch
 from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled, traced
 from tests.support.waiting import until
 
@@ -89,12 +90,12 @@ _ON_FULL_DISK = """
 import asyncio, sys
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from agent.errors import HistoryError
 from agent.history import now
 from tests.support.history_laws import ALICE, started, titled
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 
 async def main():
     path = Path(sys.argv[1], "history.db")
@@ -144,7 +145,7 @@ _LEAVE_TEXT = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.support.history_laws import titled
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 
 async def main():
     store = await SqliteStore.open(Path(sys.argv[1]))
@@ -154,7 +155,7 @@ async def main():
         await store.retention.erase(record)
     large = await titled(store, "hunter2", *["hunter2 " * 90_000] * 8)
     deleting = asyncio.create_task(store.delete(large.id, owner=large.owner))
-    while (await store._database.texts("SELECT count(*) FROM entries"))[0] > 66:
+    while (await store._database.rows("SELECT count(*) FROM entries"))[0][0] > 66:
         await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -249,7 +250,7 @@ async def test_script_without_close_still_ends(tmp_path: Path) -> None:
     script = f"""
 import asyncio
 from agent.history import Record
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 
 async def main():
     await (await SqliteStore.open({str(tmp_path / "history.db")!r})).save(Record(owner="ann"))
@@ -306,29 +307,11 @@ async def test_newer_schema_is_refused_and_untouched(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     await (await SqliteStore.open(path)).aclose()
     with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     connection.close()
     with pytest.raises(ConfigError, match="newer version") as caught:
         await SqliteStore.open(path)
     assert str(path) in str(caught.value)
-
-
-async def test_import_stands_between_conversations_of_an_older_version(tmp_path: Path) -> None:
-    path, at = tmp_path / "history.db", now()
-
-    def days_ago(days: int) -> Callable[[], datetime]:
-        return lambda: at - timedelta(days=days)
-
-    for title, days in (("old", 100), ("new", 10)):
-        async with aclosing(await SqliteStore.open(path, clock=days_ago(days))) as store:
-            await titled(store, title)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE conversations SET place = CASE title WHEN 'old' THEN 1 ELSE 2 END")
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) - 1}")
-    async with aclosing(await SqliteStore.open(path)) as store:
-        await store.save(Record(owner=ALICE, title="imported", source="elsewhere:1", updated_at=days_ago(50)()))
-        await titled(store, "newest")
-        assert [record.title for record in await store.list(ALICE)] == ["newest", "new", "imported", "old"]
 
 
 def ruin(path: Path, how: str) -> None:
@@ -420,18 +403,41 @@ async def test_writes_behind_a_locked_file_are_refused_together(tmp_path: Path) 
         await started(store)
 
 
-async def test_older_file_can_be_searched(tmp_path: Path) -> None:
+OF_0_1_0 = (ROOT / "tests" / "history" / "history_of_0.1.0.sql").read_text()
+"""A history that version 0.1.0 has written."""
+
+
+async def test_file_of_the_release_before_opens(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(OF_0_1_0)
     async with aclosing(await SqliteStore.open(path)) as store:
-        record = await titled(store, "An old title", *(f"message {number}" for number in range(1200)))
-        damaged = await titled(store, "Damaged", "whole", "broken")
-    with closing(sqlite3.connect(path)) as file:  # as a process of the version before leaves it
-        file.execute("UPDATE conversations SET title = '', folded_title = NULL")
-        file.execute("DELETE FROM entry_texts")
-        file.execute("UPDATE entries SET entry = '{}' WHERE id = ?", (damaged.head_id,))
-        file.commit()
+        (record,) = await store.list("alice")
+        assert (record.title, record.pinned, record.head_id, record.revision) == ("Ships", True, "e3", 2)
+        assert [entry.id for entry in await store.history(record)] == ["e1", "e3"]
+        assert [entry.id for entry in await store.entries(record)] == ["e1", "e2", "e3"]
+        assert [hit.entry_id for hit in await store.search("alice", "harbour")] == ["e1"]
+        assert [hit.entry_id for hit in await store.search("alice", "SHIPS")] == ["e2"]
+        assert [event.value for event in await store.runs.events("run", owner="alice")] == [{"a": 1}]
+        assert [link.digest for link in await store.links.of("chat", owner="alice")] == ["d"]
+        assert [one.id for one in await store.retention.expiring(datetime(3000, 1, 1, tzinfo=UTC))] == ["other"]
+        await store.runs.append(batch(record, 2, "end", run="run", ended=True))
+        record = await grown(store, record, chain(prompt("more"), after="e3"))
+        await store.delete("other", owner="guest-bob")
     async with aclosing(await SqliteStore.open(path)) as store:
-        assert [hit.record for hit in await store.search(ALICE, "message 1199")] == [record]
-        assert [hit.record for hit in await store.search(ALICE, "old")] == [record]
-        assert [hit.record.title for hit in await store.search(ALICE, "whole")] == ["Damaged"]
-        assert await store.search(ALICE, "broken") == []
+        assert prompts(await store.history(record)) == ["What is a harbour?", "more"]
+        assert await store.runs.unfinished() == []
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+async def test_older_file_is_refused_and_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(OF_0_1_0.replace("user_version = 6", "user_version = 5"))
+    with pytest.raises(ConfigError, match=r"open it once with version 0\.1\.0") as caught:
+        await SqliteStore.open(path)
+    assert str(path) in str(caught.value)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM entries").fetchone() == (3,)

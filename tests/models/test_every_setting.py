@@ -33,7 +33,7 @@ from starlette.requests import Request
 from agent import Agent, Chat, Limits, Seals, Telemetry
 from agent.errors import ConfigError, Limited, LocalModelError, NotFound, SuspensionError
 from agent.history import Entry, Record, now
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import LocalModels
 from agent.models.catalog import load_catalog, use_table_in
 from agent.providers import base_url_variable, default_endpoint

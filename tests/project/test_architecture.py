@@ -113,7 +113,7 @@ EXCEPTIONS = {
     ("agent.arguments", "agent.tools.presets"),
     ("agent.runtime.shared_stores", "agent.history.open_store"),
     ("agent.suspension.ledgers", "agent.history.server_errors"),
-    ("agent.suspension.ledgers.postgres", "agent.history.postgres_address"),
+    ("agent.suspension.ledgers.postgres", "agent.history.sql.postgres_database"),
     ("agent.suspension.ledgers.redis", "agent.history.redis_server"),
     ("agent.telemetry", "agent.providers.redact"),
     ("agent.transfer.portable", "agent.history.codec"),
@@ -127,7 +127,7 @@ EXCEPTIONS = {
 }
 """... and except for these imports."""
 
-STORES = ("memory", "json_files", "sqlite", "redis", "postgres")
+STORES = ("memory", "json_files", "sql.sqlite", "redis", "sql.postgres")
 LEDGERS = ("files", "sqlite", "postgres", "redis")
 INDEPENDENT = (
     tuple(f"agent.history.{name}" for name in STORES),
@@ -143,20 +143,11 @@ HOMES = {
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "redis": ("agent.history.redis_server", "agent.suspension.ledgers.redis"),
     "psycopg": (
-        *(
-            f"agent.history.{name}"
-            for name in (
-                "postgres",
-                "postgres_address",
-                "postgres_database",
-                "postgres_replicas",
-                "postgres_retention",
-                "postgres_schema",
-            )
-        ),
+        "agent.history.postgres_replicas",
+        "agent.history.sql.postgres_database",
         "agent.suspension.ledgers.postgres",
     ),
-    "psycopg_pool": ("agent.history.postgres_database",),
+    "psycopg_pool": ("agent.history.sql.postgres_database",),
     "fsspec": (),
     "babel": ("agent.i18n.catalogues",),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_sdk"),
@@ -218,7 +209,7 @@ DEFAULT_POOL = {
     "agent.cli.history_file": "the terminal has one person",
     "agent.doctor.storage": "the doctor has one person",
     "agent.fetch": "loads certificates, once",
-    "agent.history.sqlite_database": "makes the file, once",
+    "agent.history.sql.sqlite": "makes the file, once",
     "agent.local.weights": "loads a model for the owner",
     "agent.local.process": "loads certificates, once",
     "agent.local.manager": "looks for a model of the owner",

@@ -16,8 +16,8 @@ import pytest
 from agent.history import HistoryStore
 from agent.history.json_files import JsonStore
 from agent.history.memory import MemoryStore
-from agent.history.postgres import PostgresStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.postgres import PostgresStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.suspension.ledgers import MemoryLedger
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.postgres import PostgresLedger
@@ -95,7 +95,7 @@ async def in_files(folder: Path, _: HistoryStore) -> bytes:
 
 async def run_sql(store: SqliteStore, statement: str) -> None:
     """Run a statement that no store would run, such as one that damages a message."""
-    await store._database.write(lambda connection: connection.execute(statement).fetchall())
+    await store._database._writer.run(lambda connection: connection.execute(statement).fetchall())
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from agent.history import Entry, Note
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 
 
 def seed(folder: Path, title: str, turns: int) -> None:

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from agent.errors import InputError
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer.archive import ImportFile

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from agent.errors import Conflict, Limited
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel

@@ -15,7 +15,7 @@ import pytest
 from agent.errors import Conflict
 from agent.history import HistoryStore, now
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel

@@ -1,5 +1,6 @@
 """Expiry: conversations are deleted with their files after their retention period, and no others are."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +15,7 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelRes
 
 from agent.history import Entry, Note, Record, now
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.expiry import (
@@ -29,7 +30,7 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
 from tests.support.clocks import Clock
 from tests.support.gate_rows import gate_rows
-from tests.support.history_stores import run_sql
+from tests.support.history_stores import run_sql, started
 from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
 
@@ -291,44 +292,16 @@ def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -
     assert kept.encode() in text
 
 
-OLD_SCHEMA = """
-CREATE TABLE conversations (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, place INTEGER NOT NULL, revision INTEGER NOT NULL, head_id TEXT,
-    expires_at REAL, record TEXT NOT NULL,
-    FOREIGN KEY (id, head_id) REFERENCES entries (conversation_id, id) DEFERRABLE INITIALLY DEFERRED
-);
-CREATE TABLE entries (
-    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE, id TEXT NOT NULL,
-    parent_id TEXT CHECK (parent_id <> id), entry TEXT NOT NULL,
-    PRIMARY KEY (conversation_id, id),
-    FOREIGN KEY (conversation_id, parent_id) REFERENCES entries (conversation_id, id)
-);
-CREATE INDEX conversations_by_owner ON conversations (owner, place);
-CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL;
-CREATE INDEX entries_by_parent ON entries (conversation_id, parent_id);
-PRAGMA user_version = 1;
-PRAGMA journal_mode = WAL;
-"""
 DAYS_AGO = {"old": 40, "new": 20, f"{GUEST_PREFIX}old": 2, f"{GUEST_PREFIX}new": 0}
 """The days since each owner's last message."""
 
 
-def write_old_database(data: Path) -> None:
-    """Write a history as the last version without expiry did: each owner has a conversation of one message."""
-    data.mkdir(parents=True)
-    with closing(sqlite3.connect(data / "history.sqlite")) as base:
-        base.executescript(OLD_SCHEMA)
-        for owner, days in DAYS_AGO.items():
-            at = (now() - days * DAY).isoformat().replace("+00:00", "Z")
-            note = f'{{"run_id":"r","model":"m","ended":null,"detail":"","at":"{at}","schema":1}}'
-            part = f'{{"content":"Hello","timestamp":"{at}","part_kind":"user-prompt"}}'
-            entry = f'{{"id":"e","parent_id":null,"message":{{"parts":[{part}],"kind":"request"}},"note":{note}}}'
-            times = f'"created_at":"{at}","updated_at":"{at}","expires_at":null'
-            record = f'{{"id":"of {owner}","owner":"{owner}","title":"Hello","head_id":"e","revision":1,{times}}}'
-            base.execute("BEGIN")
-            base.execute("INSERT INTO conversations VALUES (?, ?, 1, 1, 'e', NULL, ?)", (f"of {owner}", owner, record))
-            base.execute("INSERT INTO entries VALUES (?, 'e', NULL, ?)", (f"of {owner}", entry))
-            base.commit()
+async def write_old_database(data: Path) -> None:
+    """Write a history without expiry: each owner has a conversation of one message."""
+    for owner, days in DAYS_AGO.items():
+        at = now() - days * DAY
+        async with aclosing(await SqliteStore.open(data / "history.sqlite", clock=lambda at=at: at)) as store:
+            await started(store, owner=owner)
 
 
 KEPT_OF_OLD = {
@@ -342,7 +315,7 @@ KEPT_OF_OLD = {
 def test_older_conversations_expire(
     start_app: Callable[..., App], tmp_path: Path, config: str, env: dict[str, str], kept: list[str]
 ) -> None:
-    write_old_database(tmp_path / "data")
+    asyncio.run(write_old_database(tmp_path / "data"))
     app = start_app(config, SWITCHBOARD_DATA=str(tmp_path / "data"), HF_HOME="/nonexistent", **env)
 
     def owners() -> list[str]:

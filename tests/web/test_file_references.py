@@ -27,7 +27,7 @@ from pydantic_ai.messages import UserPromptPart as Prompt
 from agent.errors import HistoryError
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.media.places import LocalFolder, Place, open_place
 from agent.media.references import files_named_in, reference_of, with_data, with_urls
 from agent.media.store import ROUTE, MediaStore, id_of

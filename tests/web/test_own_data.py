@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import NotFound
 from agent.history import Entry, HistoryStore, Record, now
-from agent.history.postgres import PostgresStore
+from agent.history.sql.postgres import PostgresStore
 from agent.media.references import reference_of, with_references
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent
 
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.media.references import files_named_in
 from agent.media.store import ROUTE, MediaStore
 from agent.models.catalog import ModelSpec

@@ -15,7 +15,7 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelRes
 
 from agent.history import Note, Record
 from agent.history.memory import MemoryStore
-from agent.history.sqlite import SqliteStore
+from agent.history.sql.sqlite import SqliteStore
 from agent.media.owner_files import FILE_BYTES
 from agent.media.places import LocalFolder
 from agent.media.store import MediaStore

@@ -10,11 +10,10 @@ import json
 import os
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from struct import unpack_from
-
-from agent.history.sqlite_file import transaction
 
 HIDE = """
 UPDATE conversations SET owner = '', expires_at = -1, head_id = NULL, title = '', folded_title = '', pinned = 0,
@@ -52,6 +51,19 @@ _ROOM = {2: 12, 5: 12, 10: 8, 13: 8}
 _LOCK_BYTE = 1 << 30
 _MOST_PAGES = 1 << 25
 """In a file with more pages, the first byte of a page that belongs to no tree could be one of these."""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
+    """Write from here to the end of the block, all or nothing."""
+    # IMMEDIATE: a transaction that reads first and writes later cannot wait for another writer, only fail.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
 
 
 def note_deletion(connection: sqlite3.Connection) -> None:

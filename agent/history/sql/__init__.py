@@ -1,0 +1,1 @@
+"""Conversations in SQL: one store, on SQLite and on PostgreSQL."""

@@ -1,0 +1,732 @@
+"""Conversations in a SQL database, with their runs, links, search and expiry. `agent.history.sql.database` explains
+the form of the statements."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+
+from agent.errors import Conflict, HistoryError, NotFound
+from agent.history.codec import (
+    dump_record,
+    dumped,
+    in_steps,
+    load_entries,
+    load_records,
+    load_undamaged,
+    next_revision,
+    place_at,
+    stored_title,
+)
+from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
+from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, versions_of
+from agent.history.replicas import Replicas
+from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
+from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
+from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
+
+_OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
+
+# Runs
+
+_EVENTS = f"""
+SELECT first, events FROM runs JOIN conversations ON conversations.id = conversation_id
+LEFT JOIN run_events ON run_id = runs.id AND run_events.last > :number
+WHERE runs.id = :id AND owner = :owner AND {LIVE} ORDER BY run_events.last
+"""
+_UNFINISHED = f"""
+SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND {LIVE} ORDER BY runs.rowid LIMIT :limit
+"""
+_WOULD_LOSE = f"""
+SELECT 1 FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id IN LIST(:ids) AND ended_at IS NULL AND {LIVE} LIMIT 1
+"""
+_MOST_RUNS = 50
+"""The most runs that are removed at once."""
+_REMOVE_RUNS = f"""
+DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE ended_at < :before LIMIT {_MOST_RUNS}) RETURNING 1
+"""
+# The lock keeps the conversation until the run is stored.
+_BEGIN_RUN = f"""
+INSERT INTO runs (id, conversation_id, last, saved, ended_at, replica)
+SELECT :id, owned.id, :last, :saved, CASE WHEN :has_ended THEN :now END, :replica FROM (
+    SELECT id FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE} FOR KEY SHARE
+) AS owned WHERE 1 = 1 ON CONFLICT (id) DO NOTHING RETURNING 1
+"""
+_CONTINUE_RUN = f"""
+UPDATE runs SET last = :last, saved = greatest(saved, :saved), ended_at = CASE WHEN :has_ended THEN :now END
+WHERE id = :id AND conversation_id = :conversation AND last = :first - 1 AND ended_at IS NULL AND replica = :replica
+    AND EXISTS ({_OWNED}) RETURNING 1
+"""
+_PUT_EVENTS = "INSERT INTO run_events (run_id, last, first, events) VALUES (:id, :last, :first, :events)"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRuns:
+    """The `RunStore` of a SQL history. `replica` returns the id under which this process writes runs."""
+
+    _database: Database
+    _replica: Callable[[], str]
+
+    async def append(self, events: RunEvents) -> None:
+        """Implement `RunStore.append`."""
+        await self._database.write(partial(self.put, events, saved=False))
+
+    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        """Implement `RunStore.events`."""
+        rows = await self._database.rows(_EVENTS, id=run_id, owner=owner, number=after)
+        if not rows:
+            raise NotFound(NO_RUN)
+        found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
+        return [event for event in found if event.number > after]
+
+    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.unfinished`."""
+        return [
+            UnfinishedRun(run_id=row[0], conversation_id=row[1], owner=row[2], saved=row[3])
+            for row in await self._database.rows(_UNFINISHED, limit=max(limit, 0))
+        ]
+
+    async def remove(self, before: datetime) -> int:
+        """Implement `RunStore.remove`, in steps, so that other writers get their turn."""
+        removed, work = 0, single(_REMOVE_RUNS, before=before.timestamp())
+        while some := len(await self._database.erase(work)):
+            removed += some
+            if some < _MOST_RUNS:
+                break
+        return removed
+
+    def put(self, events: RunEvents, *, saved: bool) -> Steps[None]:
+        """Store events within a transaction. With `saved`, the entries contain what they say.
+
+        Raises `Conflict` and `NotFound`.
+        """
+        values: dict[str, Value] = {
+            "id": events.run_id,
+            "conversation": events.conversation_id,
+            "owner": events.owner,
+            "first": events.first,
+            "last": events.last,
+            "saved": events.last if saved else 0,
+            "has_ended": events.has_ended,
+            "events": join_events(events.events),
+            "replica": self._replica(),
+        }
+        if (yield (_BEGIN_RUN if events.first == 1 else _CONTINUE_RUN), values):
+            yield _PUT_EVENTS, values
+            return
+        raise Conflict(RUN_CONFLICT) if (yield _OWNED, values) else NotFound(NO_RUN)
+
+
+# Links
+
+_LIVE_LINK = f"{LIVE} AND (ends_at IS NULL OR ends_at > :now)"
+# The lock keeps the conversation, and lets one link after the other be counted and stored.
+_LOCK_OWNED = f"{_OWNED} FOR NO KEY UPDATE"
+_FORGET_LINKS = "DELETE FROM links WHERE conversation_id = :conversation AND ends_at <= :now"
+_COUNT_LINKS = "SELECT count(*) FROM links WHERE conversation_id = :conversation"
+_PUT_LINK = """
+INSERT INTO links (digest, conversation_id, ends_at, link) VALUES (:digest, :conversation, :ends_at, :link)
+ON CONFLICT (digest) DO NOTHING RETURNING 1
+"""
+_GET_LINK = f"SELECT link FROM links JOIN conversations ON id = conversation_id WHERE digest = :digest AND {_LIVE_LINK}"
+_LINKS_OF = f"""
+SELECT link FROM conversations LEFT JOIN links ON conversation_id = id
+WHERE id = :conversation AND owner = :owner AND {LIVE}
+"""
+_REMOVE_LINK = f"""
+DELETE FROM links WHERE digest = (
+    SELECT digest FROM links JOIN conversations ON id = conversation_id
+    WHERE digest = :digest AND owner = :owner AND {_LIVE_LINK}
+) RETURNING 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlLinks:
+    """The `LinkStore` of a SQL history."""
+
+    _database: Database
+
+    async def put(self, link: Link, *, most: int | None = None) -> None:
+        """Implement `LinkStore.put`."""
+        values: dict[str, Value] = {
+            "digest": link.digest,
+            "conversation": link.conversation_id,
+            "owner": link.owner,
+            "ends_at": link.expires_at.timestamp() if link.expires_at else None,
+            "link": dump_link(link),
+        }
+        await self._database.write(partial(_put_link, values, most))
+
+    async def get(self, digest: str) -> Link:
+        """Implement `LinkStore.get`."""
+        rows = await self._database.rows(_GET_LINK, digest=digest)
+        if not rows:
+            raise NotFound(NO_LINK)
+        return self._load(rows)[0]
+
+    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        """Implement `LinkStore.of`."""
+        rows = await self._database.rows(_LINKS_OF, conversation=conversation_id, owner=owner)
+        if not rows:
+            raise NotFound(NO_CONVERSATION)
+        return live_links(self._load([row for row in rows if row[0] is not None]), self._database.clock())
+
+    async def remove(self, digest: str, *, owner: str) -> None:
+        """Implement `LinkStore.remove`."""
+        if not await self._database.erase(single(_REMOVE_LINK, digest=digest, owner=owner)):
+            raise NotFound(NO_LINK)
+
+    def _load(self, rows: Sequence[Row]) -> list[Link]:
+        return self._database.load(lambda texts: [load_link(text) for text in texts], [row[0] for row in rows])
+
+
+def _put_link(values: Values, most: int | None) -> Steps[None]:
+    if not (yield _LOCK_OWNED, values):
+        raise NotFound(NO_CONVERSATION)
+    yield _FORGET_LINKS, values
+    if most is not None and (yield _COUNT_LINKS, values)[0][0] >= most:
+        raise too_many(most)
+    if not (yield _PUT_LINK, values):
+        raise Conflict(USED_DIGEST)
+
+
+# Expiry and sizes
+
+_PREFIX = "owner >= :owners AND owner < :beyond"  # an index can find these
+_EXPIRING = """
+SELECT record, title, pinned, id, owner, revision, head_id, expires_at FROM conversations
+WHERE expires_at BETWEEN 0 AND :by AND NOT id IN LIST(:skip) ORDER BY expires_at LIMIT :limit
+"""
+_EXPIRING_OF = _EXPIRING.replace("WHERE expires_at", f"WHERE {_PREFIX} AND +expires_at")  # by the index of owners
+_WITHOUT_EXPIRY = f"""
+SELECT id, record FROM conversations WHERE expires_at IS NULL AND {_PREFIX} AND id > :id ORDER BY id LIMIT 500
+"""
+_FIRST_WITHOUT_EXPIRY = _WITHOUT_EXPIRY.replace("id > :id", "id >= :id")
+_SAME = "SELECT record FROM conversations WHERE id = :id AND owner = :owner AND revision = :revision"
+_PUT_EXPIRY = """
+UPDATE conversations SET expires_at = :ends, record = :record, size = size - octet_length(record) + :bytes
+WHERE id = :id AND revision = :revision
+"""
+_PUT_MISSING_EXPIRY = f"{_PUT_EXPIRY} AND expires_at IS NULL"
+_SIZE = f"SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM conversations WHERE {_PREFIX}"
+_SIZES = f"""
+SELECT owner, CAST(sum(size) AS BIGINT) FROM conversations
+WHERE {_PREFIX} AND (expires_at IS NULL OR expires_at >= 0) GROUP BY owner ORDER BY max(coalesce(expires_at, 1e300))
+"""
+_IDS = "SELECT id, size FROM conversations WHERE owner = :owner"
+_TEXTS = """
+SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id IN LIST(:ids) AND owner = :owner
+"""
+_TEXT_BYTES = 1 << 20
+"""The bytes of several conversations that `texts` reads at once."""
+_ERASE = """
+DELETE FROM conversations
+WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS NOT DISTINCT FROM :ends RETURNING 1
+"""
+_LOCK_ALL = "SELECT id, revision, expires_at FROM conversations WHERE owner = :owner ORDER BY id FOR UPDATE"
+_ERASE_ALL = "DELETE FROM conversations WHERE id IN LIST(:ids) RETURNING 1"
+
+IsInUse = Callable[[str, Sequence[str]], Steps[bool]]
+"""Tells in a transaction whether a run would lose one of these conversations of an owner, see `erase_unused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRetention:
+    """The `RetentionStore` of a SQL history."""
+
+    _database: Database
+    _is_in_use: IsInUse
+
+    async def expiring(
+        self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
+    ) -> Sequence[Record]:
+        """Implement `RetentionStore.expiring`."""
+        values: Values = {**_prefix(owners), "by": by.timestamp(), "limit": max(limit, 0), "skip": [*skip]}
+        return [_expiring(row) for row in await self._database.rows(_EXPIRING_OF if owners else _EXPIRING, **values)]
+
+    async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
+        """Implement `RetentionStore.set_expiry`."""
+        same = await self._database.rows(_SAME, id=record.id, owner=record.owner, revision=record.revision)
+        stored = load_undamaged(same[0][0]) if same else None
+        return stored is not None and bool(await self._put(_PUT_EXPIRY, [replace(stored, expires_at=expires_at)]))
+
+    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+        """Implement `RetentionStore.add_expiry`, in batches, so that other writers get their turn."""
+        added, sql, after = 0, _FIRST_WITHOUT_EXPIRY, ""
+        while rows := await self._database.rows(sql, id=after, **_prefix(owners)):
+            sql, after = _WITHOUT_EXPIRY, rows[-1][0]
+            records = [record for row in rows if (record := load_undamaged(row[1]))]
+            ending = [replace(record, expires_at=end) for record in records if (end := until(record)) is not None]
+            if ending:
+                added += await self._put(_PUT_MISSING_EXPIRY, ending)
+        return added
+
+    async def size(self, *, owners: str = "") -> int:
+        """Implement `RetentionStore.size`."""
+        rows = await self._database.rows(_SIZE, **_prefix(owners))
+        return rows[0][0] if rows else 0
+
+    async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
+        """Implement `RetentionStore.sizes`."""
+        return {row[0]: row[1] for row in await self._database.rows(_SIZES, **_prefix(owners))}
+
+    async def texts(self, owner: str) -> AsyncIterator[str]:
+        """Implement `RetentionStore.texts`. Reads a few conversations at a time, and holds no connection between."""
+        for ids in _portions(await self._database.rows(_IDS, owner=owner)):
+            for row in await self._database.rows(_TEXTS, ids=ids, owner=owner):
+                yield row[0]
+
+    async def erase(self, record: Record) -> bool:
+        """Implement `RetentionStore.erase`."""
+        values: Values = {"id": record.id, "owner": record.owner, "revision": record.revision, "ends": _end_of(record)}
+        return bool(await self._database.erase(single(_ERASE, **values)))
+
+    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+        """Implement `RetentionStore.erase_unused`."""
+        return await self._database.erase(partial(_erase_unused, self._is_in_use, owner, records))
+
+    async def wipe(self) -> None:
+        """Implement `RetentionStore.wipe`."""
+        await self._database.wipe()
+
+    async def _put(self, sql: str, records: Sequence[Record]) -> int:
+        """Store the expiry of each record that was not saved in the meantime; return their number."""
+        texts = [dump_record(record) for record in records]
+        values: list[Values] = [
+            {
+                "id": record.id,
+                "revision": record.revision,
+                "ends": _end_of(record),
+                "record": text,
+                "bytes": len(text.encode()),
+            }
+            for record, text in zip(records, texts, strict=True)
+        ]
+
+        def work() -> Steps[int]:
+            return (yield sql, values)[0][0]
+
+        return await self._database.write(work, frees_space=True)
+
+
+def would_lose_run(_: str, conversation_ids: Sequence[str]) -> Steps[bool]:
+    """Implement `IsInUse` for a store of one process: a run has no end, in a conversation that has not expired."""
+    return bool((yield _WOULD_LOSE, {"ids": conversation_ids}))
+
+
+def _erase_unused(is_in_use: IsInUse, owner: str, records: Sequence[Record]) -> Steps[bool]:
+    """Erase what was locked before it was compared: only a new conversation of the owner can be stored meanwhile."""
+    stored = yield _LOCK_ALL, {"owner": owner}
+    ids = [row[0] for row in stored]
+    if not ids or {(owner, *row) for row in stored} != versions_of(records) or (yield from is_in_use(owner, ids)):
+        return False
+    yield _ERASE_ALL, {"ids": ids}
+    return True
+
+
+def _prefix(owners: str) -> Values:
+    """Return the parameters of `_PREFIX`."""
+    return {"owners": owners, "beyond": owners + "\U0010ffff"}
+
+
+def _end_of(record: Record) -> float | None:
+    return record.expires_at.timestamp() if record.expires_at else None
+
+
+def _portions(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yield the ids in rows of ids and sizes, in portions of `_TEXT_BYTES` or one conversation."""
+    ids, bytes_ = list[str](), 0
+    for id_, size in rows:
+        if ids and bytes_ + size > _TEXT_BYTES:
+            yield ids
+            ids, bytes_ = [], 0
+        ids.append(id_)
+        bytes_ += size
+    if ids:
+        yield ids
+
+
+def _expiring(row: Row) -> Record:
+    """Return the record in a row of `_EXPIRING`. If its text is damaged, the result has only what the columns have."""
+    if record := load_undamaged(row[0]):
+        return replace(record, title=row[1], pinned=bool(row[2]))
+    ends = datetime.fromtimestamp(row[7], UTC)
+    return Record(id=row[3], owner=row[4], revision=row[5], head_id=row[6], expires_at=ends)
+
+
+# Conversations and their entries
+
+_RECORD = "record, title, pinned"
+_GET = f"SELECT {_RECORD} FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
+_LIST = f"""
+SELECT {_RECORD} FROM conversations
+WHERE owner = :owner AND {LIVE} {{pinned}} ORDER BY place DESC LIMIT :limit OFFSET :offset
+"""
+_PINNED = {None: "", True: "AND pinned", False: "AND NOT pinned"}
+_LABEL = f"""
+UPDATE conversations SET pinned = coalesce(CAST(:pinned AS BOOLEAN), pinned),
+    title = CASE WHEN {{kept}} THEN title ELSE :title END,
+    folded_title = CASE WHEN {{kept}} THEN folded_title ELSE :folded END
+WHERE id = :id AND owner = :owner AND {LIVE} RETURNING {_RECORD}
+""".format(kept="(CAST(:title AS TEXT) IS NULL OR title <> coalesce(:instead_of, title))")
+_DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {LIVE} RETURNING 1"
+_ENTRIES = """
+SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = :id AND owner = :owner ORDER BY entries.rowid
+"""
+_FIND = """
+SELECT entry FROM entries WHERE conversation_id = :id AND id IN (
+    SELECT id FROM entries WHERE conversation_id = :id AND id IN LIST(:ids)
+    UNION SELECT id FROM entries WHERE conversation_id = :id AND parent_id IN LIST(:parents)
+    UNION SELECT id FROM entries WHERE :first AND conversation_id = :id AND parent_id IS NULL
+) AND EXISTS (SELECT 1 FROM conversations WHERE id = :id AND owner = :owner) ORDER BY rowid
+"""
+_FOLLOWING = """
+WITH RECURSIVE following (number, id) AS (
+    SELECT entries.rowid, entries.id FROM conversations JOIN entries ON conversation_id = conversations.id
+    WHERE conversations.id = :id AND owner = :owner AND entries.id = :entry_id
+    UNION ALL
+    SELECT entries.rowid, entries.id FROM following
+    JOIN entries ON conversation_id = :id AND parent_id = following.id
+)
+SELECT id FROM following ORDER BY number
+"""
+_CHAIN = f"""
+WITH RECURSIVE chain (id, parent_id, depth) AS (
+    SELECT entries.id, parent_id, 1 FROM conversations JOIN entries ON conversation_id = conversations.id
+    WHERE conversations.id = :id AND owner = :owner AND {LIVE} AND entries.id = :head_id
+    UNION ALL
+    SELECT entries.id, entries.parent_id, depth + 1 FROM chain
+    JOIN entries ON conversation_id = :id AND entries.id = chain.parent_id WHERE depth < :limit
+)
+SELECT entry FROM chain JOIN entries ON conversation_id = :id AND entries.id = chain.id ORDER BY depth DESC
+"""
+_ALL = 1 << 60
+"""A limit that is none."""
+# It also returns which of the entries that the save needs or adds are stored.
+_LOCK = f"""
+SELECT owner = :owner AND {LIVE}, revision, title, pinned, entries.id FROM conversations
+LEFT JOIN entries ON conversation_id = conversations.id AND entries.id IN LIST(:ids)
+WHERE conversations.id = :id FOR UPDATE OF conversations
+"""
+_NEXT_PLACE = """
+CASE WHEN :is_old THEN CAST(:place AS BIGINT) ELSE greatest(
+    CAST(:place AS BIGINT), (SELECT coalesce(max(place), 0) + 1 FROM conversations WHERE owner = :owner)
+) END
+"""
+_INSERT = f"""
+INSERT INTO conversations (
+    id, owner, place, revision, head_id, expires_at, title, folded_title, pinned, size, record
+) VALUES (
+    :id, :owner, {_NEXT_PLACE}, :revision, :head_id, :ends, :title, :folded, :pinned, :bytes, :record
+) ON CONFLICT (id) DO NOTHING RETURNING 1
+"""
+_UPDATE = f"""
+UPDATE conversations SET place = CASE WHEN :is_place_kept THEN place ELSE {_NEXT_PLACE} END, revision = :revision,
+    head_id = :head_id, expires_at = :ends, title = :title, folded_title = :folded,
+    size = size - octet_length(record) + :bytes, record = :record
+WHERE id = :id AND revision = :revision - 1 RETURNING 1
+"""
+_PUT_ENTRY = (
+    "INSERT INTO entries (conversation_id, id, parent_id, entry) VALUES (:conversation, :id, :parent_id, :entry)"
+)
+_PUT_TEXT = "INSERT INTO entry_texts (conversation_id, entry_id, text) VALUES (:conversation, :id, :text)"
+
+# Search
+
+RECENT = 300
+"""The conversations in which a search looks first. For a common word, they have enough hits."""
+_RECENT_HITS = f"""
+SELECT id, place, entry_id FROM (
+    SELECT id, place, folded_title, (
+        SELECT entry_id FROM entry_texts WHERE conversation_id = conversations.id AND {{in_text}}
+        ORDER BY entry_texts.rowid DESC LIMIT 1
+    ) AS entry_id FROM conversations WHERE owner = :owner AND {LIVE} ORDER BY place DESC LIMIT {RECENT}
+) AS recent WHERE entry_id IS NOT NULL OR {{in_title}}
+"""
+# The words are looked up first, because an index can find them. SQLite reads the tables of a CROSS JOIN in this order.
+_OLDER_HITS = f"""
+SELECT id, place, entry_id FROM conversations LEFT JOIN (
+    SELECT conversation_id AS found_id, max(entry_texts.rowid) AS newest FROM conversations CROSS JOIN entry_texts
+    WHERE owner = :owner AND conversation_id = conversations.id AND {{in_text}} GROUP BY conversation_id
+) AS found ON found_id = id LEFT JOIN entry_texts ON entry_texts.rowid = newest
+WHERE owner = :owner AND {LIVE} AND (newest IS NOT NULL OR {{in_title}}) AND place <= (
+    SELECT place FROM conversations WHERE owner = :owner AND {LIVE} ORDER BY place DESC LIMIT 1 OFFSET {RECENT - 1}
+)
+"""
+_SEARCH = f"""
+WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT :limit)
+SELECT {_RECORD}, entry FROM hits JOIN conversations ON conversations.id = hits.id
+LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
+"""
+# The newest message with all words on the branch that is shown, of each conversation with such a message.
+_SHOWN_HITS = """
+WITH RECURSIVE matches AS MATERIALIZED (
+    SELECT conversation_id, entry_id FROM entry_texts WHERE conversation_id IN LIST(:ids) AND {in_text}
+), chain AS (
+    SELECT conversations.id AS conversation_id, head_id AS id FROM conversations
+    WHERE conversations.id IN (SELECT conversation_id FROM matches)
+    UNION ALL
+    SELECT conversation_id, parent_id FROM chain JOIN entries USING (conversation_id, id)
+    WHERE (conversation_id, id) NOT IN (SELECT conversation_id, entry_id FROM matches)
+)
+SELECT conversation_id, entry FROM chain JOIN entries USING (conversation_id, id)
+WHERE (conversation_id, id) IN (SELECT conversation_id, entry_id FROM matches)
+"""
+
+
+class SqlStore:
+    """A `HistoryStore` in a SQL database. It owns the database until `aclose`.
+
+    An acknowledged save is as safe as a commit of the database. A cancelled save has stored everything or nothing.
+    """
+
+    def __init__(self, database: Database, replicas: Replicas | None = None, is_in_use: IsInUse | None = None) -> None:
+        """`is_in_use` is that of the replicas, if there are any."""
+        self._database = database
+        self.replicas = replicas
+        self._runs = SqlRuns(database, lambda: replicas.id if replicas else "")
+        self.runs: RunStore = self._runs
+        self.links: LinkStore = SqlLinks(database)
+        self.retention: RetentionStore = SqlRetention(database, is_in_use or would_lose_run)
+
+    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        """Implement `HistoryStore.save`."""
+        texts, searched = await dumped(entries)
+        at = self._database.clock()
+        saved, text = next_revision(record, entries, at)
+        _check_order(record, entries)
+        saving = _Saving(saved, text, entries, texts, searched, is_old=saved.updated_at < at)
+        return await self._database.write(partial(self._save, saving, events))
+
+    async def get(self, conversation_id: str, *, owner: str) -> Record:
+        """Implement `HistoryStore.get`."""
+        return _one(self._database, await self._database.rows(_GET, id=conversation_id, owner=owner))
+
+    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+        """Implement `HistoryStore.history`."""
+        if record.head_id is None or (limit is not None and limit <= 0):
+            await self.get(record.id, owner=record.owner)
+            return []
+        key: Values = {"id": record.id, "owner": record.owner, "head_id": record.head_id}
+        rows = await self._database.rows(_CHAIN, **key, limit=_ALL if limit is None else limit)
+        if not rows:
+            raise NotFound(NO_ENTRY)
+        return await _entries(self._database, rows)
+
+    async def entries(self, record: Record) -> Sequence[Entry]:
+        """Implement `HistoryStore.entries`."""
+        return await _entries(self._database, await self._database.rows(_ENTRIES, id=record.id, owner=record.owner))
+
+    async def find(
+        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+    ) -> Sequence[Entry]:
+        """Implement `HistoryStore.find`."""
+        parents = [one for one in after if one is not None]
+        wanted: Values = {"ids": [*ids], "parents": parents, "first": None in after}
+        return await _entries(
+            self._database, await self._database.rows(_FIND, id=record.id, owner=record.owner, **wanted)
+        )
+
+    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+        """Implement `HistoryStore.following`."""
+        rows = await self._database.rows(_FOLLOWING, id=record.id, owner=record.owner, entry_id=entry_id)
+        return [row[0] for row in rows]
+
+    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+        """Implement `HistoryStore.list`."""
+        sql = _LIST.format(pinned=_PINNED[pinned])
+        return _records(
+            self._database, await self._database.rows(sql, owner=owner, limit=max(limit, 0), offset=max(offset, 0))
+        )
+
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Implement `HistoryStore.search`. Reads all text of the owner, unless the database has an index of words."""
+        words, limit = words_of(query), max(limit, 0)
+        values = {f"word{number}": word for number, word in enumerate(words)}
+        if not words:
+            return []
+        in_text, in_title = _contains("text", values), _contains("folded_title", values)
+        rows = list[Row]()
+        for part in (_RECENT_HITS, _OLDER_HITS):  # the last of the recent ones can be in both
+            sql = _SEARCH.format(hits=part.format(in_text=in_text, in_title=in_title))
+            rows += [
+                row for row in await self._database.search(sql, owner=owner, limit=limit, **values) if row not in rows
+            ]
+            if len(rows) >= limit:
+                break
+        entries = iter(await _entries(self._database, [row[3:] for row in rows[:limit] if row[3] is not None]))
+        found = [None if row[3] is None else next(entries) for row in rows[:limit]]
+        hits = await hits_in(zip(_records(self._database, rows[:limit]), found, strict=True), words)
+        shown = dict[str, Entry]()
+        if branched := hits_with_branches(hits):
+            rows = await self._database.search(_SHOWN_HITS.format(in_text=in_text), ids=branched, **values)
+            shown = dict(
+                zip([row[0] for row in rows], await _entries(self._database, [row[1:] for row in rows]), strict=True)
+            )
+        return await hits_as_shown(hits, shown, words)
+
+    async def label(
+        self,
+        conversation_id: str,
+        *,
+        owner: str,
+        title: str | None = None,
+        pinned: bool | None = None,
+        instead_of: str | None = None,
+    ) -> Record:
+        """Implement `HistoryStore.label`."""
+        if title is not None:
+            title = stored_title(title)
+        values: Values = {"title": title, "folded": fold(title or ""), "pinned": pinned, "instead_of": instead_of}
+        return _one(
+            self._database, await self._database.write(single(_LABEL, id=conversation_id, owner=owner, **values))
+        )
+
+    async def delete(self, conversation_id: str, *, owner: str) -> None:
+        """Implement `HistoryStore.delete`."""
+        await delete_vectors(self, conversation_id, owner)
+        if not await self._database.erase(single(_DELETE, id=conversation_id, owner=owner)):
+            raise NotFound(NO_CONVERSATION)
+
+    async def aclose(self) -> None:
+        """Implement `HistoryStore.aclose`. Writes in progress are finished first."""
+        if self.replicas is not None:
+            await self.replicas.leave()
+        await self._database.aclose()
+
+    def _save(self, saving: "_Saving", events: RunEvents | None) -> Steps[Record]:
+        """Store it in a transaction that locks the conversation. Return the record with its stored label."""
+        record = saving.record
+        new = [entry.id for entry in saving.entries]
+        lock: Values = {"id": record.id, "owner": record.owner, "ids": [*{*saving.needed, *new}]}
+        stored = yield _LOCK, lock
+        is_stored = _check(stored, record.revision - 1)
+        known = {row[4] for row in stored}
+        if not known.isdisjoint(new):
+            raise HistoryError(_twice(record))
+        if not saving.needed <= known:
+            raise HistoryError(_broken_link(record))
+        if is_stored:
+            record = replace(record, title=stored[0][2] or record.title, pinned=bool(stored[0][3]))
+        if not (yield (_UPDATE if is_stored else _INSERT), saving.values(record)):
+            _check((yield _LOCK, lock), record.revision - 1)  # another process has just made it
+            raise Conflict(CHANGED_ELSEWHERE)
+        for statement, rows in ((_PUT_ENTRY, saving.entry_rows()), (_PUT_TEXT, saving.text_rows())):
+            if rows:
+                yield statement, rows
+        if events is not None:
+            yield from self._runs.put(events, saved=True)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """The values of one save: the record with its new revision, its JSON, and the entries with theirs.
+
+    `is_old` is True if the messages are older than the save.
+    """
+
+    record: Record
+    text: str
+    entries: Sequence[Entry]
+    texts: Sequence[str]
+    searched: Sequence[str]
+    is_old: bool
+
+    @property
+    def needed(self) -> set[str]:
+        """The ids of stored entries that the save points at."""
+        points = (self.record.head_id, *(entry.parent_id for entry in self.entries))
+        return {id_ for id_ in points if id_ is not None} - {entry.id for entry in self.entries}
+
+    def values(self, labelled: Record) -> Values:
+        """Return the values of the record's row, with the label of `labelled`."""
+        return {
+            "id": labelled.id,
+            "owner": labelled.owner,
+            "revision": labelled.revision,
+            "head_id": labelled.head_id,
+            "ends": _end_of(labelled),
+            "title": labelled.title,
+            "folded": fold(labelled.title),
+            "pinned": labelled.pinned,
+            "bytes": len(self.text.encode()) + sum(len(text.encode()) for text in self.texts),
+            "place": place_at(labelled.updated_at),
+            "is_old": self.is_old,
+            "is_place_kept": not self.entries,
+            "record": self.text,
+        }
+
+    def entry_rows(self) -> Sequence[Values]:
+        """Return the values of the entries' rows."""
+        return [
+            {"conversation": self.record.id, "id": entry.id, "parent_id": entry.parent_id, "entry": text}
+            for entry, text in zip(self.entries, self.texts, strict=True)
+        ]
+
+    def text_rows(self) -> Sequence[Values]:
+        """Return the values of the rows that are searched."""
+        return [
+            {"conversation": self.record.id, "id": entry.id, "text": text}
+            for entry, text in zip(self.entries, self.searched, strict=True)
+            if text
+        ]
+
+
+async def _entries(database: Database, rows: Sequence[Row]) -> list[Entry]:
+    """Return the entries in rows that begin with one."""
+    return await in_steps(partial(database.load, load_entries), [row[0] for row in rows])
+
+
+def _records(database: Database, rows: Sequence[Row]) -> list[Record]:
+    """Return the records in rows that begin with a record and its label."""
+    records = database.load(load_records, [row[0] for row in rows])
+    return [replace(record, title=row[1], pinned=bool(row[2])) for record, row in zip(records, rows, strict=True)]
+
+
+def _one(database: Database, rows: Sequence[Row]) -> Record:
+    """Return the record in the only row. Raises `NotFound` if there is none."""
+    if not rows:
+        raise NotFound(NO_CONVERSATION)
+    return _records(database, rows)[0]
+
+
+def _check_order(record: Record, entries: Sequence[Entry]) -> None:
+    """Raise `HistoryError` if an entry occurs twice or follows a later one."""
+    new, seen = {entry.id for entry in entries}, set[str]()
+    for entry in entries:
+        if entry.id in seen:
+            raise HistoryError(_twice(record))
+        if entry.parent_id in new and entry.parent_id not in seen:
+            raise HistoryError(_broken_link(record))
+        seen.add(entry.id)
+
+
+def _check(stored: Sequence[Row], revision: int) -> bool:
+    """Compare the stored revision with the caller's. Return whether there is one. Raises `NotFound` and `Conflict`."""
+    if not stored and revision == 0:
+        return False
+    if not stored or not stored[0][0]:
+        raise NotFound(NO_CONVERSATION)
+    if stored[0][1] != revision:
+        raise Conflict(CHANGED_ELSEWHERE)
+    return True
+
+
+def _twice(record: Record) -> str:
+    return f"Conversation {record.id!r} was not saved: an entry is stored already, and none is ever overwritten."
+
+
+def _broken_link(record: Record) -> str:
+    return f"Conversation {record.id!r} was not saved: it would point at an entry that is not in it."
+
+
+def _contains(column: str, words: Mapping[str, str]) -> str:
+    """Return the condition that the column contains all words, whose parameters have these names."""
+    return " AND ".join(f"CONTAINS({column}, :{name})" for name in words)
