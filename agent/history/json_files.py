@@ -1,230 +1,72 @@
 """Conversations in JSON files, in a folder for each owner. Several processes of one machine can share them.
 
 People and their tools can read these files. A save waits for the disk, and all saves of a folder wait for each other.
+
+    owners/<owner>/<conversation>/   the files of a conversation
+    ids/<conversation>               names the owner's folder, so that no two owners have the same id
+    runs/<number>-<run>              names the folder of the run's conversation; the numbers are in order of the starts
+    links/<digest>                   names the folder of the conversation to which this link leads
+    lock                             is locked by the process that writes
+
+`ids`, `runs` and `links` are indexes: a file there counts only if the conversation says the same. `open` makes missing
+ones. The files of a conversation are:
+
+    record.jsonl    the `Item` without its record, then the record as `agent.history.codec` writes it
+    entries.jsonl   for each entry its id, its parent's id and the text that is searched, then the entry itself
+    <run>.events    a line for each event of a run
+
+`record.jsonl` is replaced by a rename, and this rename is the one moment at which a change is made: of every other
+file, only as many bytes count as the item says. What a killed process wrote beyond them is cut off by the next change.
 """
 
+import asyncio
+import errno
+import json
+import logging
 import os
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import shutil
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
-from itertools import chain, islice
+from hashlib import sha256
 from pathlib import Path
-from typing import Self, TypeVar
+from threading import Lock
+from typing import Any, BinaryIO, Self, TypeVar
 
-from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import (
-    dump_record,
-    dumped,
-    in_steps,
-    load_entries,
-    next_revision,
-    place_at,
-    reload_record,
-)
-from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
-from agent.history.json_conversation import (
-    ENTRIES,
-    Addition,
-    EntryPlace,
-    RunState,
-    State,
-    StoredEntry,
-    damaged,
-    entry_lines,
-    events_file,
-    read_at,
-    read_entries,
-    read_events,
-    read_places,
-)
-from agent.history.json_folder import FOLDER_LOCK_SECONDS, JsonFolder, find_live, load_stored
-from agent.history.json_retention import JsonRetention
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, too_many
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, following_of, now
-from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events
-from agent.history.search import SearchHit, fold, hit_in, words_of
+from filelock import lock_descriptor
+from pydantic import TypeAdapter, ValidationError
+
+from agent.errors import AgentError, ConfigError, HistoryError, NotFound, reason_of
+from agent.history.codec import dump_record, load_records
+from agent.history.key_value import EntryPlace, Item, KeyValueStore, StoredEntry, View
+from agent.history.records import NO_CONVERSATION, Record, now
+from agent.history.run_events import RunEvents, join_events
+from agent.history.uninterrupted import UninterruptedWork
+from agent.i18n import _
+from agent.system.threads import HISTORY_FILES
+
+T = TypeVar("T")
+Signature = tuple[int, int, int]
+
+RECORD, ENTRIES, EVENTS = "record.jsonl", "entries.jsonl", ".events"
+_DRAFT = "record.draft"
+_ITEM = TypeAdapter(Item)
+FOLDER_LOCK_SECONDS = 2.5
+"""Seconds that a write waits for other processes, from its call on if the write before it waited in vain."""
+_FOLDER_LOCK_POLL_SECONDS = 0.004
+REMEMBERED = 32
+"""Conversations whose places of entries are remembered, so that a message costs as much in a long one as in a new."""
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonRuns:
-    """The `RunStore` of a JSON history."""
-
-    _folder: JsonFolder
-
-    async def append(self, events: RunEvents) -> None:
-        """Implement `RunStore.append`."""
-        await self._folder.write(partial(_append, self._folder, events))
-
-    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
-        """Implement `RunStore.events`."""
-        return await self._folder.read(partial(_events, self._folder, run_id, owner, max(after, 0)))
-
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
-        """Implement `RunStore.unfinished`."""
-        return (await self._folder.read(partial(_unfinished, self._folder)))[: max(limit, 0)]
-
-    async def remove(self, before: datetime) -> int:
-        """Implement `RunStore.remove`, one conversation at a time, so that other writers get their turn."""
-        old = await self._folder.read(partial(_conversations_to_clean, self._folder, before.timestamp()))
-        removed = 0
-        for owner, id_ in old:
-            removed += await self._folder.write(partial(_remove_events, self._folder, owner, id_, before.timestamp()))
-        return removed
-
-
-def add_events(folder: JsonFolder, state: State, events: RunEvents, *, saved: bool) -> tuple[State, Addition]:
-    """Return the state with new events, and what to write. With `saved`, the entries contain what they say.
-
-    Raises `Conflict`.
-    """
-    run = state.runs.get(events.run_id, RunState())
-    is_other = (state.id, state.owner) != (events.conversation_id, events.owner)
-    if is_other or run.ended_at is not None or events.first != run.last + 1:
-        raise Conflict(RUN_CONFLICT)
-    if events.run_id not in state.runs:
-        if folder.find_run(events.run_id) is not None:
-            raise Conflict(RUN_CONFLICT)
-        folder.add_run(events.run_id, state)
-    addition = Addition(events_file(events.run_id), run.length, f"{join_events(events.events)}\n".encode())
-    run = RunState(
-        last=events.last,
-        saved=events.last if saved else run.saved,
-        length=run.length + len(addition.data),
-        ended_at=folder.clock().timestamp() if events.has_ended else None,
-    )
-    return replace(state, runs={**state.runs, events.run_id: run}), addition
-
-
-def _append(folder: JsonFolder, events: RunEvents) -> None:
-    before, _ = find_live(folder, events.owner, events.conversation_id)
-    state, addition = add_events(folder, before, events, saved=False)
-    _rewrite_events(folder, state, [addition])
-
-
-def _events(folder: JsonFolder, run_id: str, owner: str, after: int) -> list[RunEvent]:
-    state = folder.find_run(run_id)
-    if state is None or state.owner != owner or not state.is_live(folder.clock()):
-        raise NotFound(NO_RUN)
-    try:
-        lines = read_events(folder.folder_of(owner, state.id), run_id, state.runs[run_id])
-    except FileNotFoundError:
-        raise NotFound(NO_RUN) from None  # deleted meanwhile
-    return [RunEvent(number, line) for number, line in enumerate(lines, 1) if number > after]
-
-
-def _unfinished(folder: JsonFolder) -> list[UnfinishedRun]:
-    at = folder.clock()
-    return [
-        UnfinishedRun(run_id=id_, conversation_id=state.id, owner=state.owner, saved=state.runs[id_].saved)
-        for id_, state in folder.runs()
-        if state.runs[id_].ended_at is None and state.is_live(at)
-    ]
-
-
-def _conversations_to_clean(folder: JsonFolder, before: float) -> list[tuple[str, str]]:
-    found = ((state.owner, state.id) for id_, state in folder.runs() if _has_ended(state.runs[id_], before))
-    return list(dict.fromkeys(found))
-
-
-def _remove_events(folder: JsonFolder, owner: str, id_: str, before: float) -> int:
-    """Remove the old runs of one conversation, whose files `write_record` then drops."""
-    found = folder.find(owner, id_)
-    if found is None:
-        return 0
-    state, _ = found
-    old = [id_ for id_, run in state.runs.items() if _has_ended(run, before)]
-    kept = replace(state, runs={id_: run for id_, run in state.runs.items() if id_ not in old})
-    _rewrite_events(folder, kept)
-    folder.remove_runs(old)
-    return len(old)
-
-
-def _rewrite_events(folder: JsonFolder, state: State, additions: Sequence[Addition] = ()) -> None:
-    """Replace the state of a conversation and leave its record as it is."""
-    found = folder.find(state.owner, state.id)
-    if found is not None:
-        folder.write_record(state, found[1], additions, is_new=False)
-
-
-def _has_ended(run: RunState, before: float) -> bool:
-    return run.ended_at is not None and run.ended_at < before
-
-
-@dataclass(frozen=True, slots=True)
-class JsonLinks:
-    """The `LinkStore` of a JSON history."""
-
-    _folder: JsonFolder
-
-    async def put(self, link: Link, *, most: int | None = None) -> None:
-        """Implement `LinkStore.put`."""
-        await self._folder.write(partial(_put, self._folder, link, most))
-
-    async def get(self, digest: str) -> Link:
-        """Implement `LinkStore.get`."""
-        return (await self._folder.read(partial(_find_link, self._folder, digest)))[1]
-
-    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
-        """Implement `LinkStore.of`."""
-        state, _ = await self._folder.read(partial(find_live, self._folder, owner, conversation_id))
-        return live_links(state.links.values(), self._folder.clock())
-
-    async def remove(self, digest: str, *, owner: str) -> None:
-        """Implement `LinkStore.remove`."""
-        await self._folder.write(partial(_remove_link, self._folder, digest, owner))
-
-
-def _put(folder: JsonFolder, link: Link, most: int | None) -> None:
-    state, _ = find_live(folder, link.owner, link.conversation_id)
-    dump_link(link)
-    if folder.find_link(link.digest) is not None:
-        raise Conflict(USED_DIGEST)
-    live = {one.digest: one for one in live_links(state.links.values(), folder.clock())}
-    if most is not None and len(live) >= most:
-        raise too_many(most)
-    folder.add_link(link.digest, state)
-    _rewrite_links(folder, state, {**live, link.digest: link})
-
-
-def _find_link(folder: JsonFolder, digest: str) -> tuple[State, Link]:
-    state, at = folder.find_link(digest), folder.clock()
-    if state is None or not state.is_live(at) or not state.links[digest].is_live(at):
-        raise NotFound(NO_LINK)
-    return state, state.links[digest]
-
-
-def _remove_link(folder: JsonFolder, digest: str, owner: str) -> None:
-    state, _ = _find_link(folder, digest)
-    if state.owner != owner:
-        raise NotFound(NO_LINK)
-    _rewrite_links(folder, state, {key: link for key, link in state.links.items() if key != digest})
-
-
-def _rewrite_links(folder: JsonFolder, state: State, links: Mapping[str, Link]) -> None:
-    """Replace the links of a conversation, and leave its record as it is."""
-    found = folder.find(state.owner, state.id)
-    if found is None:
-        raise NotFound(NO_LINK)
-    folder.write_record(replace(found[0], links=links), found[1], is_new=False)
-    folder.remove_links(found[0].links.keys() - links.keys())
-
-
-EntryT = TypeVar("EntryT", StoredEntry, EntryPlace)
-
-
-class JsonStore:
+class JsonStore(KeyValueStore):
     """A `HistoryStore` in a folder; `open` makes one.
 
     A killed process or a power cut loses no acknowledged save. A cancelled save has stored everything or nothing.
     """
-
-    def __init__(self, folder: JsonFolder) -> None:
-        self._folder = folder
-        self.runs: RunStore = JsonRuns(folder)
-        self.links: LinkStore = JsonLinks(folder)
-        self.retention: RetentionStore = JsonRetention(folder)
 
     @classmethod
     async def open(
@@ -234,228 +76,474 @@ class JsonStore:
 
         Raises `ConfigError` if the folder cannot be used.
         """
-        folder = JsonFolder(Path(path), patience, clock)
-        await folder.open()
-        return cls(folder)
+        storage = JsonStorage(Path(path), patience, clock)
+        await storage.open()
+        return cls(storage)
 
-    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
-        """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
-        texts, searched = await dumped(entries)
-        at = self._folder.clock()
-        saved, _ = next_revision(record, entries, at)
-        added = [
-            StoredEntry(entry.id, entry.parent_id, found, text)
-            for entry, text, found in zip(entries, texts, searched, strict=True)
-        ]
-        return await self._folder.write(partial(_save, self._folder, saved, added, events, at))
 
-    async def get(self, conversation_id: str, *, owner: str) -> Record:
-        """Implement `HistoryStore.get`."""
-        return (await self._folder.read(partial(find_live, self._folder, owner, conversation_id)))[1]
+@dataclass(slots=True)
+class _KnownLog:
+    """The places of the entries in the first `length` bytes of a file."""
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
-        """Implement `HistoryStore.history`."""
-        state, texts = await self._folder.read(partial(_history, self._folder, record, limit))
-        return await _load_in_steps(self._folder, state, texts)
+    length: int = 0
+    places: dict[str, EntryPlace] = field(default_factory=dict[str, EntryPlace])
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
-        """Implement `HistoryStore.entries`."""
-        state, texts = await self._folder.read(partial(_find, self._folder, record))
-        return await _load_in_steps(self._folder, state, texts)
 
-    async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
-    ) -> Sequence[Entry]:
-        """Implement `HistoryStore.find`."""
-        state, texts = await self._folder.read(partial(_find, self._folder, record, {*ids}, {*after}))
-        return await _load_in_steps(self._folder, state, texts)
+class JsonStorage:
+    """A `Storage` of files, until `aclose`. The methods that are not `async` block, and run in a thread.
 
-    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
-        """Implement `HistoryStore.following`."""
-        return await self._folder.read(partial(_following, self._folder, record, entry_id))
+    Reading needs no lock: a record's file is replaced as a whole, and the bytes that it refers to never change.
+    """
 
-    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
-        """Implement `HistoryStore.list`. Reads the records of this page, and what has changed of the owner's others."""
-        first = max(offset, 0)
-        page = slice(first, first + max(limit, 0))
-        return await self._folder.read(partial(_list, self._folder, owner, page, pinned))
+    def __init__(self, path: Path, patience: float, clock: Callable[[], datetime]) -> None:
+        self.path, self.clock = path, clock
+        self._owners, self._ids, self._runs, self._links = (path / name for name in ("owners", "ids", "runs", "links"))
+        self._patience, self._was_locked = patience, False
+        self._turn = asyncio.Lock()
+        self._work = UninterruptedWork()
+        self._known: dict[Path, dict[str, tuple[Signature, Item | None]]] = {}
+        self._logs = OrderedDict[tuple[str, str, str], _KnownLog]()
+        self._logs_lock = Lock()
 
-    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
-        """Implement `HistoryStore.search`. Reads all text of the owner."""
-        words = words_of(query)
-        return await self._folder.read(partial(_search, self._folder, owner, words, max(limit, 0))) if words else []
+    async def open(self) -> None:
+        """Make the folder for this user alone, and remove what killed processes left. Raises `ConfigError`."""
+        with self._naming_errors(ConfigError):
+            await HISTORY_FILES.run(self._prepare)
 
-    async def label(
-        self,
-        conversation_id: str,
-        *,
-        owner: str,
-        title: str | None = None,
-        pinned: bool | None = None,
-        instead_of: str | None = None,
-    ) -> Record:
-        """Implement `HistoryStore.label`."""
+    async def read(self, work: Callable[[View], T], *, is_long: bool = False) -> T:
+        """Implement `Storage.read`. Raises `HistoryError` if a file cannot be read."""
+        self._work.check_open()
+        with self._naming_errors(HistoryError):
+            return await HISTORY_FILES.run(work, self)
 
-        def change(record: Record) -> Record:
-            if title is not None and instead_of in (None, record.title):
-                record = replace(record, title=title)
-            return record if pinned is None else replace(record, pinned=pinned)
-
-        return await self._folder.write(partial(_label, self._folder, conversation_id, owner, change))
-
-    async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """Implement `HistoryStore.delete`."""
-        await delete_vectors(self, conversation_id, owner)
-        await self._folder.write(partial(_delete, self._folder, conversation_id, owner))
+    async def write(self, work: Callable[[View], T]) -> T:
+        """Implement `Storage.write`. No other process writes meanwhile."""
+        return await self._work.run(self._in_turn(work, time.monotonic() + self._patience))
 
     async def aclose(self) -> None:
-        """Implement `HistoryStore.aclose`. Saves in progress are finished first."""
-        await self._folder.aclose()
+        """Implement `Storage.aclose`."""
+        await self._work.finish()
+
+    # Conversations
+
+    def get(self, owner: str, id_: str) -> Item | None:
+        """Implement `View.get`."""
+        folder = self._folder(owner, id_)
+        try:
+            item = self._item(folder)
+        except FileNotFoundError:
+            return None
+        if item is None:
+            raise damaged(folder / RECORD)
+        return item
+
+    def is_taken(self, id_: str) -> bool:
+        """Implement `View.is_taken`."""
+        try:
+            owner = (self._ids / name_of(id_)).read_text()
+        except FileNotFoundError:
+            return False
+        return (self._owners / owner / name_of(id_) / RECORD).exists()
+
+    def with_run(self, run_id: str) -> Item | None:
+        """Implement `View.with_run`."""
+        name = name_of(run_id)
+        found = (self._item_at(self._runs / index) for index in self._run_names() if index.endswith(f"-{name}"))
+        return next((item for item in found if item is not None and run_id in item.runs), None)
+
+    def with_link(self, digest: str) -> Item | None:
+        """Implement `View.with_link`."""
+        item = self._item_at(self._links / name_of(digest))
+        return item if item is not None and digest in item.links else None
+
+    def of(self, owner: str) -> Sequence[Item]:
+        """Implement `View.of`. Reads only the files that have changed."""
+        return sorted(self._items(self._owners / name_of(owner)), key=lambda item: -item.place)
+
+    def all(self, owners: str) -> Iterator[Item]:
+        """Implement `View.all`."""
+        for name in _names(self._owners):
+            yield from (item for item in self._items(self._owners / name) if item.owner.startswith(owners))
+
+    def runs(self) -> Iterator[tuple[str, Item]]:
+        """Implement `View.runs`."""
+        for index in self._run_names():
+            name, item = index.partition("-")[2], self._item_at(self._runs / index)
+            yield from ((id_, item) for id_ in (item.runs if item else ()) if item and name_of(id_) == name)
+
+    # Logs
+
+    def places(self, item: Item) -> Mapping[str, EntryPlace]:
+        """Implement `View.places`. Reads only what is new since the last call."""
+        key, path = (item.owner, item.id, item.born), self._folder_of(item) / ENTRIES
+        with self._logs_lock, _not_deleted():
+            known = self._logs.pop(key, None) or _KnownLog()
+            start = known.length
+            for head, line, text in _entries_in(path, start, item.length) if start < item.length else ():
+                begin = start + len(line) + 1
+                start = begin + len(text) + 1
+                known.places[head["id"]] = EntryPlace(head["parent_id"], begin, start - 1)
+            known.length = start
+            self._logs[key] = known
+            if len(self._logs) > REMEMBERED:
+                self._logs.popitem(last=False)
+        return known.places
+
+    def texts(self, item: Item, places: Sequence[EntryPlace]) -> list[str]:
+        """Implement `View.texts`."""
+        path = self._folder_of(item) / ENTRIES
+        if not places:
+            return []
+        with _not_deleted(), path.open("rb") as file:
+            try:
+                return [_read_at(file, place).decode() for place in places]
+            except ValueError as error:
+                raise damaged(path) from error
+
+    def entries(self, item: Item) -> Sequence[StoredEntry]:
+        """Implement `View.entries`."""
+        return read_entries(self._folder_of(item), item)
+
+    def events(self, item: Item, run_id: str, after: int) -> list[str]:
+        """Implement `View.events`."""
+        with _not_deleted():
+            lines = _read_lines(self._folder_of(item) / _events_file(run_id), 0, item.runs[run_id].length)
+        return [line.decode() for line in lines[after:]]
+
+    # Changes
+
+    def put(self, item: Item, entries: Sequence[StoredEntry] = (), events: RunEvents | None = None) -> None:
+        """Implement `View.put`."""
+        folder, before = self._folder_of(item), self.get(item.owner, item.id)
+        is_new = before is None
+        if before is None:
+            _write_private(self._ids / name_of(item.id), name_of(item.owner))
+            if folder.exists():  # left by a killed process
+                shutil.rmtree(folder)
+            before = replace(item, length=0, runs={}, links={})
+        for run_id in item.runs.keys() - before.runs.keys():
+            self._add_run(run_id, item)
+        for digest in item.links.keys() - before.links.keys():
+            _write_private(self._links / name_of(digest), _place_of(item))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if entries:
+            length = _append(folder / ENTRIES, item.length, _lines_of(entries))
+            item = replace(item, length=length)
+        if events is not None:
+            run = item.runs[events.run_id]
+            data = f"{join_events(events.events)}\n".encode()
+            run = replace(run, length=_append(folder / _events_file(events.run_id), run.length, data))
+            item = replace(item, runs={**item.runs, events.run_id: run})
+        _replace_record(folder, item, is_new=is_new)
+        _cut(folder, item)
+        self._forget(before.runs.keys() - item.runs.keys(), before.links.keys() - item.links.keys())
+
+    def remove(self, items: Sequence[Item]) -> None:
+        """Implement `View.remove`."""
+        for item in items:
+            folder = self._folder_of(item)
+            (folder / RECORD).unlink(missing_ok=True)  # From here on, the conversation is gone.
+            _sync_folder(folder)
+            shutil.rmtree(folder)
+            with suppress(OSError):  # the owner has other conversations
+                folder.parent.rmdir()
+            self._known.get(folder.parent, {}).pop(folder.name, None)
+            (self._ids / name_of(item.id)).unlink(missing_ok=True)
+            self._forget(item.runs.keys(), item.links.keys())
+
+    def damaged(self, item: Item) -> HistoryError:
+        """Implement `View.damaged`."""
+        return damaged(self._folder_of(item) / (ENTRIES if item.record else RECORD))
+
+    # Indexes and records
+
+    def _folder(self, owner: str, id_: str) -> Path:
+        """Return the folder for a conversation, whether it exists or not."""
+        return self._owners / name_of(owner) / name_of(id_)
+
+    def _folder_of(self, item: Item) -> Path:
+        return self._folder(item.owner, item.id)
+
+    def _add_run(self, run_id: str, item: Item) -> None:
+        self._forget([run_id], ())  # of a save that failed
+        numbers = [int(name.partition("-")[0]) for name in self._run_names()]
+        _write_private(self._runs / f"{max(numbers, default=0) + 1:016}-{name_of(run_id)}", _place_of(item))
+
+    def _forget(self, run_ids: Collection[str], digests: Collection[str]) -> None:
+        """Remove the indexes of runs and links."""
+        names = {name_of(id_) for id_ in run_ids}
+        for index in self._run_names() if names else ():
+            if index.partition("-")[2] in names:
+                (self._runs / index).unlink(missing_ok=True)
+        for digest in digests:
+            (self._links / name_of(digest)).unlink(missing_ok=True)
+
+    def _run_names(self) -> list[str]:
+        return sorted(os.listdir(self._runs))
+
+    def _items(self, folder: Path) -> Iterator[Item]:
+        """Yield the conversations in an owner's folder. Reads only the files that have changed."""
+        names = _names(folder)
+        known = self._known.get(folder, {})
+        for gone in set(known).difference(names):
+            known.pop(gone, None)
+        if not names:
+            self._known.pop(folder, None)
+        for name in names:
+            with suppress(FileNotFoundError):
+                if (item := self._item(folder / name)) is not None:
+                    yield item
+
+    def _item(self, folder: Path) -> Item | None:
+        """Return the conversation in this folder, None if it is damaged. Raises `FileNotFoundError`."""
+        path, known = folder / RECORD, self._known.get(folder.parent, {})
+        try:
+            if folder.name in known and known[folder.name][0] == _signature_of(path.stat()):
+                return known[folder.name][1]
+            signature, item = read_item(path)
+        except FileNotFoundError:
+            known.pop(folder.name, None)
+            raise
+        self._known.setdefault(folder.parent, {})[folder.name] = signature, item
+        return item
+
+    def _item_at(self, index: Path) -> Item | None:
+        """Return the conversation that a file of an index names, None if one of them is gone."""
+        with suppress(FileNotFoundError):
+            owner, _, conversation = index.read_text().partition("/")
+            return self._item(self._owners / owner / conversation)
+        return None
+
+    # The folder
+
+    def _prepare(self) -> None:
+        for folder in (self.path, self._owners, self._ids, self._runs, self._links):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_mode & 0o077:
+                with suppress(PermissionError):  # Another user owns the folder and must protect it.
+                    folder.chmod(0o700)
+        with self._locked(time.monotonic() + self._patience):
+            self._repair()
+
+    def _repair(self) -> None:
+        """Remove what killed processes left, and make missing indexes."""
+        indexed = {index.partition("-")[2] for index in self._run_names()}
+        for folder in _conversations(self.path):
+            try:
+                item = self._item(folder)
+            except FileNotFoundError:
+                shutil.rmtree(folder)
+                continue
+            if item is not None:
+                _cut(folder, item)
+                if not (self._ids / folder.name).exists():
+                    _write_private(self._ids / folder.name, name_of(item.owner))
+                for run_id in (id_ for id_ in item.runs if name_of(id_) not in indexed):
+                    self._add_run(run_id, item)
+                for digest in item.links:
+                    _write_private(self._links / name_of(digest), _place_of(item))
+        kept = {name_of(id_) for id_, _ in self.runs()}
+        for index in self._run_names():
+            if index.partition("-")[2] not in kept:
+                (self._runs / index).unlink(missing_ok=True)
+        for index in self._links.iterdir():
+            item = self._item_at(index)
+            if item is None or index.name not in map(name_of, item.links):
+                index.unlink()
+
+    async def _in_turn(self, work: Callable[[View], T], deadline: float) -> T:
+        async with self._turn:
+            with self._naming_errors(HistoryError):
+                return await HISTORY_FILES.run(self._alone, work, deadline)
+
+    def _alone(self, work: Callable[[View], T], deadline: float) -> T:
+        with self._locked(deadline if self._was_locked else time.monotonic() + self._patience):
+            return work(self)
+
+    @contextmanager
+    def _locked(self, deadline: float) -> Generator[None]:
+        """Hold the lock between processes. The system releases it if this process is killed."""
+        with open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "wb") as file:
+            while not lock_descriptor(file.fileno(), blocking=False):
+                if time.monotonic() >= deadline:
+                    self._was_locked = True
+                    raise OSError(errno.EAGAIN, _("another process keeps it locked"), str(self.path))
+                time.sleep(_FOLDER_LOCK_POLL_SECONDS)
+            self._was_locked = False
+            yield
+
+    @contextmanager
+    def _naming_errors(self, raised: type[AgentError]) -> Generator[None]:
+        """Turn errors of the disk into a sentence that names the file."""
+        try:
+            yield
+        except OSError as error:
+            path = str(error.filename or self.path)
+            reason = reason_of(error)
+            if raised is HistoryError:  # a visitor can read it
+                log.warning("%s cannot be used: %s", path, reason)
+                path = Path(path).name
+            raise raised(_("The history file {path!r} cannot be used: {error}.", path=path, error=reason)) from error
 
 
-def _save(
-    folder: JsonFolder, record: Record, added: Sequence[StoredEntry], events: RunEvents | None, at: datetime
-) -> Record:
-    """Store `record`, which has its new revision already, at this time. Return it with its stored label."""
-    before = _to_replace(folder, record)
-    if before:
-        record = replace(record, title=before[1].title or record.title, pinned=before[1].pinned)
-    old = before[0] if before else None
-    _check_links(folder, old, added, record)
-    lines = entry_lines(added)
-    is_old = record.updated_at < at
-    place = place_at(record.updated_at) if is_old else folder.next_place(record.owner, at)
-    start, size = (old.length, old.entries_size) if old else (0, 0)
-    state = State(
-        id=record.id,
-        owner=record.owner,
-        revision=record.revision,
-        head_id=record.head_id,
-        place=old.place if old and not added else place,
-        pinned=record.pinned,
-        expires_at=record.expires_at.timestamp() if record.expires_at else None,
-        entries_size=size + sum(len(one.json.encode()) for one in added),
-        length=start + len(lines),
-        runs=old.runs if old else {},
-        links=old.links if old else {},
+def name_of(text: str) -> str:
+    """Return a file name for any id or owner."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def damaged(path: Path) -> HistoryError:
+    """Return the error of a file whose content makes no sense. Visitors can read it, and the log has the whole path."""
+    log.warning("%s is damaged", path)
+    return HistoryError(
+        _("The history file {path!r} cannot be used: {error}.", path=path.name, error=_("it is damaged"))
     )
-    additions = [Addition(ENTRIES, start, lines)] if lines else []
-    if events is not None:
-        state, addition = add_events(folder, state, events, saved=True)
-        additions.append(addition)
-    folder.write_record(state, dump_record(record), additions, is_new=old is None)
-    return record
 
 
-def _to_replace(folder: JsonFolder, record: Record) -> tuple[State, Record] | None:
-    """Return what `record` replaces, None if it is new. Raises `NotFound` and `Conflict`."""
-    if record.revision == 1 and folder.find(record.owner, record.id) is None:
-        if folder.is_taken(record.owner, record.id):
-            raise NotFound(NO_CONVERSATION)
+def damaged_records(path: Path) -> Iterator[Path]:
+    """Yield the records' files in the folder of a store that cannot be read. Changes nothing."""
+    for folder in _conversations(path):
+        try:
+            _signature, item = read_item(folder / RECORD)
+            if item is None or item.record is None:
+                yield folder / RECORD
+            else:
+                read_entries(folder, item)
+        except FileNotFoundError:
+            continue  # a killed process left it
+        except (HistoryError, OSError):
+            yield folder / RECORD
+
+
+def read_item(path: Path) -> tuple[Signature, Item | None]:
+    """Return what a record's file has, None if it is damaged, which is logged. Raises `FileNotFoundError`."""
+    with path.open("rb") as file:
+        signature, data = _signature_of(os.fstat(file.fileno())), file.read()
+    line, _, text = data.partition(b"\n")
+    try:
+        item = _ITEM.validate_json(line)
+    except ValidationError:
+        log.warning("a conversation cannot be read: %s", damaged(path))
+        return signature, None
+    return signature, replace(item, record=_record_in(path, text))
+
+
+def read_entries(folder: Path, item: Item) -> list[StoredEntry]:
+    """Return the entries in the order of their storage. Raises `HistoryError`."""
+    with _not_deleted():
+        found = _entries_in(folder / ENTRIES, 0, item.length)
+    try:
+        return [StoredEntry(head["id"], head["parent_id"], head["text"], text.decode()) for head, _, text in found]
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(folder / ENTRIES) from error
+
+
+def _record_in(path: Path, text: bytes) -> Record | None:
+    try:
+        return load_records([text.decode()])[0]
+    except (HistoryError, ValueError) as error:
+        log.warning("%s is damaged: %s", path, error if isinstance(error, HistoryError) else "no text")
         return None
-    state, stored = find_live(folder, record.owner, record.id)
-    if state.revision != record.revision - 1:
-        raise Conflict(CHANGED_ELSEWHERE)
-    return state, stored
 
 
-def _check_links(folder: JsonFolder, state: State | None, added: Sequence[StoredEntry], record: Record) -> None:
-    """Raise `HistoryError` if an id or a link is wrong. Reads the stored entries only if it must."""
-    if not added and record.head_id in (None, state.head_id if state else None):
-        return
-    linked = {*_stored_places(folder, state)} if state else set[str]()
-    for one in added:
-        if one.id in linked:
-            raise HistoryError(f"Entry {one.id!r} is stored already, and entries are never overwritten.")
-        if one.parent_id is not None and one.parent_id not in linked:
-            raise HistoryError(f"Entry {one.id!r} follows {one.parent_id!r}, which is not in its conversation.")
-        linked.add(one.id)
-    if record.head_id is not None and record.head_id not in linked:
-        raise HistoryError(f"The newest entry {record.head_id!r} is not in the conversation.")
+def _signature_of(found: os.stat_result) -> Signature:
+    """Return what changes with each change of a record's file."""
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-def _history(folder: JsonFolder, record: Record, limit: int | None) -> tuple[State | None, list[str]]:
-    state, _ = find_live(folder, record.owner, record.id)
-    if record.head_id is None or (limit is not None and limit <= 0):
-        return state, []
-    places = _stored_places(folder, state)
-    if record.head_id not in places:
-        raise NotFound(NO_ENTRY)
-    newest_first = islice(_walk(places, record.head_id), limit)
-    return state, _texts_at(folder, state, [*newest_first][::-1])
+def _entries_in(path: Path, start: int, end: int) -> list[tuple[dict[str, Any], bytes, bytes]]:
+    """Return the head of each entry in these bytes of a file, the line of this head, and that of the entry."""
+    lines = _read_lines(path, start, end)
+    try:
+        heads: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(lines[::2]))
+        found = [*zip(heads, lines[::2], lines[1::2], strict=True)]
+        if all("id" in head and "parent_id" in head for head in heads):
+            return found
+    except (ValueError, TypeError) as error:
+        raise damaged(path) from error
+    raise damaged(path)
 
 
-def _find(
-    folder: JsonFolder, record: Record, ids: Set[str] | None = None, after: Set[str | None] = frozenset()
-) -> tuple[State | None, list[str]]:
-    """Return the state and the texts of the entries that are sought, or of all."""
-    found = folder.find(record.owner, record.id)
-    if not found:
-        return None, []
-    stored = _stored_places(folder, found[0]).items()
-    sought = [place for id_, place in stored if ids is None or id_ in ids or place.parent_id in after]
-    return found[0], _texts_at(folder, found[0], sought)
+def _read_lines(path: Path, start: int, end: int) -> list[bytes]:
+    if start == end:
+        return []
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(end - start)
+    if len(data) < end - start or not data.endswith(b"\n"):
+        raise damaged(path)
+    return data[:-1].split(b"\n")
 
 
-def _following(folder: JsonFolder, record: Record, entry_id: str) -> list[str]:
-    found = folder.find(record.owner, record.id)
-    stored = _stored_places(folder, found[0]) if found else dict[str, EntryPlace]()
-    return following_of(entry_id, ((id_, place.parent_id) for id_, place in stored.items()))
+def _read_at(file: BinaryIO, place: EntryPlace) -> bytes:
+    file.seek(place.start)
+    return file.read(place.end - place.start)
 
 
-def _list(folder: JsonFolder, owner: str, page: slice, pinned: bool | None) -> list[Record]:
-    at = folder.clock()
-    states = [state for state in folder.states(owner) if state.is_live(at) and pinned in (None, state.pinned)]
-    found = (folder.find(owner, state.id) for state in states[page])
-    return [load_stored(folder, *one) for one in found if one]
+def _lines_of(entries: Sequence[StoredEntry]) -> bytes:
+    heads = [{"id": one.id, "parent_id": one.parent_id, "text": one.searched} for one in entries]
+    lines = zip((json.dumps(head, ensure_ascii=False) for head in heads), (one.json for one in entries), strict=True)
+    return "".join(f"{head}\n{text}\n" for head, text in lines).encode()
 
 
-def _search(folder: JsonFolder, owner: str, words: Sequence[str], limit: int) -> list[SearchHit]:
-    at = folder.clock()
-    found = (_hit(folder, state, words) for state in folder.states(owner) if state.is_live(at))
-    return [*islice((hit for hit in found if hit), limit)]
+def _events_file(run_id: str) -> str:
+    return name_of(run_id) + EVENTS
 
 
-def _hit(folder: JsonFolder, state: State, words: Sequence[str]) -> SearchHit | None:
-    """Return the newest message with all words, on the branch that is shown if possible, or the title, or None."""
-    found = folder.find(state.owner, state.id)
-    if found is None:
-        return None
-    record = load_stored(folder, *found)
-    entries = _stored_entries(folder, found[0])
-    shown = _walk({one.id: one for one in entries}, record.head_id) if record.branches else ()
-    for one in chain(shown, reversed(entries)):
-        if all(word in one.searched for word in words):
-            return hit_in(record, _load(folder, state, [one.json])[0], words)
-    title = fold(record.title)
-    return hit_in(record, None, words) if all(word in title for word in words) else None
+def _append(path: Path, start: int, data: bytes) -> int:
+    """Write lines after the first `start` bytes of a file, and return where they end."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        file.truncate(start)
+        file.seek(start)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return start + len(data)
 
 
-def _label(folder: JsonFolder, id_: str, owner: str, change: Callable[[Record], Record]) -> Record:
-    state, stored = find_live(folder, owner, id_)
-    record, text = reload_record(change(stored))
-    folder.write_record(replace(state, pinned=record.pinned), text, is_new=False)
-    return record
+def _replace_record(folder: Path, item: Item, *, is_new: bool) -> None:
+    """Replace a record's file, all or nothing, also if the power fails meanwhile."""
+    assert item.record is not None
+    path, draft = folder / RECORD, folder / _DRAFT
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(_ITEM.dump_json(item, exclude={"record"}) + b"\n" + dump_record(item.record).encode() + b"\n")
+        file.flush()
+        _set_new_time(draft, path)
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    _sync_folder(folder)
+    if is_new:
+        _sync_folder(folder.parent)
+        _sync_folder(folder.parent.parent)
 
 
-def _delete(folder: JsonFolder, id_: str, owner: str) -> None:
-    state, _ = find_live(folder, owner, id_)
-    folder.remove(state)
+def _cut(folder: Path, item: Item) -> None:
+    """Remove what a killed process wrote and what does not count."""
+    lengths = {ENTRIES: item.length} | {_events_file(id_): run.length for id_, run in item.runs.items()}
+    for file in (folder / ENTRIES, folder / _DRAFT, *folder.glob(f"*{EVENTS}")):
+        length = lengths.get(file.name, 0)
+        with suppress(FileNotFoundError):
+            if not length:
+                file.unlink()
+            elif file.stat().st_size > length:
+                os.truncate(file, length)
 
 
-def _stored_entries(folder: JsonFolder, state: State) -> list[StoredEntry]:
-    with _not_deleted():
-        return read_entries(folder.folder_of(state.owner, state.id), state)
+def _set_new_time(file: Path, before: Path) -> None:
+    """Give the file a later time than the one that it replaces, even if the clock stands still or steps back."""
+    new = time.time_ns()
+    with suppress(FileNotFoundError):
+        new = max(new, before.stat().st_mtime_ns + 1000)
+    os.utime(file, ns=(new, new))
 
 
-def _stored_places(folder: JsonFolder, state: State) -> Mapping[str, EntryPlace]:
-    with _not_deleted():
-        return read_places(folder.folder_of(state.owner, state.id), state)
-
-
-def _texts_at(folder: JsonFolder, state: State, places: Sequence[EntryPlace]) -> list[str]:
-    with _not_deleted():
-        return read_at(folder.folder_of(state.owner, state.id), places) if places else []
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in the folder are on the disk, if the system can do that."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 @contextmanager
@@ -467,19 +555,26 @@ def _not_deleted() -> Generator[None]:
         raise NotFound(NO_CONVERSATION) from None
 
 
-def _load(folder: JsonFolder, state: State, texts: Sequence[str]) -> list[Entry]:
+def _conversations(path: Path) -> Iterator[Path]:
+    """Yield the folders of all conversations in the folder of a store."""
+    for owner in _names(path / "owners"):
+        yield from (path / "owners" / owner / name for name in _names(path / "owners" / owner))
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names of the folders in this one."""
     try:
-        return load_entries(texts)
-    except HistoryError as error:
-        raise damaged(folder.folder_of(state.owner, state.id) / ENTRIES) from error
+        with os.scandir(folder) as found:
+            return [one.name for one in found if one.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
 
 
-async def _load_in_steps(folder: JsonFolder, state: State | None, texts: Sequence[str]) -> list[Entry]:
-    return await in_steps(partial(_load, folder, state), texts) if state else []
+def _place_of(item: Item) -> str:
+    """Return what the file of an index says to name this conversation."""
+    return f"{name_of(item.owner)}/{name_of(item.id)}"
 
 
-def _walk(entries: Mapping[str, EntryT], head_id: str | None) -> Iterator[EntryT]:
-    """Yield the entries of a chain, newest first."""
-    while head_id is not None:
-        yield entries[head_id]
-        head_id = entries[head_id].parent_id
+def _write_private(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)

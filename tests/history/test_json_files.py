@@ -17,7 +17,7 @@ from filelock import lock_descriptor
 
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import HistoryStore, Record, now
-from agent.history import json_conversation as files
+from agent.history import json_files as files
 from agent.history.json_files import JsonStore
 from tests.history.retention_laws import link_to
 from tests.support.history_stores import ALICE, MALLORY, chain, prompt, prompts, started
@@ -126,12 +126,47 @@ async def test_change_of_another_process_is_seen_at_once(tmp_path: Path, monkeyp
         await store.aclose()
 
 
+async def test_message_of_a_long_chat_reads_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first message after a start reads what is stored, and each other one as much as in a new chat."""
+    read: list[int] = []
+    original = files._read_lines  # pyright: ignore[reportPrivateUsage]
+
+    def counting(path: Path, start: int, end: int) -> list[bytes]:
+        read.append(end - start)
+        return original(path, start, end)
+
+    monkeypatch.setattr(files, "_read_lines", counting)
+    async with aclosing(await JsonStore.open(tmp_path)) as store:
+        record, _ = await started(store, *(f"{number} " + "x" * 100 for number in range(500)))
+        record = await grown(store, record, "first")
+        read.clear()
+        for number in range(5):
+            record = await grown(store, record, f"more {number}")
+        assert 0 < sum(read) < 5_000
+
+
+async def test_second_conversation_with_an_id_has_its_own_entries(tmp_path: Path) -> None:
+    """A process that remembers where entries are takes a new conversation of another process for no older one."""
+    stores = [await JsonStore.open(tmp_path) for _ in range(2)]
+    for number in range(4):
+        texts = [f"{number}.{place}" for place in range(4)]
+        entries = chain(*map(prompt, texts))
+        record = await stores[number % 2].save(Record(id="same", owner=ALICE, head_id=entries[-1].id), entries)
+        for store in stores:
+            assert await store.history(record) == entries
+            record = await grown(store, record, "more")
+            entries = await store.history(record)
+        await stores[number % 2].delete("same", owner=ALICE)
+    for store in stores:
+        await store.aclose()
+
+
 async def test_list_and_sizes_read_no_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         records = [await grown(store, Record(owner=ALICE), "text") for _ in range(5)]
         read: list[Path] = []
-        original = files.read_state
-        monkeypatch.setattr(files, "read_state", lambda path: read.append(path) or original(path))
+        original = files.read_item
+        monkeypatch.setattr(files, "read_item", lambda path: read.append(path) or original(path))
         for path in files_in(tmp_path):
             if path.name == "entries.jsonl":
                 path.unlink()
@@ -220,7 +255,7 @@ async def test_folder_without_links_is_opened(tmp_path: Path) -> None:
     (tmp_path / "links").rmdir()
     path = tmp_path / "owners" / files.name_of(ALICE) / files.name_of(record.id) / files.RECORD
     state, text, end = path.read_text().split("\n")
-    older = {name: value for name, value in json.loads(state).items() if name != "links"}
+    older = {name: value for name, value in json.loads(state).items() if name not in ("links", "born")}
     path.write_text("\n".join((json.dumps(older), text, end)))
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         assert await store.history(record) == entries
@@ -241,7 +276,12 @@ def _ruin_state(path: Path) -> None:
     (path / "record.jsonl").write_text("secret\n")
 
 
-@pytest.mark.parametrize("ruin", [_ruin_entries, _shorten_entries, _ruin_state])
+def _ruin_record(path: Path) -> None:
+    state, _, text = (path / "record.jsonl").read_text().partition("\n")
+    (path / "record.jsonl").write_text(f"{state}\nsecret{text[6:]}")
+
+
+@pytest.mark.parametrize("ruin", [_ruin_entries, _shorten_entries, _ruin_state, _ruin_record])
 async def test_damaged_file_is_named_and_the_rest_is_read(tmp_path: Path, ruin: Callable[[Path], None]) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         record, _ = await started(store, "1")
@@ -249,11 +289,12 @@ async def test_damaged_file_is_named_and_the_rest_is_read(tmp_path: Path, ruin: 
         whole, entries = await started(store, "2")
         ruin(path)
         with pytest.raises(HistoryError, match="damaged") as caught:
-            await store.history(record)
+            await store.history(await store.get(record.id, owner=ALICE))
         assert str(path.parent) not in str(caught.value), "a visitor sees the path"
         assert "secret" not in str(caught.value)
         assert await store.history(whole) == entries
         assert whole in await store.list(ALICE)
+        assert [hit.record for hit in await store.search(ALICE, "2")] == [whole]
     await (await JsonStore.open(tmp_path)).aclose()
     assert path.exists(), "an opened store removed what it cannot read"
 

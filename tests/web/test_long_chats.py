@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.history import Entry, Record, codec, json_conversation, now
+from agent.history import Entry, Record, codec, json_files, now
 from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
@@ -105,16 +105,16 @@ async def test_export_reads_each_message_a_few_times(
     page: Page, decoded: list[int], form: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page of messages is read without the others, in a JSON history, too."""
-    read_lines = json_conversation._read_lines  # pyright: ignore[reportPrivateUsage]
+    read_lines = json_files._read_lines  # pyright: ignore[reportPrivateUsage]
 
-    def counting(path: Path, length: int) -> list[bytes]:
-        found = read_lines(path, length)
+    def counting(path: Path, start: int, end: int) -> list[bytes]:
+        found = read_lines(path, start, end)
         decoded.append(len(found) // 2)
         return found
 
     chat, _, _ = await long_chat(page, MANY)
     decoded.clear()
-    monkeypatch.setattr(json_conversation, "_read_lines", counting)
+    monkeypatch.setattr(json_files, "_read_lines", counting)
     download = await Exporter(page.store, page.media, page.owner, ENGLISH).one(chat, form)
     async for _ in download.pieces:
         pass
