@@ -41,7 +41,8 @@ def read_pdf(data: bytes) -> tuple[str, list[str], Collection[str]]:
     if title.lower() == "untitled":  # several programs write this instead of none
         title = ""
     try:
-        return title, checked_pages(_pages(document), empty="scanned_document"), ()
+        left_out = {"objects"} if document.count_attachments() else ()
+        return title, checked_pages(_pages(document), empty="scanned_document"), left_out
     except PdfiumError as error:
         raise refused("broken_document", kind="PDF") from error
 
@@ -187,9 +188,13 @@ def _field(form: Any, field: Any) -> str:
         value = ", ".join(_text(pdfium.FPDFAnnot_GetOptionLabel, form, field, at) for at in chosen) or value
     elif kind != pdfium.FPDF_FORMFIELD_TEXTFIELD:
         return ""
+    elif pdfium.FPDFAnnot_GetFormFieldFlags(form, field) & _PASSWORD:
+        value = "\u2022" * len(value)
     return f"{name}: {value}" if value else ""
 
 
+_PASSWORD = 1 << 13
+"""The flag of a field that shows dots."""
 _TICKED, _UNTICKED = "\u2612", "\u2610"
 
 

@@ -12,9 +12,12 @@ from time import monotonic
 from typing import Any, Never
 
 import docx
+import pypdfium2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reportlab.lib.pdfencrypt import StandardEncryption
+from reportlab.pdfgen.canvas import Canvas
 
 from agent.documents import reading, worker
 from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, SUFFIXES, XLSX, Document, document_type
@@ -277,6 +280,44 @@ def test_values_ticks_and_notes_of_a_form_are_read() -> None:
         "Surname:\n\n[Filled in or noted on this page]\nsurname: Müller\npets: \u2612\ngarden: \u2610\n"
         "city: Paris\nsize: \u2610 small\nsize: \u2612 large\nNote: Call Ann",
     )
+
+
+@pytest.mark.parametrize("turned", [0, 90, 180, 270])
+def test_all_text_of_a_turned_page_is_read(turned: int) -> None:
+    out = BytesIO()
+    canvas: Any = Canvas(out, pagesize=(595, 842))
+    canvas.setPageRotation(turned)
+    for x, y, text in ((72, 590, "Top"), (500, 50, "Right"), (5, 5, "Low")):
+        canvas.drawString(x, y, text)
+    canvas.save()
+    assert read_in_sandbox(out.getvalue(), PDF).pages == ("Top\nRight\nLow",)
+
+
+def test_other_fields_and_notes_of_a_form_are_read() -> None:
+    out = BytesIO()
+    canvas: Any = Canvas(out, encrypt=StandardEncryption("", ownerPassword="o"))
+    fields = canvas.acroForm
+    fields.textfield(name="lines", value="one\ntwo", fieldFlags="multiline", x=200, y=700)
+    fields.textfield(name="pin", value="1234", fieldFlags="password", x=200, y=660)
+    fields.textfield(name="x1", tooltip="Your name", value="Ann", x=200, y=620)
+    fields.textfield(name="gone", value="hidden", annotationFlags="hidden", x=200, y=580)
+    fields.listbox(name="list", value="b", options=["a", "b"], x=200, y=500)
+    canvas.highlightAnnotation("Looks good", (10, 10, 50, 50))
+    canvas.freeTextAnnotation("Typed here", (100, 100, 200, 120))
+    canvas.showPage()
+    canvas.save()
+    assert read_in_sandbox(out.getvalue(), PDF).pages == (
+        "[Filled in or noted on this page]\nlines: one\ntwo\npin: \u2022\u2022\u2022\u2022\nYour name: Ann\n"
+        "list: b\nNote: Looks good\nNote: Typed here",
+    )
+
+
+def test_files_in_a_pdf_are_named_as_left_out() -> None:
+    made: Any = pypdfium2.PdfDocument(pdf(["Text"]))
+    made.new_attachment("invoice.xml").set_data(b"<x/>")
+    out = BytesIO()
+    made.save(out)
+    assert read_in_sandbox(out.getvalue(), PDF).left_out == ("objects",)
 
 
 def test_scan_with_a_typed_note_is_still_a_scan() -> None:
