@@ -42,6 +42,7 @@ from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
 from agent.runtime.retry import Wait, final_error, next_wait, queued
 from agent.runtime.usage_meter import UsageMeter
+from agent.system.threads import PREPARING
 from agent.tools import Tool
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class ModelRequests:
             try:
                 response = await self._attempt(sent, offered)
             except ProviderError as failure:
-                if (pause := self._correction(failure, sent, offered)) is not None:
+                if (pause := await self._correction(failure, sent, offered)) is not None:
                     if self._observers:
                         self._observers(AttemptFailed(failure, pause))
                     self._open, tried = None, tried - 1
@@ -140,9 +141,10 @@ class ModelRequests:
                 self._open = None  # drop the failed stream, so that a run that ends in the pause keeps nothing of it
                 await self._wait(pause)
             else:
-                return replace(response, parts=_valid_parts(response, messages, {tool.name for tool in offered}))
+                names = {tool.name for tool in offered}
+                return replace(response, parts=await off_loop(messages, _valid_parts, response, messages, names))
 
-    def _correction(
+    async def _correction(
         self, failure: ProviderError, sent: Sequence[ModelMessage], offered: Sequence[ToolDefinition]
     ) -> Wait | None:
         """Return a wait of no time if the server refused something that the connection now leaves out."""
@@ -151,7 +153,8 @@ class ModelRequests:
             return None
         if connection.spec is not self._spec:  # another run has learnt something meanwhile
             return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(str(failure.text)))
-        sentence = connection.learn(failure.__cause__, pictures=has_pictures(sent), tools=bool(offered))
+        pictures = await off_loop(sent, has_pictures, sent)
+        sentence = connection.learn(failure.__cause__, pictures=pictures, tools=bool(offered))
         if sentence is None:
             return None
         self.corrections.append(sentence)
@@ -187,7 +190,10 @@ class ModelRequests:
             raise self._plan.connection.explain(failure) from failure
         finally:
             self.freed_at = monotonic()
-        return self._checked(stream.get(), {tool.name for tool in offered})
+        # A thread looks for the named pages: the texts of all documents can be long.
+        streamed = stream.get()
+        response = await PREPARING.run(self._finalized, streamed, "complete")
+        return self._checked(streamed, response, {tool.name for tool in offered})
 
     @asynccontextmanager
     async def _stream(
@@ -205,10 +211,10 @@ class ModelRequests:
         async with opening as stream:
             yield stream
 
-    def _checked(self, streamed: ModelResponse, tools: Collection[str]) -> ModelResponse:
-        """Return the finished response. Raises `ProviderError` if it broke off, is empty, or calls tools as text."""
+    def _checked(self, streamed: ModelResponse, response: ModelResponse, tools: Collection[str]) -> ModelResponse:
+        """Return the finished `response`. Raises `ProviderError` if it broke off, is empty, or calls tools as text."""
         details = streamed.provider_details or {}
-        response = _without_truncated_calls(self._finalized(streamed, "complete"))
+        response = _without_truncated_calls(response)
         if is_withheld(streamed.finish_reason, details):
             response = replace(response, finish_reason="content_filter")
             # Other providers refuse a blocked prompt with an HTTP error, so this is one, too.

@@ -11,7 +11,7 @@ from agent.errors import NotFound
 from agent.history import Entry, HistoryStore, Record
 from agent.history.memory import MemoryStore
 from agent.web.chat.journal import branch
-from agent.web.chat.recent_histories import ENTRY_BYTES, NEWEST, RecentHistories
+from agent.web.chat.recent_histories import ENTRY_BYTES, MAX_HISTORY_BYTES, NEWEST, PAGE, READ_BYTES, RecentHistories
 
 LONG = NEWEST + 1
 """Entries of a history that is kept."""
@@ -51,7 +51,7 @@ async def test_kept_history_is_that_of_the_store() -> None:
             record = branch(record, chance.choice(known))
         record = await grown(store, record, chance.choice([0, 1, 2, 2, 2, 5, NEWEST + 1]))
         if chance.random() < 0.7:
-            assert await histories.read(record) == await store.history(record)
+            assert (await histories.read(record)).entries == await store.history(record)
 
 
 async def test_message_does_not_read_whole_history_again() -> None:
@@ -60,7 +60,7 @@ async def test_message_does_not_read_whole_history_again() -> None:
     await histories.read(record)
     store.read = 0
     record = await grown(store, record, 2)
-    assert len(await histories.read(record)) == 402
+    assert len((await histories.read(record)).entries) == 402
     assert store.read == NEWEST
 
 
@@ -83,7 +83,7 @@ async def test_kept_histories_are_bounded() -> None:
         await histories.read(record)
     assert 0 < histories.size <= 3 * LONG * ENTRY_BYTES
     long = await grown(store, Record(owner="ann"), LONG, "long" * 10_000)
-    assert len(await histories.read(long)) == LONG
+    assert len((await histories.read(long)).entries) == LONG
     assert histories.size <= 3 * LONG * ENTRY_BYTES
     unused = RecentHistories(store, kept_seconds=0.0)
     await unused.read(records[0])
@@ -94,11 +94,29 @@ async def test_kept_histories_are_bounded() -> None:
 async def test_short_history_is_read_and_not_kept() -> None:
     store = CountingStore()
     histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), NEWEST)
-    assert await histories.read(record) == await store.history(record)
+    assert (await histories.read(record)).entries == await store.history(record)
     assert histories.size == 0
     longer = await grown(store, record, 1)
     await histories.read(longer)
     assert histories.size > 0
     shorter = branch(longer, record.head_id)
-    assert await histories.read(shorter) == await store.history(shorter)
+    assert (await histories.read(shorter)).entries == await store.history(shorter)
     assert histories.size == 0
+
+
+async def test_reading_costs_no_more_in_longer_histories() -> None:
+    """Of a long history the newest messages are read and kept, and the others are counted."""
+    store = CountingStore()
+    histories = RecentHistories(store)
+    for count in (6_000, 10_000):
+        record = await grown(store, Record(owner="ann"), count)
+        store.read = 0
+        found = await histories.read(record)
+        assert store.read <= READ_BYTES // ENTRY_BYTES + PAGE
+        assert [*found.entries] == (await store.history(record))[found.earlier :]
+        assert len(found.entries) + found.earlier == count
+        longer = await grown(store, record, 2)
+        store.read = 0
+        again = await histories.read(longer)
+        assert (store.read, again.earlier, len(again.entries)) == (NEWEST, found.earlier, len(found.entries) + 2)
+        assert histories.size <= MAX_HISTORY_BYTES

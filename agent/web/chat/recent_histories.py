@@ -7,14 +7,21 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.history import Entry, HistoryStore, Record
 from agent.messages.plain_text import off_loop
 from agent.messages.repair import count_bytes
+from agent.transfer.portable import all_ids
 
-MAX_HISTORY_BYTES = 32_000_000
-"""Bytes of all histories, counted as below."""
+MAX_HISTORY_BYTES = 18_000_000
+"""Bytes of all histories, counted as below. A full garbage collection looks at each entry, 9,000 in 40 ms."""
+LONGEST_BYTES = 9_000_000
+"""Bytes of one history, more than most models can take. Of a longer one, only the newest entries are read and kept."""
+READ_BYTES = 6_000_000
+"""Bytes that are read of a longer history, so that it can grow before its first entries are dropped."""
+PAGE = 200
+"""Entries that are read at once."""
 ENTRY_BYTES = 2_000
 """Bytes that an entry needs besides its text."""
 HISTORY_SECONDS = 600.0
@@ -24,10 +31,21 @@ NEWEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _History:
-    """The entries of a conversation that lead to one of them, and their size."""
+class History:
+    """The newest entries that lead to one of a conversation, and how many `earlier` ones were not read.
+
+    `earlier` counts those of other branches, too, because that needs no look at them.
+    """
 
     entries: Sequence[Entry]
+    earlier: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A history with its size."""
+
+    history: History
     size: int
     timer: asyncio.TimerHandle
 
@@ -42,60 +60,74 @@ class RecentHistories:
         self, store: HistoryStore, max_bytes: int = MAX_HISTORY_BYTES, kept_seconds: float = HISTORY_SECONDS
     ) -> None:
         self.store, self._max_bytes, self._kept_seconds = store, max_bytes, kept_seconds
-        self._kept = OrderedDict[str, _History]()
+        self._kept = OrderedDict[str, _Kept]()
 
     @property
     def size(self) -> int:
         """The bytes of all histories that are kept."""
         return sum(kept.size for kept in self._kept.values())
 
-    async def read(self, record: Record) -> Sequence[Entry]:
+    async def read(self, record: Record) -> History:
         """Return the entries that lead to the head of `record`, oldest first. Raises `NotFound`."""
-        kept = self._kept.get(record.id)
-        newest = await self.store.history(record, limit=NEWEST if kept else None)
-        entries = _continued(kept.entries, newest) if kept else newest
-        if entries is None:
-            kept, entries = None, await self.store.history(record)
-        self._keep(record.id, entries, await _grown(kept, entries))
-        return entries
+        kept, history, size = self._kept.get(record.id), None, 0
+        if kept is not None:
+            history = _continued(kept.history, await self.store.history(record, limit=NEWEST))
+            size = await _grown(kept, history.entries) if history else 0
+        if history is None or size > LONGEST_BYTES:
+            history, size = await self._read_newest(record)
+        self._keep(record.id, history, size)
+        return history
+
+    async def _read_newest(self, record: Record) -> tuple[History, int]:
+        """Read page by page, the newest entries first. Return the history and its size."""
+        pages, size, head = list[Sequence[Entry]](), 0, record.head_id
+        while head is not None or not pages:
+            pages.append(page := await self.store.history(replace(record, head_id=head), limit=PAGE))
+            size += await _size(page)
+            head = page[0].parent_id if page else None
+            if size > READ_BYTES:
+                break
+        entries = [entry for page in reversed(pages) for entry in page]
+        earlier = 0 if head is None else len(await all_ids(self.store, record)) - len(entries)
+        return History(entries, earlier), size
 
     def forget(self, conversation: str) -> None:
         """Forget the history of this conversation."""
         if kept := self._kept.pop(conversation, None):
             kept.timer.cancel()
 
-    def _keep(self, conversation: str, entries: Sequence[Entry], size: int) -> None:
+    def _keep(self, conversation: str, history: History, size: int) -> None:
         """Keep a history, and forget those that were read longest ago if all are too large together.
 
         A history that is read whole with its newest entries is not kept, because that would save nothing.
         """
         self.forget(conversation)
-        if len(entries) <= NEWEST:
+        if len(history.entries) <= NEWEST:
             return
         timer = asyncio.get_running_loop().call_later(self._kept_seconds, self.forget, conversation, context=Context())
-        self._kept[conversation] = _History(entries, size, timer)
+        self._kept[conversation] = _Kept(history, size, timer)
         while self.size > self._max_bytes:
             self.forget(next(iter(self._kept)))
 
 
-def _continued(known: Sequence[Entry], newest: Sequence[Entry]) -> Sequence[Entry] | None:
+def _continued(known: History, newest: Sequence[Entry]) -> History | None:
     """Return the history that ends with `newest`, with its older entries from `known`. None if they do not meet."""
-    places = {entry.id: place for place, entry in enumerate(known)}
+    places = {entry.id: place for place, entry in enumerate(known.entries)}
     for number in range(len(newest) - 1, -1, -1):
         if (place := places.get(newest[number].id)) is not None:
-            return [*known[: place + 1], *newest[number + 1 :]]
+            return History([*known.entries[: place + 1], *newest[number + 1 :]], known.earlier)
     if not newest or newest[0].parent_id is None:
-        return newest
+        return History(newest)
     place = places.get(newest[0].parent_id)
-    return None if place is None else [*known[: place + 1], *newest]
+    return None if place is None else History([*known.entries[: place + 1], *newest], known.earlier)
 
 
-async def _grown(before: _History | None, entries: Sequence[Entry]) -> int:
+async def _grown(before: _Kept, entries: Sequence[Entry]) -> int:
     """Return the size of a history. Counts only what it has more than `before`."""
-    known = len(before.entries) if before else 0
-    if before is None or not 0 < known <= len(entries) or entries[known - 1] is not before.entries[-1]:
+    known = before.history.entries
+    if not 0 < len(known) <= len(entries) or entries[len(known) - 1] is not known[-1]:
         return await _size(entries)
-    return before.size + await _size(entries[known:])
+    return before.size + await _size(entries[len(known) :])
 
 
 async def _size(entries: Sequence[Entry]) -> int:

@@ -10,7 +10,7 @@ from agent.context import Context
 from agent.documents.long_documents import with_passages
 from agent.documents.vectors import Vectors
 from agent.errors import InputError
-from agent.history import Entry, Record
+from agent.history import Record
 from agent.i18n import LocalizedText, joined
 from agent.i18n.translator import Translator
 from agent.limits import Limits
@@ -29,7 +29,7 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
-from agent.web.chat.recent_histories import RecentHistories
+from agent.web.chat.recent_histories import History, RecentHistories
 from agent.web.chat.run_request import RunRequest
 from agent.web.chat.system_prompt import default_prompt
 
@@ -84,7 +84,8 @@ async def set_up_run(
     what the run is to finish after another replica. Raises `InputError` if the new parts exceed the model's context.
     """
     spec = connection.spec
-    stored: Sequence[Entry] = await histories.read(record) if record.revision else ()
+    history = await histories.read(record) if record.revision else History(())
+    stored = history.entries
     messages = [entry.message for entry in stored]
     use_tools = choices.tools and spec.tools != "none"
     documents = await documents_of(record.owner, messages, new_parts, spec, media)
@@ -100,7 +101,7 @@ async def set_up_run(
     kept = await off_loop(messages, keep_newest, messages, history_tokens, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
     not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
-    omitted = Omitted(len(messages) - len(kept), joined([takeover.notice, not_sent]))
+    omitted = Omitted(history.earlier + len(messages) - len(kept), joined([takeover.notice, not_sent]))
     used, again = replace(choices, model=spec.id), takeover.instead_of
     request = RunRequest(choices=used, takeovers=takeover.deaths, resumed=resumed, instead_of=again)
     return RunSetup(
