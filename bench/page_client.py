@@ -46,7 +46,7 @@ class PageConfig:
 
 
 class PageClient:
-    """One open page. `streams_events`: the answer to an event has its messages, as `event_answers.js` reads them."""
+    """One open page. `streams_events`: the answer to an event has its messages, as `gradio.js` reads them."""
 
     streams_events = False
 

@@ -391,7 +391,7 @@ class Visitor:
     def _wait_until_loaded(self, *, ready: bool) -> None:
         expect(self.box).to_be_enabled()
         if ready:
-            expect(self.page.locator("#model input")).not_to_have_value("")
+            expect(self.page.locator("#model-button")).not_to_have_text("")
             expect(self.page.locator("html[data-chat]")).to_be_attached()  # the composer does not move from here on
 
     def forget(self, url: str) -> None:

@@ -41,7 +41,7 @@ def test_idle_page_asks_for_no_frames(app: App, visit: Visit) -> None:
     page.route("**/c/*", without_idle)
     visitor.reload()
     least = min(page.evaluate(FRAMES) for _ in range(6))
-    assert least > 10, "Gradio's loading screen ends its loop: remove idle.js."
+    assert least > 10, "Gradio's loading screen ends its loop: remove this part of gradio.js."
 
 
 ANCHORS = r"""() => {

@@ -129,7 +129,7 @@ def test_markdown_code_tables_and_latex_render(app: App, visit: Visit) -> None:
 
 def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    expect(visitor.page.locator("#model input")).to_have_value("Qwen3-8B")
+    expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-8B")
     visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
     visitor.chat.locator("[data-action=copy]").last.click()
     copied = "\n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"

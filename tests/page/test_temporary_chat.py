@@ -115,7 +115,7 @@ def test_restart_ends_it(own: App, visit: Visit) -> None:
     visitor.page.goto(address)
     expect(missing(visitor)).to_have_text(OVER)
     expect(visitor.box).to_have_value("Not sent yet")
-    expect(visitor.page.locator("#model input")).not_to_have_value("")
+    expect(visitor.page.locator("#model-button")).not_to_have_text("")
     visitor.box.press("Enter")
     expect(visitor.mine).to_have_text(["Not sent yet"])
     expect(missing(visitor)).to_be_empty()

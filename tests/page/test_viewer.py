@@ -179,7 +179,7 @@ def test_picture_keeps_its_name(open_chat: Callable[..., Visitor]) -> None:
     visitor.idle()
     visitor.reload()
     expect(mine).to_have_attribute("src", re.compile(r"\?name=wide\.png$"))
-    expect(mine).to_have_attribute("role", "button")  # pictures.js opens it from here on
+    expect(mine).to_have_attribute("role", "button")  # live.js opens it from here on
     mine.click()
     with visitor.page.expect_download() as download:
         viewer(visitor.page).get_by_role("button", name="Download the picture").click()

@@ -447,7 +447,7 @@ def model_menu(*lent: str, keys: bool = True) -> ModelMenu:
 
 def test_menu_marks_models_that_need_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
-    shown = {id_: label for label, id_ in model_menu("openai:gpt-6-luna").entries("ann", None)}
+    shown = {one.id: one.full_label for one in model_menu("openai:gpt-6-luna").listed("ann", None)}
     assert shown["openai:gpt-6-luna"] == "GPT-6 Luna"
     assert shown[LARGE.id] == "Large (on this CPU)"
     others = set(shown) - {"openai:gpt-6-luna", LARGE.id}
@@ -472,7 +472,7 @@ async def test_public_page_does_not_name_address_of_model_server(
 def test_menu_without_keys_has_only_lent_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
     shared = model_menu("openai:gpt-6-luna", keys=False)
-    assert [id_ for _, id_ in shared.entries("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
+    assert [one.id for one in shared.listed("ann", None)] == [LARGE.id, "openai:gpt-6-luna"]
     assert [spec.id for spec in shared.choosable("ann")] == [LARGE.id, "openai:gpt-6-luna"]
 
 

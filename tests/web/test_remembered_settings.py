@@ -245,7 +245,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
         """Reload the page and return what it shows."""
         page.reload()
         expect(visitor.box).to_be_enabled()
-        expect(page.locator("#model input")).to_have_value("Tuned")
+        expect(page.locator("#model-button")).to_have_text("Tuned")
         return prompt.input_value(), *(one.input_value() for one in numbers), *(one.is_checked() for one in boxes)
 
     expect(prompt).to_have_value(qwen_prompt())

@@ -285,8 +285,8 @@ async def test_hub_model_uses_the_right_key(monkeypatch: pytest.MonkeyPatch) -> 
     spec = catalog().find(f"huggingface:{HUB_MODEL}")
     assert menu.key_missing("bob", spec)
     assert not menu.key_missing("bob", spec, "of-bob")
-    assert f"{spec.label} · needs a login" in dict(menu.entries("bob", None))
-    assert spec.label in dict(menu.entries("bob", None, "of-bob"))
+    assert f"{spec.label} · needs a login" in {one.full_label for one in menu.listed("bob", None)}
+    assert spec.label in {one.full_label for one in menu.listed("bob", None, "of-bob")}
     menu.keys.forget("ann")
     await menu.aclose()
 
@@ -441,7 +441,7 @@ class Framed(Visitor):
     def ready(self) -> None:
         """Wait until the composer is enabled and a model is chosen."""
         expect(self.box).to_be_enabled()
-        expect(self.page.locator("#model input")).not_to_have_value("")
+        expect(self.page.locator("#model-button")).not_to_have_text("")
 
     def shot(self, name: str) -> None:
         """Save a screenshot of both pages."""
@@ -604,7 +604,7 @@ def test_login_gives_access_to_hub_models(
     token = Provider.token("ann")
     for visitor in (ann, bob):
         choose_hub_model(visitor)
-        expect(visitor.page.locator("#model input")).to_have_value("Qwen3-VL 8B (Hugging Face) · needs a login")
+        expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-VL 8B (Hugging Face) · needs a login")
     ann.open_models()
     expect(ann.page.get_by_role("group", name="needs a login").get_by_role("option")).to_contain_text("Qwen3-VL 8B")
     ann.page.keyboard.press("Escape")
@@ -612,7 +612,7 @@ def test_login_gives_access_to_hub_models(
     before = len(router.journal())
     log_in(ann, "ann")
     traffic = Traffic(ann.page)
-    expect(ann.page.locator("#model input")).to_have_value("Qwen3-VL 8B (Hugging Face)")
+    expect(ann.page.locator("#model-button")).to_have_text("Qwen3-VL 8B (Hugging Face)")
     ann.ask("!text Of the hub.")
     ann.shot("space-logged-in")
     bob.say("mine?")

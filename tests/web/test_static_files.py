@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from graphlib import TopologicalSorter
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from agent.web.gradio_compat.application import STATIC_FILES
 from agent.web.gradio_compat.video_streams import WHOLE, player_stand_in
 from agent.web.middleware.static_files import CACHE_BRIEFLY, CACHE_FOREVER, StaticFilesMiddleware
-from agent.web.ui.page_files import page_files
+from agent.web.ui.page_files import HERE, LAZY, page_files
 from tests.conftest import App, Visitor
 
 NAME = "index-Bx_1-aZ9.js"
@@ -201,3 +202,20 @@ def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]
     kept = [answer.headers.get("cache-control") for answer in answers if "/assets/" in answer.url]
     assert len(kept) > 20
     assert set(kept) <= {CACHE_FOREVER["cache-control"], CACHE_BRIEFLY["cache-control"]}
+
+
+def test_page_has_one_entry_and_no_circle() -> None:
+    """Each module is needed, imports only what does not need it, and gives the window nothing."""
+    folder = HERE / "modules"
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
+    imports = {
+        name: {*re.findall(r'from "\./(\w+)\.js"|^import "\./(\w+)\.js"', source, re.M)}
+        for name, source in sources.items()
+    }
+    graph = {name: {one or other for one, other in found} for name, found in imports.items()}
+    order = [*TopologicalSorter(graph).static_order()]  # raises an error for a circle
+    assert {*order} == {*sources}
+    assert {*order} - {one for found in graph.values() for one in found} == {"page", *LAZY}
+    for name, source in sources.items():
+        assert not re.search(r"\bwindow\.\w+ = |\.prototype\.\w+ = |defineProperty\(window", source) or name == "gradio"
+        assert set(re.findall(r'load\("(\w+)"\)', source)) <= {*LAZY}

@@ -92,12 +92,6 @@ class ModelMenu:
             hides_addresses=public is not None,
         )
 
-    def entries(
-        self, owner: str, chosen: ModelSpec | None, login: str | None = None, translator: Translator = ENGLISH
-    ) -> list[tuple[str, str]]:
-        """Return (label, id) of each model, as in `listed`."""
-        return [(entry.full_label, entry.id) for entry in self.listed(owner, chosen, login, translator)]
-
     def listed(
         self, owner: str, chosen: ModelSpec | None, login: str | None = None, translator: Translator = ENGLISH
     ) -> list[MenuEntry]:

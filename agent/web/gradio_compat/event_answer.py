@@ -6,7 +6,7 @@ the first. The page can also miss what it waits for, if its stream ends at the m
 leads to another process of the server.
 
 A request with the header `EVENT_STREAM` gets a stream of its own instead, which ends with its event, and no other
-request is needed. `event_answers.js` hands its messages on to Gradio's client. Programs send no such header and use
+request is needed. `gradio.js` hands its messages on to Gradio's client. Programs send no such header and use
 Gradio's routes.
 """
 

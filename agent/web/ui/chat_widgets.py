@@ -45,8 +45,8 @@ class ChatWidgets:
     def view(self, session: PageSession, turns: Sequence[Turn] | None, live: RunningAnswer | None) -> dict[str, Any]:
         """Return what live.js shows: the stored turns (None: those that it has) and the URL of a live answer.
 
-        chats.js uses `conversation`, "" for a new one, the token of a guest, and the sentence `missing`. queue.js uses
-        `complete`. `shown` sets this and `earlier`, which is True if there are turns before these. hidden.js uses
+        chats.js uses `conversation`, "" for a new one, the token of a guest, and the sentence `missing`. composer.js
+        uses `complete`. `shown` sets this and `earlier`, which is True if there are turns before these. live.js uses
         `hidden`.
         """
         token = self._guest_token(session.owner) if session.guest else ""

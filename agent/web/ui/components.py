@@ -96,13 +96,6 @@ def choices_of(given: Given) -> Choices:
     )
 
 
-def menu(choices: Sequence[tuple[str, str]], spec: ModelSpec | None, *, chosen: bool = True) -> Any:
-    """Return the list of models as (label, id) with `spec` selected. Without `chosen` the selection stays."""
-    if not chosen:
-        return gr.Dropdown(choices=list(choices))
-    return gr.Dropdown(choices=list(choices), value=spec.id if spec else None)
-
-
 def shown_model(
     id_: str,
     label: str,

@@ -25,7 +25,7 @@ CALLS = (
     "effort",
     "reset",
 )
-"""The events with which the page's scripts call the server: see `call` in shared.js."""
+"""The events with which the page's scripts call the server: see `call` in gradio.js."""
 ON_LOAD = (
     f"const calls = {json.dumps(CALLS)};"
     + """
@@ -77,8 +77,8 @@ class Keys:
 class Composer:
     """The composer, the model menu, and the texts around them.
 
-    `fetched` has the picture of a link, for attach.js. The menu `model` is hidden: options.js shows its name, which
-    `model_name` has. `effort` is the reasoning effort, "" for the model's own, which options.js shows.
+    `fetched` has the picture of a link, for attachments.js. `model` is the id of the chosen model, and `model_name` has
+    its name, which options.js shows. `effort` is the reasoning effort, "" for the model's own, which options.js shows.
     """
 
     keys: Keys
@@ -86,7 +86,7 @@ class Composer:
     attached: gr.HTML
     sending: gr.HTML
     box: gr.MultimodalTextbox
-    model: gr.Dropdown
+    model: gr.Textbox
     model_name: gr.HTML
     effort: gr.Textbox
     about: gr.HTML
@@ -170,7 +170,7 @@ def _settings(*, login: bool, days: float) -> Settings:
         )
         if days:
             gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
-        gr.HTML("<section></section>", elem_id="own-data", padding=False)  # own_data.js writes into it
+        gr.HTML("<section></section>", elem_id="own-data", padding=False)  # settings.js writes into it
     return settings
 
 
@@ -220,7 +220,7 @@ def _keys() -> Keys:
 def _composer() -> Composer:
     with gr.Column(elem_id="foot"):  # the box, and what is said above it
         keys = _keys()
-        # attach.js writes into the first one.
+        # attachments.js writes into the first one.
         links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)
         attached = gr.HTML(elem_id="attached", padding=False)
         sending = gr.HTML(elem_id="sending", padding=False)
@@ -232,13 +232,11 @@ def _composer() -> Composer:
                 placeholder=static("message"),
                 file_count="multiple",
                 # It has no `file_types`: they are endings, but a text file can have any name. The server reads it.
-                max_plain_text_length=4_000,  # text_files.js makes a file of a longer text that is pasted
+                max_plain_text_length=4_000,  # attachments.js makes a file of a longer text that is pasted
                 max_lines=12,
                 autofocus=True,
             )
-            model = gr.Dropdown(
-                [], label=static("model"), container=False, elem_id="model", allow_custom_value=True, visible="hidden"
-            )
+    model = gr.Textbox(visible="hidden", elem_id="model")
     model_name = gr.HTML(elem_id="model-name", padding=False, visible="hidden")
     effort = gr.Textbox(visible=False, elem_id="effort")
     about = gr.HTML(elem_id="about", padding=False)

@@ -12,7 +12,6 @@ from agent.web.chat.system_prompt import adapt_prompt, default_prompt
 from agent.web.ui.components import (
     Updates,
     key_panel,
-    menu,
     offer,
     shown_model,
     status_line,
@@ -30,11 +29,13 @@ class ModelWidgets:
         self._conversations, self._widgets = conversations, widgets
 
     def menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
-        """Return the model menu, the status of a loading model, and the offer of a better one."""
+        """Return the chosen model, the status of a loading one, and the offer of a better one.
+
+        Without `chosen` the choice stays as it is.
+        """
         better = self._conversations.better_model(session.owner, spec.id if spec else "")
-        entries = self._conversations.models.entries(session.owner, spec, session.login, session.translator)
-        return {
-            self._widgets.composer.model: menu(entries, spec, chosen=chosen),
+        named: Updates = {self._widgets.composer.model: spec.id if spec else None} if chosen else {}
+        return named | {
             self._widgets.chat.notice: self.notice(session),
             self._widgets.chat.switch: offer(better, session.translator),
         }

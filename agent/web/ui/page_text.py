@@ -8,7 +8,6 @@ from agent.i18n.translator import Translator
 WIDGETS = {
     "new_chat": N_("New chat"),
     "message": N_("Message"),
-    "model": N_("Model"),
     "greeting": N_("What can I help with?"),
     "settings": N_("Settings"),
     "settings_hold": N_("Changes apply to your next message."),

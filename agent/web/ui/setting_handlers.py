@@ -51,7 +51,7 @@ class SettingHandlers:
             self._set(request, max_tokens=limit)
 
     async def correct_max_tokens(self, value: float | None, model: str | None) -> Any:
-        """Return the limit that is used if a higher one was typed. numbers.js puts back what cannot be a limit."""
+        """Return the limit that is used if a higher one was typed. settings.js puts back what cannot be a limit."""
         limit = self._limit(value, model)
         return gr.skip() if limit is None or limit == value else limit
 

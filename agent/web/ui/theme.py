@@ -51,8 +51,6 @@ STYLES = (
     "page.css",
     "chats.css",
     "transfer.css",
-    "appearance.css",
-    "own_data.css",
     "temporary.css",
     "toasts.css",
     "offline.css",

@@ -159,7 +159,6 @@ const show = (view) => {
   if (isOpened || begins) isAsked = false;
   draw();
   if (isOpened || (begins && isMine)) transcript?.toEnd();
-  if (isOpened) document.dispatchEvent(new Event("chat-opened"));
   if (begins) follow(live, isMine);
 };
 

@@ -1,11 +1,222 @@
-// The page: every module that each visit needs. What comes first hears a key or a click first.
+// The page: the modules that each visit needs, keyboard shortcuts, and what Gradio's widgets say otherwise than this page wants.
+// A module that comes first hears a key or a click first.
+import { composes, sends, soft } from "../transcript/modules/keys.js";
 import "./prompts.js";
 import "./network.js";
-import "./composer.js";
+import { queue, recording } from "./composer.js";
 import "./chats.js";
-import "./live.js";
-import "./keyboard.js";
+import { live } from "./live.js";
 import "./options.js";
-import "./settings.js";
 import "./attachments.js";
-import "./toasts.js";
+import { call } from "./gradio.js";
+import { $, box, hint, kept, language, load, said, shown, when } from "./shared.js";
+
+const stop = () => $("#composer .input-row > .stop-button");
+// Keys. The window handles them before Gradio.
+const shortcuts = document.createElement("dialog");
+shortcuts.id = "shortcuts";
+shortcuts.setAttribute("aria-labelledby", "shortcuts-title");
+const rows = [["send", soft.matches ? "ctrl_enter" : "enter"], ["newline", soft.matches ? "enter" : "shift_enter"], ["stop", "escape"], ["edit", "up"], ["prompts", "slash"],
+  ["new", "new"], ["help", "question", "help"]];
+shortcuts.innerHTML = `<h2 id="shortcuts-title">${said.shortcuts}</h2><dl>${rows.map(([does, ...keys]) =>
+  `<dt>${keys.map((key) => `<kbd>${said["key_" + key]}</kbd>`).join(" ")}</dt><dd>${said["does_" + does]}</dd>`).join("")}</dl>` +
+  `<form method="dialog"><button>${said.close}</button></form>`;
+document.body.append(shortcuts);
+const help = () => (shortcuts.open ? shortcuts.close() : shortcuts.showModal());
+shortcuts.addEventListener("click", (event) => event.target === shortcuts && shortcuts.close());
+document.addEventListener("click", (event) => event.target.closest?.("#help button") && help());
+
+// Does not send an empty message. A message waits in the queue while an answer is being written.
+const holdBack = (event) => {
+  const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
+  const attaches = recording.sends();
+  if (!attaches && !empty && !stop() && !queue.waits()) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (!attaches && !empty && !box().readOnly) queue.add();
+  box().focus();
+};
+document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
+// After a click on something that is then disabled or removed, nothing has the focus, and after a choice in the
+// composer a button has it. What is typed next is meant for the box.
+const toBox = (event) => {
+  const { key, altKey, ctrlKey, metaKey } = event;
+  const types = (key.length === 1 && !" ?".includes(key) && !altKey && !ctrlKey && !metaKey) || composes(event);
+  const pastes = key.toLowerCase() === "v" && (ctrlKey || metaKey);
+  const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat [data-action=version]");
+  if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
+};
+window.addEventListener("keypress", (event) => {
+  if (event.key === "Enter" && event.target === box() && !sends(event)) event.stopPropagation(); // Gradio would send it
+}, true);
+window.addEventListener("keydown", (event) => {
+  toBox(event);
+  if (composes(event)) return;
+  const typing = event.target.closest?.("input, textarea, select");
+  if (event.target.closest?.("#chat form")) return;
+  if ($("dialog[open]:not(#shortcuts)")) return;
+  else if ((event.key === "/" && (event.ctrlKey || event.metaKey)) || (event.key === "?" && !typing)) {
+    event.preventDefault();
+    help();
+  } else if (shortcuts.open) return;
+  else if (event.key === "Escape") {
+    if (stop()) stop().click();
+    else if ($("#settings.open")?.contains(event.target)) {
+      $("#settings .toggle-button").click();
+      $("#settings .toggle-button").focus();
+    }
+  } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
+    const last = live.lastMessage();
+    if (!last) return;
+    event.preventDefault();
+    shown.transcript.edit(last);
+  } else if (sends(event) && event.target === box()) {
+    holdBack(event);
+    if (event.defaultPrevented || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault(); // not every browser has a keypress for it, on which Gradio sends
+    $("#composer .submit-button")?.click();
+  }
+}, true);
+
+// The server checks attachments at once, so that the page shows how they are handled before they are sent.
+when("#composer", (composer) => {
+  let seen = 0;
+  const look = () => {
+    const now = composer.querySelectorAll(".thumbnail-item").length;
+    if (now === seen) return;
+    seen = now;
+    setTimeout(() => call("attached")); // the composer's value has it by then
+  };
+  new MutationObserver(look).observe(composer, { childList: true, subtree: true });
+  // While a message is being sent, its text must not change.
+  when("#sending", (panel) => new MutationObserver(() => {
+    if (box()) box().readOnly = Boolean($("p", panel));
+  }).observe(panel, { childList: true, subtree: true }));
+});
+// Counts the seconds of what takes long.
+const count = (panel) => {
+  let timer;
+  const tick = () => {
+    const doing = panel.querySelectorAll(".doing");
+    for (const one of doing) {
+      one.dataset.since ??= Date.now();
+      const seconds = Math.floor((Date.now() - one.dataset.since) / 1000);
+      if (seconds > 1) one.dataset.seconds = `${seconds} s`;
+    }
+    timer = doing.length ? setTimeout(tick, 500) : undefined;
+  };
+  new MutationObserver(() => (timer ??= setTimeout(tick))).observe(panel, { childList: true, subtree: true });
+};
+when("#attached", count);
+when("#sending", count);
+
+// Translates Gradio's English labels, names buttons without words for the pointer, too, and sets the state of what
+// unfolds.
+const label = (root) => {
+  for (const element of [root, ...root.querySelectorAll("[aria-label]")]) {
+    const given = element.getAttribute("aria-label"), name = said.labels?.[given] ?? given;
+    if (name !== given) element.setAttribute("aria-label", name);
+    const isIcon = element.matches("button") && !element.textContent.trim();
+    if (name && isIcon && element.title !== name) element.title = name;
+  }
+};
+when("#dock", (dock) => {
+  label(dock);
+  new MutationObserver(() => label(dock)).observe(dock, { childList: true, subtree: true });
+});
+when("#help button", (button) => {
+  button.setAttribute("aria-label", said.shortcuts);
+  button.title = said.shortcuts;
+});
+when("#settings", (settings) => {
+  label(settings);
+  for (const input of settings.querySelectorAll("#temperature input")) {
+    input.setAttribute("aria-label", input.getAttribute("aria-label").replace(/^(number input|range slider) for /, ""));
+  }
+  $("#extract-text .info-text")?.setAttribute("role", "status"); // the switch above it can change what it says
+  const open = () => {
+    const isOpen = settings.classList.contains("open");
+    $(".toggle-button", settings).setAttribute("aria-expanded", isOpen);
+    document.documentElement.dataset.settings = isOpen ? "open" : "closed"; // for the style of the page
+    if (isOpen || kept.get("language-chosen")) load("settings").catch(() => hint(said.chats_failed));
+  };
+  new MutationObserver(open).observe(settings, { attributes: true, attributeFilter: ["class"] });
+  open();
+});
+
+// Gradio decides by the English text whether to log in or out, so only the displayed text is translated.
+if (gradio_config.components.some(({ props }) => props.elem_id === "login")) when("#login", (button) => {
+  const translate = () => {
+    const texts = document.createTreeWalker(button, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      const english = /^(Log in with Hugging Face)$|^Log out \((.*)\)$/.exec(text.data.trim());
+      const other = english?.[1] ? said.log_in : english && said.log_out.replace("{name}", () => english[2]);
+      if (other && other !== text.data.trim()) text.data = other;
+    }
+  };
+  new MutationObserver(translate).observe(button, { childList: true, characterData: true, subtree: true });
+  translate();
+});
+
+mendToasts();
+// Mends Gradio's toasts: no button around another one, translated words, and nothing that the page says already or that is
+// over.
+function mendToasts() {
+  const LOST = "Connection to the server was lost. Attempting reconnection...";
+  const UNITS = { B: "byte", K: "kilobyte", M: "megabyte", G: "gigabyte" };
+  const LARGE = /^File\(s\) exceed the maximum allowed size of ([\d.]+) (\S+): (.+)$/;
+  const STATUS = /^HTTP \d+: (.+)$/;
+  const plain = (text) => text.replace(/\s+/g, " ").trim();
+  // Whether the notes on the attached files say the same.
+  const isRepeated = (text) => {
+    const notes = [...document.querySelectorAll("#attached li.refused span")].map((note) => plain(note.textContent));
+    return notes.length > 0 && !plain(notes.reduce((rest, note) => rest.replace(note, ""), plain(text)));
+  };
+  const inOurWords = (text) => {
+    const [, most, unit, names] = LARGE.exec(plain(text)) ?? [];
+    if (most) {
+      const size = parseFloat(most).toLocaleString(language, { style: "unit", unit: UNITS[unit[0].toUpperCase()] });
+      return said.too_large.replace("{most}", size).replace("{names}", () => names.replaceAll('"', ""));
+    }
+    if (plain(text) === LOST) return said.connection_lost;
+    const [, refusal] = STATUS.exec(plain(text)) ?? []; // of an upload
+    if (refusal) return refusal;
+    return isRepeated(text) ? said.not_sent : "";
+  };
+  const mend = (toasts) => {
+    // A head need not be a button, because the text that it folds is short.
+    for (const head of toasts.querySelectorAll(".toast-header[role]")) {
+      head.removeAttribute("role");
+      head.removeAttribute("tabindex");
+      $(".toast-close", head)?.setAttribute("aria-label", said.close);
+    }
+    for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
+      const better = inOurWords(text.textContent);
+      if (!better) continue;
+      const short = Object.assign(document.createElement("div"), { className: text.className, textContent: better });
+      text.hidden = true;
+      text.after(short);
+    }
+    // The same message again is shown once. The newest stays longest.
+    for (const list of toasts.querySelectorAll(".toast-messages")) {
+      const items = [...list.querySelectorAll(".toast-message-item")];
+      const texts = items.map((item) => $(".toast-message-text:not([hidden])", item)?.textContent);
+      for (const [n, item] of items.entries()) {
+        item.hidden = texts.includes(texts[n], n + 1);
+        if (item.nextElementSibling) item.nextElementSibling.hidden = item.hidden;
+      }
+    }
+  };
+  // Closes those whose cause is gone: all of them, or the ones that only point to the notes on the attached files.
+  const close = (isOver = () => true) => {
+    for (const toast of document.querySelectorAll(".toast-wrap .toast-body")) {
+      if ([...toast.querySelectorAll(".toast-message-text:not([hidden])")].every(isOver)) $(".toast-close", toast)?.click();
+    }
+  };
+  for (const kind of ["chat-opening", "message-stored"]) document.addEventListener(kind, () => close());
+  document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && close()); // another model
+  when("#attached", (notes) => new MutationObserver(() => {
+    if (!$("li.refused", notes)) close(({ textContent }) => plain(textContent) === said.not_sent);
+  }).observe(notes, { childList: true, subtree: true }));
+  when(".toast-wrap", (toasts) => new MutationObserver(() => mend(toasts)).observe(toasts, { childList: true, subtree: true }));
+}
