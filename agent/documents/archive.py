@@ -17,6 +17,7 @@ from zipfile import BadZipFile, ZipFile
 from zlib import error as zlib_error
 
 from agent.documents.refusals import clean
+from agent.errors import InputError
 from agent.media.sentences import refused
 
 MAX_UNPACKED = 200_000_000
@@ -65,7 +66,7 @@ class Package:
         try:
             return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
         except etree.XMLSyntaxError as error:
-            raise refused("broken_document", kind=self._kind) from error
+            raise xml_refusal(error, self._kind) from error
 
     def main(self, root: str) -> str:
         """Return the name of the main part. Raises `InputError` if its root element is another: a wrong suffix."""
@@ -99,6 +100,15 @@ class Package:
                 target = posixpath.normpath(posixpath.join("/", folder, unquote(one.get("Target", "")))).lstrip("/")
                 found[one.get("Id", "")] = one.get("Type", "").rpartition("/")[2], target
         return found
+
+
+_TOO_MUCH = (1, 2, 114)
+"""Error codes of libxml2 for what is too deep or takes too much memory."""
+
+
+def xml_refusal(error: Any, kind: str) -> InputError:
+    """Return why a part cannot be parsed: it is damaged, or it takes too much."""
+    return refused("slow_document") if error.code in _TOO_MUCH else refused("broken_document", kind=kind)
 
 
 def local(element: Any) -> str:
@@ -166,7 +176,7 @@ def _checked(data: bytes, kind: str) -> dict[str, bytes]:
                 if (size := sum(part.file_size for part in some)) > most:
                     raise refused("unpacked_bytes", size=size / 1e6, most=most / 1e6)
             if len(parts) > MAX_PARTS:
-                raise refused("broken_document", kind=kind)
+                raise refused("slow_document")
             for part in xml:
                 text = archive.read(part)
                 if any(definition in text for definition in _DEFINITIONS):

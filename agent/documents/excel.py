@@ -13,7 +13,7 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
-from agent.documents.archive import Package, all_of, child, local, outermost, text_of
+from agent.documents.archive import Package, all_of, child, local, outermost, text_of, xml_refusal
 from agent.documents.drawings import shape_texts
 from agent.documents.number_formats import EPOCH, EPOCH_1904, number_text
 from agent.documents.refusals import MAX_CHARACTERS, checked_pages
@@ -95,7 +95,7 @@ class _Workbook:
                 while row.getprevious() is not None:
                     del row.getparent()[0]
         except etree.XMLSyntaxError as error:
-            raise refused("broken_document", kind="XLSX") from error
+            raise xml_refusal(error, "XLSX") from error
 
     def _row(self, row: Any, shared: dict[str, str]) -> str:
         texts: list[str] = []

@@ -25,11 +25,14 @@ NOT_AN_EXPORT = _(
 )
 
 _QUOTE = ord('"')
+_LIST = ord("[")
 _PIECE = 1 << 16
 """The most bytes that one search reads. No other thread can run meanwhile."""
 # Text without brackets, and whole strings.
 _SKIPPED = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_CHATS = re.compile(rb'"(?:conversations|chats)"\s{0,99}:\s{0,99}\Z')
+"""The key of the list of chats in an object that only holds them."""
 _SPACES = re.compile(rb"\s*+")
 
 
@@ -44,7 +47,7 @@ class Span:
 
 
 class JsonElements:
-    """The objects in the top-level array of a JSON file, or the one object at its top level.
+    """The objects in the top-level array of a JSON file, in the `conversations` of an object, or the top-level object.
 
     Raises `InputError` if the brackets do not fit, or if they are nested too deeply.
     """
@@ -92,7 +95,9 @@ def _find_spans(text: mmap.mmap) -> list[Span]:
     depth = containers = element_start = 0
     for at in _brackets(text, start):
         if text[at] in b"[{":
-            if depth == outside:
+            if (depth, outside) == (1, 0) and text[at] == _LIST and _CHATS.search(text[max(0, at - 220) : at]):
+                outside = 2
+            elif depth == outside:
                 element_start, containers = at, 0
             depth += 1
             containers += 1
@@ -100,6 +105,8 @@ def _find_spans(text: mmap.mmap) -> list[Span]:
             raise InputError(DAMAGED_FILE)
         else:
             depth -= 1
+            if outside == 2 and depth == 1:  # what follows the list is none of it
+                outside = -1
             if depth == outside:
                 size = at + 1 - element_start
                 is_parsable = size <= MAX_ELEMENT_BYTES and containers <= MAX_CONTAINERS

@@ -19,7 +19,8 @@ from tests.support.scripted_server import Config, running
 
 CONFIG = "[public]\non = true\nmessages = 200\nmessages_in_all = 1000\n"
 """A higher rate limit than the default, because the attacks test other limits."""
-MODEL = "Qwen/Qwen3-VL-8B-Instruct"
+MODEL = "Qwen/Qwen3-Omni-30B-A3B-Instruct"
+"""A model that takes pictures and sound."""
 READY_S = 60.0
 WAIT_S, GROWTH_MB = 1.0, 100.0
 """The goal of each attack: the longest wait of another visitor, and the growth of the app's memory."""

@@ -100,5 +100,8 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     **texts.ATTACKS,
     **requests.ATTACKS,
 }
-SHORT = (*heavy.ATTACKS, *texts.ATTACKS, *requests.ATTACKS, *list(documents.ATTACKS)[:2])
+SHORT = (
+    *(*heavy.ATTACKS, *texts.ATTACKS, *requests.ATTACKS, *list(documents.ATTACKS)[:2]),
+    *("document: archives in archives", "sound: tracks"),
+)
 """The names of the attacks that the gate runs."""

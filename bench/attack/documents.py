@@ -1,4 +1,4 @@
-"""Attacks with documents of a few kilobytes that take long to read: deep nesting, repeated parts and open ends."""
+"""Attacks with documents and sounds that are small and take long to read: nesting, repeated parts and open ends."""
 
 import io
 import time
@@ -52,6 +52,31 @@ def sheet(rows: str, *, shared: str = "", styles: str = "", sheets: int = 1) -> 
         "c.xml": f"<styleSheet>{styles}</styleSheet>",
     }
     return package("xl", "workbook.xml", parts)
+
+
+def sheets(count: int) -> bytes:
+    """Return an XLSX with sheets of their own."""
+    tabs = "".join(f'<sheet name="{n}" r:id="r{n}"/>' for n in range(count))
+    parts = {
+        "workbook.xml": f"<workbook {_SPACES}><sheets>{tabs}</sheets></workbook>",
+        "_rels/workbook.xml.rels": relationships(*((f"r{n}", "worksheet", f"{n}.xml") for n in range(count))),
+        **{
+            f"{n}.xml": "<worksheet><sheetData><row><c><v>1</v></c></row></sheetData></worksheet>" for n in range(count)
+        },
+    }
+    return package("xl", "workbook.xml", parts)
+
+
+def archives(depth: int) -> bytes:
+    """Return a DOCX with ten archives in it, each with ten in it, and so on."""
+    data = word(paragraph("a"))
+    for _ in range(depth):
+        out = io.BytesIO(word(paragraph("a")))
+        with zipfile.ZipFile(out, "a", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(10):
+                archive.writestr(f"word/embeddings/{number}.docx", data)
+        data = out.getvalue()
+    return data
 
 
 def slides(shapes: str, *, count: int = 1, chart: str = "<x/>") -> bytes:
@@ -204,6 +229,65 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
             pages="<</Type/Pages/Count 1/Kids[5 0 R]>>",
         ),
     ),
+    "deep elements": ("a.docx", lambda: word(nested("<w:sdt>", "<w:p/>", "</w:sdt>", 1_000_000))),
+    "deep shapes": ("a.pptx", lambda: slides(nested("<grpSp>", _TEXT, "</grpSp>", 500_000))),
+    "deep rows": ("a.xlsx", lambda: sheet(nested("<row>", "<c/>", "</row>", 500_000))),
+    "runs": ("a.docx", lambda: word("<w:p>" + "<w:r/>" * 7_000_000 + "</w:p>")),
+    "runs with text": ("a.docx", lambda: word("<w:p>" + "<w:r><w:t>a</w:t></w:r>" * 1_500_000 + "</w:p>")),
+    "equations": (
+        "a.docx",
+        lambda: word(
+            f"<w:p><w:oMath>{nested('<w:sSup><w:e/><w:sup>', '<w:t>a</w:t>', '</w:sup></w:sSup>', 60) * 2_000}"
+            f"<w:m>{'<w:mr><w:e/></w:mr>' * 200_000}</w:m></w:oMath></w:p>"
+        ),
+    ),
+    "headers": (
+        "a.docx",
+        lambda: word(
+            paragraph("a") + "<w:sectPr><w:headerReference r:id='header1'/></w:sectPr>" * 300_000,
+            header1=paragraph("a") * 50_000,
+        ),
+    ),
+    "entities": (
+        "a.docx",
+        lambda: package(
+            "word", "document.xml", {"document.xml": '<!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><x>&b;</x>'}
+        ),
+    ),
+    "sheets": ("a.xlsx", lambda: sheets(20_000)),
+    "columns": ("a.xlsx", lambda: sheet(f"<row>{'<c><v>1</v></c>' * 2_000_000}</row>")),
+    "rows": ("a.xlsx", lambda: sheet("<row/>" * 6_000_000)),
+    "archives in archives": ("a.docx", lambda: archives(7)),
+    "series of a chart": (
+        "a.pptx",
+        lambda: slides(
+            f'<chart r:id="b"/>{_TEXT}',
+            chart="".join(f"<ser><xVal><pt idx='{n % 7}'><v>{n}</v></pt></xVal></ser>" for n in range(100_000)),
+        ),
+    ),
+    "a table of objects that names itself": (
+        "a.pdf",
+        lambda: b"%PDF-1.7\nxref\n0 1\n0000000000 65535 f \ntrailer<</Size 9/Root 1 0 R/Prev 9>>\nstartxref\n9\n%%EOF",
+    ),
+    "arrays in arrays": ("a.pdf", lambda: pdf(b"", b"[" * 1_000_000 + b"]" * 1_000_000)),
+    "a large picture": (
+        "a.pdf",
+        lambda: pdf(
+            b"/F Do",
+            stream(b"", "/Type/XObject/Subtype/Image/Width 90000/Height 90000/ColorSpace/DeviceRGB/BitsPerComponent 8"),
+        ),
+    ),
+    "pages that a document claims": (
+        "a.pdf",
+        lambda: pdf(b"", pages=f"<</Type/Pages/Count 100000000/Kids[{'3 0 R ' * 2_000}]>>"),
+    ),
+    "notes on a page": (
+        "a.pdf",
+        lambda: pdf(
+            b"", b"[" + b"<</Type/Annot/Subtype/Text/Rect[0 0 9 9]/Contents(aaaaaaaa)>>" * 100_000 + b"]"
+        ).replace(b"/MediaBox", b"/Annots 5 0 R/MediaBox", 1),
+    ),
+    "groups of RTF": ("a.eml", lambda: _MAIL + b"Content-Type: text/rtf\r\n\r\n" + b"{\\rtf1 " * 500_000),
     "a far cell": ("a.xlsx", lambda: sheet('<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')),
     "tables in tables": ("a.html", lambda: b"<table><tr><td>" * 100_000),
     "mails in mails": ("a.eml", lambda: _MAIL + b"Content-Type: message/rfc822\r\n\r\nSubject: a\r\n" * 5_000),
@@ -223,6 +307,43 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
 """The name of the file and its bytes, by what takes long."""
 
 
+def _box(kind: bytes, body: bytes) -> bytes:
+    return (8 + len(body)).to_bytes(4, "big") + kind + body
+
+
+def _element(id_: bytes, body: bytes) -> bytes:
+    return id_ + b"\x01" + len(body).to_bytes(7, "big") + body
+
+
+def _webm(body: bytes) -> bytes:
+    """Return a WebM whose only segment claims no length."""
+    return _element(b"\x1a\x45\xdf\xa3", _element(b"\x42\x82", b"webm")) + b"\x18\x53\x80\x67\x01" + b"\xff" * 7 + body
+
+
+_WAV = b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0\1\0\1\0\x80>\0\0\0}\0\0\2\0\x10\0"
+_TYPE = _box(b"ftyp", b"M4A \0\0\0\0isom")
+_TRACK = _element(b"\xae", _element(b"\xd7", b"\1") + _element(b"\x83", b"\2") + _element(b"\x86", b"A_OPUS"))
+
+SOUNDS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "a length that is false": ("a.wav", lambda: _WAV + b"data\xff\xff\xff\x7f" + bytes(32_000)),
+    "chunks": ("a.wav", lambda: _WAV + b"junk\0\0\0\0" * 800_000 + b"data\0\1\0\0" + bytes(256)),
+    "a chunk without end": ("a.wav", lambda: _WAV[:12] + b"LIST\xff\xff\xff\xff" + _WAV[12:] + bytes(32_000)),
+    "boxes in boxes": (
+        "a.m4a",
+        lambda: _TYPE + b"".join((8 * (200_000 - n)).to_bytes(4, "big") + b"moov" for n in range(200_000)),
+    ),
+    "tracks of a box": ("a.m4a", lambda: _TYPE + _box(b"moov", _box(b"trak", _box(b"mdia", b"")) * 200_000)),
+    "small boxes": ("a.m4a", lambda: _TYPE + _box(b"moov", _box(b"udta", _box(b"free", b"") * 800_000))),
+    "tracks": ("a.webm", lambda: _webm(_element(b"\x16\x54\xae\x6b", _TRACK * 100_000))),
+    "clusters without end": ("a.webm", lambda: _webm(b"\x1f\x43\xb6\x75\x01\xff\xff\xff\xff\xff\xff\xff" * 300_000)),
+    "pages of streams": (
+        "a.ogg",
+        lambda: b"".join(b"OggS\0\2" + bytes(8) + n.to_bytes(4, "big") + bytes(9) for n in range(200_000)),
+    ),
+}
+"""Sounds of other lengths, or in more boxes, than they need."""
+
+
 def _attack(name: str, make: Callable[[], bytes]) -> Callable[[str], object]:
     def attack(url: str) -> object:
         """Attach the document. Return the refusal, if any, and the seconds until the end."""
@@ -236,5 +357,6 @@ def _attack(name: str, make: Callable[[], bytes]) -> Callable[[str], object]:
 
 
 ATTACKS: dict[str, Callable[[str], object]] = {
-    f"document: {name}": _attack(file, make) for name, (file, make) in BOMBS.items()
+    **{f"document: {name}": _attack(file, make) for name, (file, make) in BOMBS.items()},
+    **{f"sound: {name}": _attack(file, make) for name, (file, make) in SOUNDS.items()},
 }

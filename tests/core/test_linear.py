@@ -175,6 +175,8 @@ NEAR_MISSES = (
     *("=?utf-8?q?a?= ", "=?utf-8?b?", "\r\n--a\r\n\r\n", "a: b\r\n", "\r\n--a\r\nContent-Type: message/rfc822\r\n\r\n"),
     *('<details type="reasoning">', "<think>", "\ue200cite\ue202turn0search0\ue201", "\ue200cite", "<![CDATA["),
     *(
+        "<antArtifact a>",
+        '<details type="tool_calls" name="a">',
         '<a href="http://x">a',
         "<ol><li>",
         "<pre>\n",

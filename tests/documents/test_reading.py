@@ -40,6 +40,7 @@ from tests.support.documents import (
     word,
     workbook,
 )
+from tests.support.gate_rows import gate_rows
 from tests.support.known_texts import picture_of_text
 from tests.tiers import examples
 
@@ -166,7 +167,21 @@ def test_unreadable_document_gives_its_reason(make: Callable[[], bytes], media_t
     assert monotonic() - began < READING.timeout_seconds
 
 
-@pytest.mark.parametrize(("name", "make"), BOMBS.values(), ids=list(BOMBS))
+SLOW = (
+    "runs",
+    "runs with text",
+    "equations",
+    "headers",
+    "sheets",
+    "columns",
+    "rows",
+    "series of a chart",
+    "notes on a page",
+)
+"""Documents that take seconds, and that the other ones stand for in the gate."""
+
+
+@pytest.mark.parametrize(("name", "make"), gate_rows(BOMBS, [name for name in BOMBS if name not in SLOW]))
 def test_time_of_reading_grows_as_the_document_does(name: str, make: Callable[[], bytes]) -> None:
     data, media_type = make(), HTML if name == "a.html" else SUFFIXES[name[1:]]
     before = children_times()
@@ -243,6 +258,12 @@ def outcome(media_type: str, data: bytes) -> str:
         return "".join(read_in_sandbox(data, media_type).pages).replace("{", "")
     except InputError as error:
         return str(error)
+
+
+@pytest.mark.parametrize("name", ["deep elements", "deep shapes", "deep rows", *gate_rows({"sheets": "sheets"}, ())])
+def test_document_of_too_much_is_not_called_damaged(name: str) -> None:
+    file, make = BOMBS[name]
+    assert outcome(SUFFIXES[file[1:]], make()) == "takes too much time or memory to be read"
 
 
 async def test_document_is_read_once() -> None:

@@ -347,6 +347,50 @@ def test_claude_results_without_ids_are_paired(tmp_path: Path) -> None:
     assert left_out == {"internal message": 1}
 
 
+def test_claude_results_in_the_next_message_are_paired(tmp_path: Path) -> None:
+    calls = [{"type": "tool_use", "id": id_, "name": id_, "input": {}} for id_ in ("a", "b")]
+    results = [{"type": "tool_result", "tool_use_id": id_, "content": f"for {id_}"} for id_ in ("b", "a")]
+    conversation, left_out = one(
+        claude(
+            said("1", "human", words("Go")),
+            said("2", "assistant", *calls, parent_message_uuid="1"),
+            said("3", "human", results[0], parent_message_uuid="2"),
+            said("4", "human", results[1], words("And then?"), parent_message_uuid="3"),
+            said("5", "human", {**results[1], "tool_use_id": None}, parent_message_uuid="2"),
+            current_leaf_message_uuid="4",
+        ),
+        tmp_path,
+    )
+    found = {part.tool_call_id: part.content for part in parts_of(shown(conversation), ToolReturnPart)}
+    assert found == {"a": "for a", "b": "for b"}
+    assert texts_of(shown(conversation)) == ["Go", "for b", "for a", "And then?"]
+    assert len(conversation.record.branches) == 1
+    assert left_out == {}
+
+
+ARTIFACTS = {
+    "code": (
+        'type="application/vnd.ant.code" language="python" title="Sum"', "x()", "**Sum**\n\n```python\nx()\n```",
+    ),
+    "page": ('type="text/html" title="A &amp; B"', "<p>x</p>", "**A & B**\n\n```html\n<p>x</p>\n```"),
+    "component": ('type="application/vnd.ant.react"', "x = `a`", "```jsx\nx = `a`\n```"),
+    "fences": ('type="application/vnd.ant.code"', "```\na\n```", "````\n```\na\n```\n````"),
+    "document": ('type="text/markdown" title="Notes"', "# Plan", "**Notes**\n\n# Plan"),
+    "drawing": ('type="image/svg+xml"', "<svg/>", "```svg\n<svg/>\n```"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARTIFACTS)
+@pytest.mark.parametrize("end", ["</antArtifact>\nEnd", ""], ids=["whole", "cut"])
+def test_claude_artifacts_are_titles_and_code(tmp_path: Path, name: str, end: str) -> None:
+    head, inside, expected = ARTIFACTS[name]
+    text = f'Here:<antThinking>A new one.</antThinking><antArtifact identifier="x" {head}>{inside}{end}'
+    conversation, left_out = one(claude(said("1", "human", words("Go")), said("2", "assistant", words(text))), tmp_path)
+    [part] = parts_of(shown(conversation), TextPart)
+    assert part.content.strip() == f"Here:\n\n{expected}" + "\n\n\nEnd" * bool(end)
+    assert left_out == {"internal message": 1}
+
+
 # Open WebUI
 
 
@@ -445,7 +489,61 @@ def test_open_webui_sources_are_cited(tmp_path: Path) -> None:
     assert (page.url, page.excerpts, document.title) == ("https://iron.example/", ["Iron rusts."], "rent.pdf")
 
 
+def test_open_webui_merged_answers_files_and_names(tmp_path: Path) -> None:
+    files = [{"type": "collection", "id": "k", "name": "Recipes"}, {"type": "file", "id": "f", "name": "a.pdf"}]
+    merged = {"status": True, "content": "Both say soup."}
+    messages = [
+        wrote("1", None, "user", "Q", childrenIds=["2", "3"], files=files[1:]),
+        wrote("2", None, "assistant", "Soup.", modelName="Llama", merged=merged, code_executions=[{"code": "x"}]),
+        wrote("3", None, "assistant", "Stew.", model="mistral"),
+    ]
+    conversation, left_out = one(open_webui(*messages, models=["a", "b"], files=files, tags=[{"name": "x"}]), tmp_path)
+    assert {entry.note.model for entry in conversation.entries} == {"", "Llama", "mistral"}
+    ends = [conversation.record.head_id, *conversation.record.branches]
+    texts = [texts_of(branch(conversation.entries, end)) for end in ends]
+    assert sorted(texts) == [["Q", "Both say soup."], ["Q", "Soup."], ["Q", "Stew."]]
+    assert left_out == {"missing file": 2, "unknown part": 1, "tags": 1}
+
+
+DETAILS = {
+    "another order": '<details id="c" done="true" type="tool_calls" name="oven" arguments="{}" result="hot">',
+    "single quotes": "<details type='tool_calls' name='oven' arguments='{}' result='hot'>",
+    "no end of the summary": '<details type="tool_calls" name="oven" arguments="{}" result="&quot;hot&quot;">',
+}
+
+
+@pytest.mark.parametrize("name", DETAILS)
+def test_open_webui_details_of_other_writers(tmp_path: Path, name: str) -> None:
+    content = f"{DETAILS[name]}<summary>Ran</summary></details>\nReady.<details><summary>More</summary>x</details>"
+    conversation, left_out = one(
+        open_webui(wrote("1", None, "user", "Q"), wrote("2", "1", "assistant", content)), tmp_path
+    )
+    [result] = parts_of(shown(conversation), ToolReturnPart)
+    assert (result.tool_name, result.content) == ("oven", "hot")
+    assert texts_of(shown(conversation))[-1].strip() == "Ready.<details><summary>More</summary>x</details>"
+    assert left_out == {}
+
+
+def test_open_webui_files_of_tools_are_named(tmp_path: Path) -> None:
+    head = '<details type="tool_calls" name="draw" arguments="{}" result="{&quot;a&quot;: 1}" files="[&quot;x&quot;]">'
+    message = wrote("2", "1", "assistant", f"{head}<summary>Ran</summary></details>")
+    conversation, left_out = one(open_webui(wrote("1", None, "user", "Q"), message), tmp_path)
+    [result] = parts_of(shown(conversation), ToolReturnPart)
+    assert (result.content, left_out) == ('{"a": 1}', {"unusable file": 1})
+
+
 # All
+
+
+def test_list_of_chats_in_an_object_is_read(tmp_path: Path) -> None:
+    chats = [*claude(said("1", "human", words("a"))), *open_webui(wrote("1", None, "user", "b"))]
+    for export in (
+        {"version": 1, "conversations": chats, "meta": {"more": [{"title": "none"}]}, "others": [{"title": "none"}]},
+        {"user": {"a": [1]}, "chats": chats},
+    ):
+        found, reader = found_in(export, tmp_path)
+        assert len(found) == 2
+        assert dict(reader.left_out) == {}
 
 
 NOON = [1_709_640_000, 1_709_640_000.0, 1_709_640_000_000, "1709640000", 1.70964e15, 1_709_640_000_000_000_000]

@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.attack.__main__ import CONFIG, GROWTH_MB
+from bench.attack import documents
+from bench.attack.__main__ import CONFIG, GROWTH_MB, MODEL
 from bench.attack.attacks import ATTACKS, SHORT
 from bench.attack.client import bystander, memory
 from tests.conftest import App
-from tests.support.models import VISION_MODEL
+from tests.support.gate_rows import gate_rows
 from tests.support.scripted_server import Config, Running
 
-SERVER = Config(models=(VISION_MODEL,), rate=200.0)
+SERVER = Config(models=(MODEL,), rate=200.0)
 LONGEST_S = 5.0
 """The longest wait of the other visitor, on a machine that runs other tests. Each attack once took 6 to 41 s."""
 
@@ -22,7 +23,10 @@ def public(start_app: Callable[..., App], server: Running) -> App:
     return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
 
 
-@pytest.mark.parametrize("name", SHORT)
+ROWS = {name: name for name in (*SHORT, *documents.ATTACKS)}
+
+
+@pytest.mark.parametrize("name", gate_rows(ROWS, SHORT))
 def test_attack_makes_no_other_visitor_wait(public: App, name: str) -> None:
     with memory(public.process.pid) as held, bystander(public.url, pause=0.2) as other:
         ATTACKS[name](public.url)

@@ -6,8 +6,10 @@ a `sender`, blocks in `content` and texts in `attachments`. Newer files have `pa
 tree; older ones are a list. The export has only the names of pictures and other `files`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from html import unescape
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -21,6 +23,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
+from agent.messages.parts import fence
 from agent.transfer import (
     INTERNAL_MESSAGE,
     UNKNOWN_PART,
@@ -50,6 +53,11 @@ from agent.transfer.imports.fields import (
 )
 from agent.transfer.tree import Node
 
+MAX_OPEN_CALLS = 100
+"""Calls without a result that a message takes over from those before it."""
+_TAG = re.compile(r"<(antArtifact|antThinking)\b([^<>]{0,2000})>")
+_ATTRIBUTE = re.compile(r'([a-z]{1,20})="([^"]*+)"')
+
 
 def is_claude(element: Mapping[str, Any]) -> bool:
     """Return True for an object of Claude's export."""
@@ -69,9 +77,11 @@ def read_claude(element: Mapping[str, Any], find: FindFile, left_out: LeftOut) -
     attachments = Attachments(find, left_out)
     nodes = dict[str, Node]()
     before: str | None = None
+    calls: dict[str | None, dict[str, str]] = {}
     for id_, message in messages.items():
-        parent = text(message.get("parent_message_uuid")) if is_tree else before
-        nodes[id_] = Node(parent=parent or None, messages=_messages(message, element, attachments, left_out))
+        parent = (text(message.get("parent_message_uuid")) if is_tree else before) or None
+        calls[id_] = dict([*calls.get(parent, {}).items()][-MAX_OPEN_CALLS:])
+        nodes[id_] = Node(parent=parent, messages=_messages(message, element, calls[id_], attachments, left_out))
         before = id_
     count_labels(element, left_out, "project_uuid", "project")
     return conversation(
@@ -88,17 +98,24 @@ def read_claude(element: Mapping[str, Any], find: FindFile, left_out: LeftOut) -
 
 
 def _messages(
-    message: Mapping[str, Any], element: Mapping[str, Any], attachments: Attachments, left_out: LeftOut
+    message: Mapping[str, Any],
+    element: Mapping[str, Any],
+    open_calls: dict[str, str],
+    attachments: Attachments,
+    left_out: LeftOut,
 ) -> Messages:
     at = moment(message.get("created_at"))
     content = message.get("content")
     blocks = objects(content) or [{"type": "text", "text": "\n\n".join(texts(content) or texts(message.get("text")))}]
     match sender(message.get("sender") or message.get("role")):
-        case "user":
-            return prompt(_prompt_parts(message, blocks, attachments, left_out), at)
+        case "user" | "tool":  # as in Anthropic's API, results can be in the message after the calls
+            results = [block for block in blocks if block.get("type") == "tool_result"]
+            blocks = [block for block in blocks if block.get("type") != "tool_result"]
+            told = _answer(results, "", at, open_calls, left_out)
+            return told + prompt(_prompt_parts(message, blocks, attachments, left_out), at)
         case "assistant":
             model = text(message.get("model")) or text(element.get("model"))
-            return _answer(blocks, model, at, left_out)
+            return _answer(blocks, model, at, open_calls, left_out)
         case _:
             left_out[UNKNOWN_SENDER] += 1
             return []
@@ -123,9 +140,15 @@ def _prompt_parts(
     return [*parts, *(attachments.part(name, text(file.get("file_name"))) for name, file in names.items())]
 
 
-def _answer(blocks: Sequence[Mapping[str, Any]], model: str, at: datetime | None, left_out: LeftOut) -> Messages:
+def _answer(
+    blocks: Sequence[Mapping[str, Any]],
+    model: str,
+    at: datetime | None,
+    open_calls: dict[str, str],
+    left_out: LeftOut,
+) -> Messages:
     """Return the messages of an answer. A result without an id belongs to the first call without a result."""
-    out, parts_so_far, open_calls = Messages(), list[ModelResponsePart | None](), dict[str, str]()
+    out, parts_so_far = Messages(), list[ModelResponsePart | None]()
     for block in blocks:
         if block.get("type") == "tool_result":
             call = text(block.get("tool_use_id")) or _call_of(block, open_calls)
@@ -162,10 +185,35 @@ def _answer_part(block: Mapping[str, Any], left_out: LeftOut) -> ModelResponsePa
         case "token_budget":
             left_out[INTERNAL_MESSAGE] += 1
         case kind if written.strip() or kind == "text":
+            written = _without_tags(written, left_out)
             return TextPart(written, citations=[*_citations(block, written)] or None) if written.strip() else None
         case _:
             left_out[UNKNOWN_PART] += 1
     return None
+
+
+def _without_tags(written: str, left_out: LeftOut) -> str:
+    """Return a text with its artifacts as titles and blocks of code, and without thoughts about them."""
+    pieces, at = list[str](), 0
+    while tag := _TAG.search(written, at):
+        end = written.find(f"</{tag[1]}>", tag.end())
+        inside = written[tag.end() : end if end >= 0 else len(written)].strip("\n")
+        pieces.append(written[at : tag.start()])
+        at = end + len(tag[1]) + 3 if end >= 0 else len(written)
+        if tag[1] == "antThinking":
+            left_out[INTERNAL_MESSAGE] += 1
+            continue
+        given = {name: unescape(value) for name, value in _ATTRIBUTE.findall(tag[2])}
+        kind = given.get("type", "").rpartition("/")[2].rpartition(".")[2].partition("+")[0]
+        language = given.get("language", "") or {"react": "jsx", "code": "", "plain": ""}.get(kind, kind)
+        block = inside if kind == "markdown" else fence(inside)
+        if kind != "markdown" and re.fullmatch(r"[\w+#-]{1,30}", language):
+            ticks = len(block) - len(block.lstrip("`"))
+            block = block[:ticks] + language + block[ticks:]
+        title = given.get("title", "").replace("*", "").strip()
+        pieces.append("\n\n".join(["", *([f"**{title}**"] if title else []), block, ""]))
+    pieces.append(written[at:] if pieces else written)
+    return "".join(pieces)
 
 
 def _citations(block: Mapping[str, Any], written: str) -> list[Citation]:

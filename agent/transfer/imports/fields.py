@@ -137,9 +137,14 @@ def count_labels(element: Mapping[str, Any], left_out: LeftOut, *folders: str) -
     labels = {
         ARCHIVED: element.get("archived") is True or element.get("is_archived") is True,
         FOLDER: any(text(element.get(name)) or mapping(element.get(name)) for name in folders),
-        TAGS: texts(element.get("tags")) or texts(mapping(element.get("meta")).get("tags")),
+        TAGS: _are_listed(element.get("tags")) or _are_listed(mapping(element.get("meta")).get("tags")),
     }
     left_out.update(kind for kind, label in labels.items() if label)
+
+
+def _are_listed(tags: Any) -> bool:
+    """Return True for a list with at least one tag, which can be a name or an object."""
+    return isinstance(tags, list) and any(cast("list[Any]", tags))
 
 
 class Attachments:

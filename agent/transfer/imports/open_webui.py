@@ -29,8 +29,10 @@ from agent.transfer import (
     FAILED_ANSWER,
     FOREIGN_LINK,
     INTERNAL_MESSAGE,
+    MISSING_FILE,
     UNKNOWN_PART,
     UNKNOWN_SENDER,
+    UNUSABLE_FILE,
     FileSource,
     FindFile,
     ImportedConversation,
@@ -61,8 +63,9 @@ from agent.transfer.tree import Node
 
 Part = ModelResponsePart | ToolReturnPart | None
 
-_ATTRIBUTE = re.compile(r'([a-z_]{1,20})="([^"]*+)"')
-_DETAILS, _DETAILS_END, _SUMMARY_END = '<details type="', "</details>", "</summary>"
+_ATTRIBUTE = re.compile(r"""([a-z_]{1,20})=(?:"([^"]*+)"|'([^']*+)')""")
+_DETAILS = re.compile(r"""<details\b(?=[^<>]{0,200} type=["'])""")
+_DETAILS_END, _SUMMARY_END = "</details>", "</summary>"
 _THINK = re.compile(r"\s*+<(think|thinking|thought|reason|reasoning)>")
 _THINK_END = re.compile(r"</(?:think|thinking|thought|reason|reasoning)>")
 _SOURCE = re.compile(r"```(?:[^`]|`(?!``))*+(?:```)?|`[^`\n]++`|\[(\d{1,3}(?:, ?\d{1,3}){0,20})\](?!\()")
@@ -89,9 +92,15 @@ def read_open_webui(element: Mapping[str, Any], find: FindFile, left_out: LeftOu
     model = models[0] if len(models) == 1 else ""
     nodes = dict[str, Node]()
     history = mapping(chat.get("history"))
-    for id_, message in _tree(history.get("messages"), chat.get("messages")).items():
-        parent = text(message.get("parentId")) or None
+    tree = _tree(history.get("messages"), chat.get("messages"))
+    parents = {child: id_ for id_, message in tree.items() for child in texts(message.get("childrenIds"))}
+    for id_, message in tree.items():
+        parent = text(message.get("parentId")) or parents.get(id_)
         nodes[id_] = Node(parent=parent, messages=_messages(id_, message, model, attachments, left_out))
+        if merged := "\n\n".join(texts(mapping(message.get("merged")).get("content"))):
+            at = moment(message.get("timestamp"))  # one answer that a model has made of several
+            nodes[f"{id_}-merged"] = Node(parent=parent, messages=answer([TextPart(merged)], model, at))
+    left_out.update([MISSING_FILE] * _missing_files(chat, tree))
     count_labels({**chat, **element}, left_out, "folder_id")
     return conversation(
         nodes,
@@ -125,6 +134,12 @@ def _tree(tree: Any, shown: Any) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
+def _missing_files(chat: Mapping[str, Any], tree: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return the number of files of the whole chat that no message has."""
+    own = {text(file.get("id")) for message in tree.values() for file in objects(message.get("files"))}
+    return sum(1 for file in objects(chat.get("files")) if text(file.get("id")) not in own)
+
+
 def _messages(
     id_: str, message: Mapping[str, Any], model: str, attachments: Attachments, left_out: LeftOut
 ) -> Messages:
@@ -136,12 +151,15 @@ def _messages(
             found = [_file(id_, number, file, attachments, left_out) for number, file in enumerate(files)]
             return prompt([*texts(content), *found], at)
         case "assistant":
-            parts = _output(message, left_out) or _with_details(id_, "\n\n".join(texts(content)))
+            parts = _output(message, left_out) or _with_details(id_, "\n\n".join(texts(content)), left_out)
+            left_out.update(UNKNOWN_PART for name in ("code_executions", "embeds") for _ in objects(message.get(name)))
             made = [_file(id_, number, file, attachments, left_out) for number, file in enumerate(files)]
             parts += [made_by_model(part) for part in made]
             if message.get("error") and not any(parts):
                 left_out[FAILED_ANSWER] += 1
-            return _split(_with_sources(parts, message.get("sources")), text(message.get("model")) or model, at)
+            sources = message.get("sources") or message.get("citations")
+            name = text(message.get("model")) or text(message.get("modelName")) or model
+            return _split(_with_sources(parts, sources), name, at)
         case "system":
             left_out[INTERNAL_MESSAGE] += 1
         case _:
@@ -222,22 +240,24 @@ def _output(message: Mapping[str, Any], left_out: LeftOut) -> list[Part]:
     return [part for part in parts if part is not None]
 
 
-def _with_details(id_: str, content: str) -> list[Part]:
+def _with_details(id_: str, content: str, left_out: LeftOut) -> list[Part]:
     """Return the parts of an answer of an older version. The search is linear in the text."""
     parts, at = list[Part](), 0
-    while (start := content.find(_DETAILS, at)) >= 0 and (end := content.find(_DETAILS_END, start)) >= 0:
+    while (opening := _DETAILS.search(content, at)) and (end := content.find(_DETAILS_END, opening.end())) >= 0:
+        start = opening.start()
         head, _, body = content[start:end].partition(">")
-        found = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(head)}
+        found = {name: html.unescape(value or other) for name, value, other in _ATTRIBUTE.findall(head)}
         before, at = content[at:start], end + len(_DETAILS_END)
         parts += _with_thoughts(before)
         inside = html.unescape(body.rpartition(_SUMMARY_END)[2] if _SUMMARY_END in body else body).strip()
         kind, call = found.get("type"), found.get("id") or f"{id_}-{start}"
         if kind == "tool_calls" and found.get("name"):
             parts.append(ToolCallPart(found["name"][:64], _plain(found.get("arguments", "")), tool_call_id=call))
-            parts.append(ToolReturnPart(found["name"][:64], str(_plain(found.get("result", ""))), call))
+            parts.append(ToolReturnPart(found["name"][:64], _as_text(_plain(found.get("result", ""))), call))
+            left_out.update(UNUSABLE_FILE for name in ("files", "embeds") for _ in _listed(found.get(name, "")))
         elif kind == "code_interpreter":
             parts.append(ToolCallPart(kind, {"code": inside}, tool_call_id=call))
-            parts.append(ToolReturnPart(kind, str(_plain(found.get("output", ""))), call))
+            parts.append(ToolReturnPart(kind, _as_text(_plain(found.get("output", ""))), call))
         else:
             lines = (line.removeprefix("> ").removeprefix(">") for line in inside.splitlines())
             parts.append(ThinkingPart("\n".join(lines)) if inside else None)
@@ -271,6 +291,23 @@ def _plain(written: str) -> Any:
             return cast("dict[str, Any]", value)
         written = value if isinstance(value, str) else json.dumps(value)
     return written
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _listed(written: str) -> list[Any]:
+    """Return a list that is JSON once or twice over, [] for anything else."""
+    for _ in range(2):
+        try:
+            value: Any = json.loads(written)
+        except (ValueError, RecursionError, TypeError):
+            return []
+        if isinstance(value, list):
+            return cast("list[Any]", value)
+        written = value
+    return []
 
 
 def _split(parts: list[Part], model: str, at: datetime | None) -> Messages:
