@@ -226,6 +226,25 @@ async def second_close_does_nothing(trial: Trial) -> None:
         await trial.store.aclose()
 
 
+@law("base")
+async def close_finishes_or_refuses_saves(trial: Trial) -> None:
+    """A save that is under way when the store closes is stored whole and returns, or is refused and stores nothing."""
+    records = [await grown(trial.store, Record(owner=ALICE), chain(prompt("1"))) for _ in range(8)]
+    added = [chain(prompt("2"), prompt("3"), after=record.head_id) for record in records]
+    saves = list[asyncio.Future[Record]]()
+    for record, entries in zip(records, added, strict=True):
+        saves.append(asyncio.ensure_future(trial.store.save(replace(record, head_id=entries[-1].id), entries)))
+        await asyncio.sleep(0)
+    closing = asyncio.ensure_future(trial.store.aclose())
+    outcomes = await asyncio.gather(*saves, return_exceptions=True)
+    await closing
+    await trial.reopen()
+    for record, outcome in zip(records, outcomes, strict=True):
+        found = await trial.store.history(await trial.store.get(record.id, owner=ALICE))
+        holds(isinstance(outcome, Record | HistoryError), f"a save ended with {outcome!r}")
+        same(len(found), 3 if isinstance(outcome, Record) else 1, "the messages after the store was closed")
+
+
 def _rewrite(message: ModelMessage) -> None:
     for part in message.parts:
         if isinstance(part, UserPromptPart):
