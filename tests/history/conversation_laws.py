@@ -231,13 +231,16 @@ async def close_finishes_or_refuses_saves(trial: Trial) -> None:
     """A save that is under way when the store closes is stored whole and returns, or is refused and stores nothing."""
     records = [await grown(trial.store, Record(owner=ALICE), chain(prompt("1"))) for _ in range(8)]
     added = [chain(prompt("2"), prompt("3"), after=record.head_id) for record in records]
-    saves = list[asyncio.Future[Record]]()
-    for record, entries in zip(records, added, strict=True):
-        saves.append(asyncio.ensure_future(trial.store.save(replace(record, head_id=entries[-1].id), entries)))
+    calls = [
+        trial.store.save(replace(record, head_id=entries[-1].id), entries)
+        for record, entries in zip(records, added, strict=True)
+    ]
+    tasks = list[asyncio.Future[Any]]()
+    for call in (*calls[:4], trial.store.aclose(), *calls[4:]):
+        tasks.append(asyncio.ensure_future(call))
         await asyncio.sleep(0)
-    closing = asyncio.ensure_future(trial.store.aclose())
-    outcomes = await asyncio.gather(*saves, return_exceptions=True)
-    await closing
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    same(outcomes.pop(4), None, "the end of closing")
     await trial.reopen()
     for record, outcome in zip(records, outcomes, strict=True):
         found = await trial.store.history(await trial.store.get(record.id, owner=ALICE))
