@@ -226,6 +226,28 @@ async def second_close_does_nothing(trial: Trial) -> None:
         await trial.store.aclose()
 
 
+@law("base")
+async def close_finishes_or_refuses_saves(trial: Trial) -> None:
+    """A save that is under way when the store closes is stored whole and returns, or is refused and stores nothing."""
+    records = [await grown(trial.store, Record(owner=ALICE), chain(prompt("1"))) for _ in range(8)]
+    added = [chain(prompt("2"), prompt("3"), after=record.head_id) for record in records]
+    calls = [
+        trial.store.save(replace(record, head_id=entries[-1].id), entries)
+        for record, entries in zip(records, added, strict=True)
+    ]
+    tasks = list[asyncio.Future[Any]]()
+    for call in (*calls[:4], trial.store.aclose(), *calls[4:]):
+        tasks.append(asyncio.ensure_future(call))
+        await asyncio.sleep(0)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    same(outcomes.pop(4), None, "the end of closing")
+    await trial.reopen()
+    for record, outcome in zip(records, outcomes, strict=True):
+        found = await trial.store.history(await trial.store.get(record.id, owner=ALICE))
+        holds(isinstance(outcome, Record | HistoryError), f"a save ended with {outcome!r}")
+        same(len(found), 3 if isinstance(outcome, Record) else 1, "the messages after the store was closed")
+
+
 def _rewrite(message: ModelMessage) -> None:
     for part in message.parts:
         if isinstance(part, UserPromptPart):

@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,18 +10,37 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from pydantic_ai.messages import (
+    DocumentUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextContent,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from starlette.requests import Request
 
+from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
+from agent.i18n.translator import ENGLISH
+from agent.media.store import ROUTE, MediaStore, new_file_id
 from agent.messages.parts import quoted_file
+from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
-from agent.transfer.document import beginning
+from agent.transfer.document import beginning, blocks_of
+from agent.transfer.html import to_html
 from agent.web.chat.links import MAX_LINKS, ChatLinks, LinkChoices
+from agent.web.chat.transcript import to_turns
+from agent.web.chat.turns import render_turn
+from agent.web.link_page import Site, to_link_page
 from agent.web.link_page_routes import PAGES, LinkPageRoutes
 from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import last_message, stored_conversations
-from tests.support.history_stores import started
+from tests.support.history_stores import chain, started
+from tests.support.hostile_texts import HOSTILE as HOSTILE_TEXTS
 from tests.support.http_client import HttpVisitor, cookie_name, marker, owner_in
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
@@ -212,6 +231,59 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note a tag."""
         self.tags.append((tag, dict(attrs)))
+
+
+def entries_with(text: str, place: str) -> list[Entry]:
+    """Return a chat that has this text in one place, and a harmless one in the others."""
+    told = dict.fromkeys(("file name", "tool name", "argument", "result", "model name"), "word") | {place: text}
+    read = TextContent("Read.", metadata={"read": "Read.", "kind": "document", "name": told["file name"]})
+    file = DocumentUrl(ROUTE + new_file_id("text/plain"), media_type="text/plain", identifier=told["file name"])
+    call = ToolCallPart(told["tool name"], {"a": told["argument"]}, "1")
+    messages: list[ModelMessage] = [
+        ModelRequest([UserPromptPart(["Hi", file, read])]),
+        ModelResponse([call], model_name=told["model name"]),
+        ModelRequest([ToolReturnPart(told["tool name"], told["result"], "1")]),
+        ModelResponse([TextPart("Done.")], model_name=told["model name"]),
+    ]
+    return chain(*messages)
+
+
+async def tags_with(text: str, place: str) -> dict[str, list[tuple[str, list[str]]]]:
+    """Return the tags of the link page, of the exported page and of the chat, with the names of their attributes."""
+    store, entries = MemoryStore(), entries_with(text, place)
+    record = Record(owner="ann", title=text if place == "title" else "word", head_id=entries[-1].id)
+    record = await store.save(record, entries)
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    prompt = text if place == "system prompt" else "word"
+    token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True, system_prompt=prompt))
+    shared = await links.open(token)
+
+    async def file_url(_: str) -> AsyncIterator[str]:
+        yield "/file"
+
+    site = Site(title=text if place == "name of the site" else "word", root="http://a.example")
+    blocks = blocks_of(entries, ENGLISH, html_mark)
+    pages = {
+        "link page": [one async for one in to_link_page(shared, "http://a.example/s/x", site, file_url, ENGLISH)],
+        "exported page": [one async for one in to_html(record.title, "", blocks, file_url, ENGLISH)],
+        "chat": [html for turn in to_turns(entries) for one in render_turn(turn)["bubbles"] for html in one["blocks"]],
+    }
+    out = dict[str, list[tuple[str, list[str]]]]()
+    for name, pieces in pages.items():
+        seen = Tags()
+        seen.feed("".join(pieces))
+        out[name] = [(tag, [*given]) for tag, given in seen.tags]
+    return out
+
+
+PLACES = ("title", "system prompt", "name of the site", "file name", "tool name", "argument", "result", "model name")
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_hostile_text_is_no_markup_in_any_place(place: str) -> None:
+    harmless = await tags_with("word", place)
+    for text in HOSTILE_TEXTS:
+        assert await tags_with(text, place) == harmless, text
 
 
 async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from agent.history import Entry
 from agent.i18n import _
 from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
+from agent.messages.repair import count_bytes
 from agent.transfer import FileSource
-from agent.transfer.document import DOCUMENT_THREADS, LONGEST_TURN, title_of
+from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, LONGEST_TURN, title_of
 from agent.transfer.file_links import FileLinks
-from agent.transfer.portable import renewed, stored_size
+from agent.transfer.portable import renewed
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import SharedChat
 from agent.web.chat.questions import is_question
@@ -69,7 +70,9 @@ class ChatCopies:
 async def _pages(entries: Iterator[Entry], page_bytes: int) -> AsyncGenerator[list[Entry]]:
     """Yield the entries in pages of about this many bytes."""
     page, size = list[Entry](), 0
-    async with aclosing(DOCUMENT_THREADS.steps((entry, stored_size([entry])) for entry in entries)) as steps:
+    async with aclosing(
+        DOCUMENT_THREADS.steps((entry, ENTRY_BYTES + count_bytes(entry.message)) for entry in entries)
+    ) as steps:
         async for batch in steps:
             for entry, bytes_ in batch:
                 page.append(entry)
