@@ -220,19 +220,6 @@ async def test_wipe_copies_no_file_and_shrinks_it(tmp_path: Path) -> None:
     assert (tmp_path / "history.db").stat().st_size < 400_000
 
 
-async def test_file_of_an_older_version_learns_to_shrink(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    async with aclosing(await SqliteStore.open(path)) as store:
-        record = await titled(store, "kept")
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("PRAGMA auto_vacuum = NONE")
-        file.execute("VACUUM")
-    async with aclosing(await SqliteStore.open(path)) as store:
-        assert await store.list(ALICE) == [record]
-    with closing(sqlite3.connect(path)) as file:
-        assert file.execute("PRAGMA auto_vacuum").fetchone() == (2,)
-
-
 async def test_close_waits_for_save(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "history.db")
     saving = asyncio.create_task(started(store, "1"))

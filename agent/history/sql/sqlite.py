@@ -28,7 +28,6 @@ from agent.history.sql.sqlite_wipe import (
     HIDE,
     deletions,
     empty_log,
-    enable_shrinking,
     forget_deletions,
     has_free_pages,
     is_unwiped,
@@ -177,7 +176,6 @@ class SqliteDatabase:
                 await enable_wal(connections[0], busy_timeout)
                 await connections[0].run(partial(_migrate, path))
                 await connections[0].run(empty_log)
-                await connections[0].run(partial(_enable_shrinking, path))
                 connections += [await SqliteConnection.open(path, busy_timeout) for _ in range(2)]
             except BaseException:
                 for connection in connections:
@@ -391,12 +389,6 @@ def _remove_hidden(connection: sqlite3.Connection) -> bool:
     has_more = remove_hidden(connection)
     empty_log(connection)  # If another process reads the log, `_wipe` tries again.
     return has_more
-
-
-def _enable_shrinking(path: Path, connection: sqlite3.Connection) -> None:
-    with suppress(sqlite3.OperationalError):  # The disk is full, or another process uses the file.
-        if not enable_shrinking(connection):
-            log.info("%s does not shrink, because an older version made it. Free pages are used again.", path)
 
 
 def create_private(path: Path) -> None:

@@ -28,8 +28,6 @@ STEP_PAGES = 256
 """Pages that one step moves or gives back to the disk."""
 LOG_WAIT_SECONDS = 0.05
 """The most seconds that a step waits for readers or writers, because it holds up others meanwhile."""
-CONVERTED_BYTES = 64 << 20
-"""The largest file of an older version that is copied once, at the start, so that it can shrink from then on."""
 
 _OF_HIDDEN = "conversation_id IN (SELECT id FROM conversations WHERE expires_at < 0)"
 _PARTS = {
@@ -127,15 +125,6 @@ def shrink(connection: sqlite3.Connection) -> None:
     ends = time.monotonic() + WIPE_STEP_SECONDS
     while empty_log(connection) and has_free_pages(connection) and time.monotonic() < ends:
         connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")  # `execute` would end after one page
-
-
-def enable_shrinking(connection: sqlite3.Connection) -> bool:
-    """Copy the file of an older version, if it is small, so that it can shrink. Return False if it cannot."""
-    if _get(connection, "auto_vacuum") != 2 and _get(connection, "page_count") * _get(connection, "page_size") <= (
-        CONVERTED_BYTES
-    ):
-        connection.execute("VACUUM")
-    return _get(connection, "auto_vacuum") == 2
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:
