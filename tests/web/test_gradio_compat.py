@@ -315,3 +315,18 @@ async def test_gradio_lists_the_login_event() -> None:
 def test_stream_says_that_it_closes() -> None:
     sent = orjson.dumps(CloseStreamMessage().model_dump())
     assert CLOSING in sent, f"Gradio closes streams with {sent!r}: adapt agent/web/middleware/event_stream.py."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "part"),
+    [
+        (rb"navigator\.language", "its language"),
+        (rb"upload_id=.{0,200}this\.fetch\(|this\.fetch\(.{0,40}method:`POST`", "the progress of uploads"),
+        (rb"queue/data", "its stream of events"),
+        (rb"matchMedia\?\.\(`\(prefers-color-scheme: dark\)`\)", "its colours"),
+    ],
+)
+def test_gradio_scripts_need_the_module(pattern: bytes, part: str) -> None:
+    """The module `gradio.js` gives Gradio's scripts what they ask the browser for."""
+    scripts = [path.read_bytes() for path in STATIC_FILES.glob("[Iir][nu]*.js")]
+    assert any(re.search(pattern, one) for one in scripts), f"Gradio finds {part} in another way: adapt gradio.js."
