@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Any, Never, Unpack
+from types import UnionType
+from typing import Any, Never, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from agent.arguments import (
@@ -30,6 +31,7 @@ from agent.messages.adapt import check_prompt
 from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO, Capabilities
+from agent.output import read_output
 from agent.providers import Connection, OwnsServers
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, checked_options
 from agent.run import Run
@@ -39,6 +41,8 @@ from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
 from agent.telemetry import Telemetry
 from agent.tools import Function, Tool, Toolset
+
+T = TypeVar("T")
 
 
 class _User:
@@ -104,26 +108,56 @@ class Agent(ExplainsAttributes):
                 f"a limit in dollars cannot be kept: the price of {self.connection.spec.label} is not known"
             )
 
+    @overload
+    def run(
+        self, prompt: Prompt, *, context: Context | None = None, output: type[T], **options: Unpack[RunOptions]
+    ) -> Run[T]: ...
+    @overload
+    def run(
+        self, prompt: Prompt, *, context: Context | None = None, output: UnionType, **options: Unpack[RunOptions]
+    ) -> Run[Any]: ...
+    @overload
+    def run(
+        self, prompt: Prompt, *, context: Context | None = None, output: None = None, **options: Unpack[RunOptions]
+    ) -> Run: ...
     @explains_arguments
-    def run(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> Run:
+    def run(
+        self, prompt: Prompt, *, context: Context | None = None, output: Any = None, **options: Unpack[RunOptions]
+    ) -> Run[Any]:
         """Create a run: iterate over it, await it, or cancel it. Raises `InputError` before any network access.
 
-        `RunOptions` describes the `options`.
+        `output` is the type of the answer, such as a pydantic model: see `RunResult.output` and `Run.partial_output`.
+        An answer that does not fit is repaired once; then the run fails. `RunOptions` describes the `options`.
         """
-        plan, journal = self._read_options(options)
+        plan, journal = self._read_options(options, output)
         messages = to_messages(prompt)
         check_prompt(messages, self.connection.spec)
         check_addresses(messages, self.guard)
         return Run(plan, messages, read_context(context), journal, observers=self._observers())
 
+    @overload
+    async def ask(
+        self, prompt: Prompt, *, context: Context | None = None, output: type[T], **options: Unpack[RunOptions]
+    ) -> RunResult[T]: ...
+    @overload
+    async def ask(
+        self, prompt: Prompt, *, context: Context | None = None, output: UnionType, **options: Unpack[RunOptions]
+    ) -> RunResult[Any]: ...
+    @overload
+    async def ask(
+        self, prompt: Prompt, *, context: Context | None = None, output: None = None, **options: Unpack[RunOptions]
+    ) -> RunResult: ...
     @explains_arguments
-    async def ask(self, prompt: Prompt, *, context: Context | None = None, **options: Unpack[RunOptions]) -> RunResult:
+    async def ask(
+        self, prompt: Prompt, *, context: Context | None = None, output: Any = None, **options: Unpack[RunOptions]
+    ) -> RunResult[Any]:
         """Run to the end. Failures of a model or a tool are never raised: see `finish_reason`.
 
+        With a type as `output`, `result.output` is the answer as a value of that type.
         `RunOptions` describes the `options`. Raises `InputError` for an invalid prompt, also if a picture on the web
         cannot be fetched.
         """
-        return await self.run(prompt, context=context, **options)
+        return await self.run(prompt, context=context, output=output, **options)
 
     @explains_arguments
     def continue_answer(self, context: Context, **options: Unpack[RunOptions]) -> Run:
@@ -155,6 +189,26 @@ class Agent(ExplainsAttributes):
         plan, journal = self._read_options(options)
         return Run(plan, [], context, journal, observers=self._observers())
 
+    @overload
+    def resume(
+        self,
+        suspended: str | Suspension | RunResult,
+        reply: Reply,
+        *,
+        journal: Journal | None = None,
+        changed_ok: bool = False,
+        output: type[T],
+    ) -> Run[T]: ...
+    @overload
+    def resume(
+        self,
+        suspended: str | Suspension | RunResult,
+        reply: Reply,
+        *,
+        journal: Journal | None = None,
+        changed_ok: bool = False,
+        output: UnionType | None = None,
+    ) -> Run: ...
     @explains_arguments
     def resume(
         self,
@@ -163,7 +217,8 @@ class Agent(ExplainsAttributes):
         *,
         journal: Journal | None = None,
         changed_ok: bool = False,
-    ) -> Run:
+        output: Any = None,
+    ) -> Run[Any]:
         """Continue a suspended run. The new run begins with the results of the pending calls.
 
         `suspended` is a suspended result or its `suspension`, which can be used once, or a `Suspension` that the caller
@@ -171,7 +226,7 @@ class Agent(ExplainsAttributes):
         `Refuse()`. Raises `InputError` if an answer is missing, unknown or empty. Raises `SuspensionError` with a
         `reason` if the suspension is invalid. The run raises what is found only later: the suspension was used before,
         or a server has other tools. A refused call uses nothing up. An agent with another model or other tools
-        resumes only with `changed_ok`.
+        resumes only with `changed_ok`. `output` is as for `run`: give the type again.
         """
         given = read_suspended(suspended)
         sealed = isinstance(given, str)
@@ -184,7 +239,7 @@ class Agent(ExplainsAttributes):
             raise refused("model", then=suspension.model, now=spec.id)
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
-        plan = self._plan(suspension.options)
+        plan = self._plan(suspension.options, output=output)
         return Run(plan, [], context, journal, resumed=resumed, observers=self._observers())
 
     def with_tools(self, *tools: Tool) -> "Agent":
@@ -208,13 +263,13 @@ class Agent(ExplainsAttributes):
     def _observers(self) -> Observers:
         return Observers([self.telemetry()] if self.telemetry is not None else [])
 
-    def _read_options(self, options: RunOptions) -> tuple[RunPlan, Journal | None]:
+    def _read_options(self, options: RunOptions, output: object = None) -> tuple[RunPlan, Journal | None]:
         """Return the plan of a run with these options, and its journal."""
         given: dict[str, Any] = {**options}
         base, journal = given.pop("options", None), given.pop("journal", None)
-        return self._plan(given, read_base_options(base) or DEFAULTS), journal
+        return self._plan(given, read_base_options(base) or DEFAULTS, output), journal
 
-    def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS) -> RunPlan:
+    def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS, output: object = None) -> RunPlan:
         self.connection.check()
         _USERS.setdefault(id(self.connection), WeakSet()).add(self._user)
         return RunPlan(
@@ -228,6 +283,7 @@ class Agent(ExplainsAttributes):
             prepare=partial(fetch_urls, guard=self.guard),
             documents=self.documents,
             vectors=self.vectors,
+            output=read_output(output),
         )
 
     def __copy__(self) -> "Agent":

@@ -14,7 +14,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Never, Self, Unpack, cast
+from types import UnionType
+from typing import Any, Never, Self, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.embeddings import EmbeddingModel
 
@@ -34,6 +35,8 @@ from agent.runtime.chat_vectors import ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
 from agent.suspension import Pending, Reply
 from agent.tools import Tool
+
+T = TypeVar("T")
 
 BegunRun = tuple[Run, "asyncio.Task[None]"]
 """A run that has begun, and the task that ends once its chat has its result."""
@@ -255,46 +258,58 @@ class Chat(ExplainsAttributes):
     # Runs
 
     @explains_arguments
-    def query(self, prompt: Prompt, **options: Unpack[RunOptions]) -> Iterator[Response]:
+    def query(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> Iterator[Response]:
         """Ask and yield the answer piece by piece. The run begins when the first piece is requested.
 
-        `RunOptions` describes the `options`. Leaving the loop early cancels the run, which keeps its partial
+        `output` and `options` are as for `Agent.run`. Leaving the loop early cancels the run, which keeps its partial
         answer. Raises `Busy`, `SingleRun`, and `InputError` for an invalid prompt.
         """
-        return self._follow(self._new_run(prompt, options)).responses()
+        return self._follow(self._new_run(prompt, options, output)).responses()
 
     @explains_arguments
-    def stream(self, prompt: Prompt, **options: Unpack[RunOptions]) -> AsyncIterator[Response]:
+    def stream(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> AsyncIterator[Response]:
         """Do the same as `query`, for `async for` in any event loop."""
-        return self._follow(self._new_run(prompt, options)).responses_async()
+        return self._follow(self._new_run(prompt, options, output)).responses_async()
 
+    @overload
+    def say(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions]) -> RunResult[T]: ...
+    @overload
+    def say(self, prompt: Prompt, *, output: UnionType, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
+    @overload
+    def say(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> RunResult: ...
     @explains_arguments
-    def say(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
+    def say(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Ask, wait, and return the whole answer, as in `chat.say("Hello").text`. `ask` is the same for `await`.
 
         Raises as `query` does. Failures of a model or tool are in the result.
         """
-        return self._follow(self._new_run(prompt, options)).result()
+        return self._follow(self._new_run(prompt, options, output)).result()
 
+    @overload
+    async def ask(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions]) -> RunResult[T]: ...
+    @overload
+    async def ask(self, prompt: Prompt, *, output: UnionType, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
+    @overload
+    async def ask(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> RunResult: ...
     @explains_arguments
-    async def ask(self, prompt: Prompt, **options: Unpack[RunOptions]) -> RunResult:
+    async def ask(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Do the same as `say`, for `await` in any event loop."""
-        return await self._follow(self._new_run(prompt, options)).result_async()
+        return await self._follow(self._new_run(prompt, options, output)).result_async()
 
     @explains_arguments
-    def resume(self, reply: Reply, *, changed_ok: bool = False) -> Iterator[Response]:
+    def resume(self, reply: Reply, *, changed_ok: bool = False, output: Any = None) -> Iterator[Response]:
         """Answer the `pending` questions of the last run and yield the rest of its answer piece by piece.
 
-        A stored chat can be resumed in another process, also after a limit. `reply` and `changed_ok` are as for
+        A stored chat can be resumed in another process, also after a limit. The arguments are as for
         `Agent.resume`. With `single_run` this counts as the same run. Raises `InputError` if nothing is pending or the
         reply does not fit, `SuspensionError` if the agent has changed, and `Conflict` if another process was first.
         """
-        return self._follow(self._resumed_run(reply, changed_ok), same_run=True).responses()
+        return self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses()
 
     @explains_arguments
-    def stream_resume(self, reply: Reply, *, changed_ok: bool = False) -> AsyncIterator[Response]:
+    def stream_resume(self, reply: Reply, *, changed_ok: bool = False, output: Any = None) -> AsyncIterator[Response]:
         """Do the same as `resume`, for `async for` in any event loop."""
-        return self._follow(self._resumed_run(reply, changed_ok), same_run=True).responses_async()
+        return self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses_async()
 
     def cancel(self, reason: str = "user_request") -> None:
         """Cancel the current run, if any, from any thread. Its partial answer is kept. See `Run.cancel`."""
@@ -337,16 +352,16 @@ class Chat(ExplainsAttributes):
 
     # In the chat's own loop
 
-    def _new_run(self, prompt: Prompt, options: RunOptions) -> _MakeRun:
+    def _new_run(self, prompt: Prompt, options: RunOptions, output: Any) -> _MakeRun:
         if "context" in options:
             raise InputError("a chat has its own context: write Chat(agent, context=...) to continue another one")
         if self._history is not None:
             if options.get("journal") is not None:
                 raise InputError("a chat with a store saves its messages itself: leave the journal out")
             options = {**options, "journal": self._history}
-        return lambda agent: agent.run(prompt, context=self._context, **options)
+        return lambda agent: agent.run(prompt, context=self._context, output=output, **options)
 
-    def _resumed_run(self, reply: Reply, changed_ok: bool) -> _MakeRun:
+    def _resumed_run(self, reply: Reply, changed_ok: bool, output: Any) -> _MakeRun:
         def make(agent: Agent) -> Run:
             stored = self._history.suspension if self._history is not None else None
             suspended = stored if self.result is None else self.result.suspension
@@ -354,7 +369,7 @@ class Chat(ExplainsAttributes):
                 raise InputError("nothing in this chat waits for an answer")
             if not isinstance(suspended, str):
                 suspended = agent.seals.seal(suspended)  # it has the id of the run, which the ledger lets pass once
-            return agent.resume(suspended, reply, journal=self._history, changed_ok=changed_ok)
+            return agent.resume(suspended, reply, journal=self._history, changed_ok=changed_ok, output=output)
 
         return make
 

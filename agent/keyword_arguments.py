@@ -90,7 +90,7 @@ _PLACES = {
     **dict.fromkeys(
         ("reasoning", "temperature", "max_tokens", "options"), "ask(prompt, temperature=..., reasoning=...)"
     ),
-    "output": "the prompt asks for JSON, or a tool takes the result as its arguments",
+    "output": "ask(prompt, output=...)",
     "prompt": "ask(prompt), with pictures and sound in a list",
     **dict.fromkeys(("stream", "streaming"), "async for response in agent.run(prompt)"),
     **dict.fromkeys(("description", "docstring", "args_schema", "parameters"), "the tool's docstring and type hints"),

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, Self, TypedDict, cast, get_args
+from typing import Any, Generic, Literal, Protocol, Self, TypedDict, cast, get_args
 
 from pydantic_ai.messages import (
     BinaryContent,
@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.settings import ModelSettings
+from typing_extensions import TypeVar
 
 from agent.citations import dropped_citations, in_joined_text
 from agent.context import Context
@@ -27,6 +28,7 @@ from agent.keyword_arguments import explains_fields, meant_by, shown
 from agent.limits import Limits
 from agent.messages.openai import to_openai
 from agent.models.catalog import ModelSpec
+from agent.output import OutputType
 from agent.providers import Connection, Effort, Reasoning, effort_note, is_reasoning
 from agent.responses import PART_SEPARATOR, is_blank
 from agent.suspension import Pending
@@ -35,6 +37,9 @@ from agent.tools import Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 
+
+OutputT = TypeVar("OutputT", covariant=True, default=object)
+"""The type of a result's `output`."""
 
 MAX_TEMPERATURE: Mapping[str, int] = {"messages": 1}
 """The highest temperature of each dialect that does not accept 2."""
@@ -143,7 +148,8 @@ class RunPlan:
 
     `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
     `InputError`, the run leaves no trace. `documents` are those that are too long for the model; None: look for them in
-    the messages. `settings` are further settings of each request, in the library's words.
+    the messages. `settings` are further settings of each request, in the library's words. `output` is the type of the
+    answer.
     """
 
     connection: Connection
@@ -157,6 +163,7 @@ class RunPlan:
     documents: Sequence[LongDocument] | None = None
     vectors: Vectors | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
+    output: OutputType | None = None
 
     @property
     def effort(self) -> Reasoning | None:
@@ -174,7 +181,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
+class RunResult(Generic[OutputT]):
     """The result of a run. `note` has its figures and, if the run ended early, the sentence that says why.
 
     `files` come from the model or from tools. A suspended run has `pending` questions or approvals, and `suspension`
@@ -183,6 +190,9 @@ class RunResult:
     `effort` is the reasoning effort that the requests asked for, as in `Options.reasoning`; None: they did not set it.
     `notes` are sentences about options or content that the model did not support, and about a model that is or will be
     retired, with its replacement. `failure` is the exception that ended the run, if any.
+
+    `output` is the value of the answer, of the type that the run was given as `output`. It is None without such a type,
+    and if the run ended without an answer that fits it.
     """
 
     finish_reason: FinishReason
@@ -196,6 +206,7 @@ class RunResult:
     notes: tuple[str, ...] = ()
     system_message: str = field(default="", repr=False)
     failure: AgentError | None = field(default=None, repr=False, compare=False)
+    output: OutputT | None = None
 
     @property
     def failed(self) -> bool:
@@ -210,9 +221,10 @@ class RunResult:
     def checked(self) -> Self:
         """Return this result, or raise its `AgentError` if the run failed, as in `(await agent.ask(...)).checked()`.
 
-        The failure of a provider is raised as the original `ProviderError` with its `kind`.
+        The failure of a provider is raised as the original `ProviderError` with its `kind`. An answer that was cut
+        before it fitted its `output` type counts as failed here.
         """
-        if self.failed:
+        if self.failed or self.failure:
             raise self.failure or AgentError(self.why)
         return self
 

@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Generator, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Generic, Never, cast
 from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage
@@ -20,7 +20,7 @@ from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
 from agent.providers import ChosenLater
 from agent.responses import Response
-from agent.result import FinishReason, Journal, RunPlan, RunResult
+from agent.result import FinishReason, Journal, OutputT, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
@@ -31,7 +31,7 @@ from agent.system.shield import run_to_completion
 log = logging.getLogger(__name__)
 
 
-class Run(ExplainsAttributes):
+class Run(ExplainsAttributes, Generic[OutputT]):
     """One run, as a cancellable stream of responses. Any number of readers can follow it.
 
     The work runs in its own task. It begins with `start`, which iterating and awaiting call. Leaving the iteration
@@ -57,6 +57,7 @@ class Run(ExplainsAttributes):
         self._task: asyncio.Task[None] | None = None
         self._is_ending = self._is_hurried = self._end_stored = False
         self._cancelled_at = 0.0
+        self._partial: object = None
 
     if not TYPE_CHECKING:  # a checker would take a run for iterable
 
@@ -65,7 +66,7 @@ class Run(ExplainsAttributes):
 
     # Start and cancel
 
-    def start(self) -> "Run":
+    def start(self) -> "Run[OutputT]":
         """Begin in a task of the running event loop. A second call does nothing."""
         if self._task is None and self.result is None:
             self._event_loop = asyncio.get_running_loop()
@@ -129,9 +130,21 @@ class Run(ExplainsAttributes):
         return self._stream.waiting
 
     @property
-    def result(self) -> RunResult | None:
+    def partial_output(self) -> OutputT | None:
+        """The value of the answer as far as it is written, of the type that was given as `output`; None before.
+
+        Lists and dicts grow. A model or dataclass is there once the fields that it requires are. It can still turn out
+        not to fit: `result.output` is the value that counts.
+        """
+        if (output := self._plan.output) is not None:
+            value = output.read_partial(self._stream.last_text)
+            self._partial = self._partial if value is None else value
+        return cast("OutputT | None", self._partial)
+
+    @property
+    def result(self) -> RunResult[OutputT] | None:
         """The result, or None before the end."""
-        return self._stream.result
+        return cast("RunResult[OutputT] | None", self._stream.result)
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -173,7 +186,7 @@ class Run(ExplainsAttributes):
         """
         return await self._stream.wait_until_done(seconds)
 
-    async def finished(self) -> RunResult:
+    async def finished(self) -> RunResult[OutputT]:
         """Wait for the end, begin if needed, and return the result. `await run` does the same. Raises `InputError`."""
         return await self._result()
 
@@ -218,10 +231,10 @@ class Run(ExplainsAttributes):
         finally:
             self.cancel("reader_left")
 
-    def __await__(self) -> Generator[Any, None, RunResult]:
+    def __await__(self) -> Generator[Any, None, RunResult[OutputT]]:
         return self._result().__await__()
 
-    async def _result(self) -> RunResult:
+    async def _result(self) -> RunResult[OutputT]:
         self.start()
         try:
             while not self.done:

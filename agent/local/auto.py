@@ -93,10 +93,16 @@ class AutoConnection:
         """Translate a failure of the chosen model."""
         return self._required().explain(error)
 
-    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
         """Implement `LearnsRefusals`."""
         chosen = self._required()
-        return chosen.learn(error, pictures=pictures, tools=tools) if isinstance(chosen, LearnsRefusals) else None
+        return (
+            chosen.learn(error, pictures=pictures, tools=tools, schema=schema)
+            if isinstance(chosen, LearnsRefusals)
+            else None
+        )
 
     async def aclose(self) -> None:
         """End what runs in this loop: the connection, and the server if one was started. The next run starts again."""

@@ -78,11 +78,13 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         async with connection.slot(on_position):
             yield
 
-    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
         """Implement `LearnsRefusals`."""
         if (connection := self._server().connection) is None:
             return None
-        sentence = connection.learn(error, pictures=pictures, tools=tools)
+        sentence = connection.learn(error, pictures=pictures, tools=tools, schema=schema)
         self.spec = replace(connection.spec, name=self.spec.name)
         return sentence
 

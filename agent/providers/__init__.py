@@ -121,10 +121,13 @@ class OwnsServers(Protocol):
 class LearnsRefusals(Protocol):
     """A `Connection` that learns from the first refusal what its server does not take. Its `spec` changes with it."""
 
-    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
         """Return the sentence for people about what the server refused, and leave that out of the next request.
 
-        The refused request had `pictures` and `tools`. Returns None if the same request would be made again.
+        The refused request had `pictures`, `tools`, and a JSON `schema` for the answer. Returns None if the same
+        request would be made again.
         """
         ...
 
@@ -235,6 +238,18 @@ def preload(dialect: Dialect) -> None:
 
     asyncio.run(open_once())
     _PRELOADED.add(dialect)
+
+
+def binds_answers(spec: ModelSpec, *, has_tools: bool, is_open: bool) -> bool:
+    """Return True if a request can bind the model's answer to a JSON schema, and the model can still call its tools.
+
+    Servers that constrain the sampling constrain tool calls, too, and several hosts refuse a schema beside tools.
+    `is_open`: the schema allows dicts with any keys, which Claude's API takes for empty ones.
+    """
+    if not spec.schemas or (is_open and spec.dialect == "messages"):
+        return False
+    is_free = spec.dialect != "chat" or spec.tools == "emulated" or spec.provider in ("openai", "azure")
+    return is_free or not has_tools
 
 
 @lru_cache(256)

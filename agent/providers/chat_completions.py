@@ -93,11 +93,13 @@ class ChatCompletionsConnection(ClientConnection):
         async with super().slot(on_position):
             yield
 
-    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
         """Implement `LearnsRefusals`. Every later connection to this model of this server knows it, too."""
         possible: dict[Ability, bool] = {
             "tools": tools and self.spec.tools == "native",
-            "schema": tools and self.spec.tools == "emulated" and self.spec.schemas,
+            "schema": self.spec.schemas and (schema or (tools and self.spec.tools == "emulated")),
             "image": pictures and self.spec.image,
             "switch": self._has_switch,
         }
@@ -167,7 +169,9 @@ def _profile(provider: str) -> ModelProfile:
     without a finish reason was cut, and must not look finished.
     """
     ours = OpenAIModelProfile(
-        ignore_streamed_leading_whitespace=False, openai_chat_streaming_requires_finish_reason=True
+        ignore_streamed_leading_whitespace=False,
+        openai_chat_streaming_requires_finish_reason=True,
+        supports_json_schema_output=True,  # our catalogue decides
     )
     if provider not in _FULL:
         if provider not in _WANT_REASONING:

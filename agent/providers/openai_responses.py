@@ -43,11 +43,13 @@ class OpenAIResponsesConnection(ClientConnection):
         if provider.id == "xai":
             self.timeout = XAI_TIMEOUT
 
-    def learn(self, error: BaseException | None, *, pictures: bool, tools: bool) -> LocalizedText | None:
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
         """Implement `LearnsRefusals`."""
         url = self.endpoint.base_url
         if self._chat is not None:
-            sentence = self._chat.learn(error, pictures=pictures, tools=tools)
+            sentence = self._chat.learn(error, pictures=pictures, tools=tools, schema=schema)
             self.spec = self._chat.spec
             return sentence
         if url == self.provider.base_url or not isinstance(error, ModelHTTPError):

@@ -30,10 +30,17 @@ def instruction(tools: Sequence[ToolDefinition], reply: str | None) -> str:
     return "\n".join(lines)
 
 
-def choice_schema(tools: Sequence[ToolDefinition], reply: str | None) -> dict[str, Any]:
-    """Return one JSON schema: `anyOf` a reply (unless None) and each tool's parameters. Definitions are at its root."""
-    options = [_object({"name": {"const": reply}, "text": {"type": "string"}})] if reply else []
+def choice_schema(
+    tools: Sequence[ToolDefinition], reply: str | None, answer: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return one JSON schema: `anyOf` a reply (unless None) and each tool's parameters. Definitions are at its root.
+
+    The text of the reply is an object if `answer` is its schema.
+    """
     definitions: dict[str, Any] = {}
+    wanted = answer or {"type": "string"}
+    text = _accepted_schema(wanted, prefix=f"{reply}.", definitions=definitions)
+    options = [_object({"name": {"const": reply}, "text": text})] if reply else []
     for tool in tools:
         arguments = _accepted_schema(tool.parameters_json_schema, prefix=f"{tool.name}.", definitions=definitions)
         options.append(_object({"name": {"const": tool.name}, "arguments": arguments}))
@@ -115,8 +122,8 @@ class ToolChoiceDecoder:
         except (ValueError, RecursionError):
             return ToolChoice(whole=False) if _begins_a_choice(bare) else ToolChoice(text=raw)
         name, arguments = value.get("name"), value.get("arguments", {})
-        if name == self._reply and isinstance(text := value.get("text"), str):
-            return ToolChoice(text=_scrub(text))
+        if name == self._reply and isinstance(text := value.get("text"), str | dict):
+            return ToolChoice(text=_scrub(text) if isinstance(text, str) else _dump(_scrub(text)))
         is_tool = name != self._reply if self._tools is None else name in self._tools
         if isinstance(name, str) and is_tool and _is_dict(arguments):
             return ToolChoice(call=(_scrub(name), _scrub(arguments)))

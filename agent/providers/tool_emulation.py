@@ -78,7 +78,8 @@ class ToolEmulationModel(StreamingModel, WrapperModel):
         system = "\n\n".join([*_instructions(messages, parameters), instruction(tools, reply if may_reply else None)])
         settings = _without_tool_choice(model_settings)
         if self._schemas:
-            settings = self._with_schema(settings, choice_schema(tools, reply if may_reply else None))
+            wanted = parameters.output_object and parameters.output_object.json_schema
+            settings = self._with_schema(settings, choice_schema(tools, reply if may_reply else None, wanted))
         rewritten = rewrite_history(messages, reply=reply, system=system)
         parameters = replace(parameters, instruction_parts=None, output_mode="text", output_object=None)
         async with self.wrapped.request_stream(rewritten, settings, parameters, run_context) as stream:

@@ -13,13 +13,15 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from agent.context import Context
 from agent.documents.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.documents.tools import with_document_tools
+from agent.errors import AgentError
 from agent.events import Observers, StateSnapshot, ToolCallEnded, ToolCallStarted
 from agent.history import Note, Timings
-from agent.i18n import joined
+from agent.i18n import _, joined
 from agent.limits import Limit
 from agent.messages.adapt import adapt
 from agent.messages.plain_text import off_loop
 from agent.messages.repair import in_order_of_calls, repair
+from agent.output import Misfit, repair_prompt
 from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, files_of_messages, text_of_message
 from agent.runtime.budget import Budget, BudgetUsed
@@ -209,7 +211,12 @@ class ResultBuilder:
         return self._plan.seals.seal(suspension), pack(suspension)
 
     def build(
-        self, outcome: Outcome, last: ModelMessage, sealed: tuple[str, str] | None, pending: Sequence[Pending]
+        self,
+        outcome: Outcome,
+        last: ModelMessage,
+        sealed: tuple[str, str] | None,
+        pending: Sequence[Pending],
+        output: object,
     ) -> RunResult:
         """Return the result as it will be after `last` is written. A run that has not begun writes nothing.
 
@@ -232,6 +239,7 @@ class ResultBuilder:
             notes=(*self._plan.notes, *self._corrections, *([omitted] if omitted else [])),
             system_message=self._plan.system_message,
             failure=outcome.failure,
+            output=output,
         )
 
     def mark_unsaved(self, result: RunResult, outcome: Outcome) -> RunResult:
@@ -309,6 +317,8 @@ class AgentLoop:
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
         self._last: ModelMessage | None = None
+        self._output: object = None
+        self._is_repaired = False
 
     async def prepare(self) -> None:
         """Repair the history, but not that of a suspended run: its pending calls must stay unanswered."""
@@ -356,7 +366,7 @@ class AgentLoop:
             except Exception:
                 log.exception("run %s cannot be sealed", self._run_id)
                 outcome = NOT_SEALED
-        return self.results.build(outcome, last, sealed, self._pending)
+        return self.results.build(outcome, last, sealed, self._pending, self._output)
 
     # The steps
 
@@ -375,12 +385,32 @@ class AgentLoop:
         while (limit := self._budget.start_step(self.meter.timings(), self.results.cost())) is None:
             response = await self.requests.request(self.messages.messages, self.calls.tools.values())
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-            if not calls:
-                self._last = response
-                return Outcome.from_response(response, self._plan.limits)
-            if outcome := await self._handle_calls(response, calls):
+            if outcome := await (self._handle_calls(response, calls) if calls else self._end(response)):
                 return outcome
         return self._limit_reached(limit)
+
+    async def _end(self, response: ModelResponse) -> Outcome | None:
+        """Return the outcome of an answer. If it does not fit its type, tell the model so once, and return None."""
+        self._last = response
+        outcome, wanted = Outcome.from_response(response, self._plan.limits), self._plan.output
+        if wanted is None or outcome.reason == "content_filter":
+            return outcome
+        try:
+            self._output = wanted.read(text_of_message(response))
+        except Misfit as misfit:
+            if outcome.reason == "length":  # a second answer would be cut, too
+                return outcome._replace(failure=AgentError(outcome.detail))
+            if self._is_repaired:
+                return Outcome.from_failure(
+                    AgentError(_("The answer does not have the form that was asked for: {faults}.", faults=str(misfit)))
+                )
+            self._is_repaired = True
+            self._last = None
+            await self._store(response)
+            await self._store(ModelRequest(parts=[UserPromptPart(repair_prompt(misfit))]))
+            self._stream.begin_bubble()
+            return None
+        return outcome
 
     async def _handle_calls(self, response: ModelResponse, calls: Sequence[ToolCallPart]) -> Outcome | None:
         """Make the calls of a response. If some of them need a person, return the outcome `suspended`."""

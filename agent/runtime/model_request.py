@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
     FilePart,
     ModelMessage,
@@ -22,6 +23,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
@@ -37,7 +39,7 @@ from agent.messages.continuation import without_end_space
 from agent.messages.plain_text import off_loop
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
-from agent.providers import LearnsRefusals, count_deltas
+from agent.providers import LearnsRefusals, binds_answers, count_deltas
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
 from agent.runtime.retry import Wait, final_error, next_wait, queued
@@ -74,6 +76,7 @@ class ModelRequests:
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = False
+        self._is_bound, self._can_bind = False, plan.output is not None
         self._seam = ""
         self._messages: Sequence[ModelMessage] = ()
         self._sent: Sequence[ModelMessage] = ()
@@ -106,12 +109,25 @@ class ModelRequests:
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
         spec = self._spec = self._plan.connection.spec
-        adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._plan.system_message)
+        adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._system_message(tools))
         sent = await convert_messages(adapted, spec)
         sent, self._seam = without_end_space(sent)
         self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
         # The JSON of emulated tools cannot begin in the middle of a text.
         return sent, [] if self._continues and spec.tools == "emulated" else tools
+
+    def _system_message(self, tools: Sequence[ToolDefinition]) -> str:
+        """Return the system message. It tells the form of the answer if no schema binds the answer to it."""
+        system, output, spec = self._plan.system_message, self._plan.output, self._spec
+        if output is None:
+            return system
+        self._is_bound = self._can_bind and binds_answers(spec, has_tools=bool(tools), is_open=output.is_open)
+        if not self._is_bound:
+            told = _("No JSON schema can bind this answer of {model}, so its prompt tells the form.", model=spec.label)
+            self.corrections += [told] if told not in self.corrections else []
+        elif not (tools and spec.tools == "emulated"):
+            return system
+        return "\n\n".join(filter(None, [system, output.instruction]))
 
     async def _with_retries(
         self,
@@ -149,12 +165,15 @@ class ModelRequests:
     ) -> Wait | None:
         """Return a wait of no time if the server refused something that the connection now leaves out."""
         connection = self._plan.connection
+        if self._is_bound and not self._emitted and isinstance(failure.__cause__, UserError | ValueError):
+            self._can_bind = False  # the library does not send this schema to this model
+            return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(""))
         if self._emitted or not isinstance(connection, LearnsRefusals):
             return None
         if connection.spec is not self._spec:  # another run has learnt something meanwhile
             return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(str(failure.text)))
         pictures = await off_loop(sent, has_pictures, sent)
-        sentence = connection.learn(failure.__cause__, pictures=pictures, tools=bool(offered))
+        sentence = connection.learn(failure.__cause__, pictures=pictures, tools=bool(offered), schema=self._is_bound)
         if sentence is None:
             return None
         self.corrections.append(sentence)
@@ -200,13 +219,17 @@ class ModelRequests:
         self, sent: list[ModelMessage], offered: list[ToolDefinition]
     ) -> AsyncGenerator[StreamedResponse]:
         """Open the stream of an answer."""
+        parameters, output = ModelRequestParameters(function_tools=offered), self._plan.output
+        if output is not None and self._is_bound:
+            wanted = OutputObjectDefinition(output.schema)
+            parameters = replace(parameters, output_mode="native", output_object=wanted)
         opening = await off_loop(
             sent,
             model_request_stream,
             self._plan.connection.model(),
             sent,
             model_settings=self._settings(),
-            model_request_parameters=ModelRequestParameters(function_tools=offered),
+            model_request_parameters=parameters,
         )
         async with opening as stream:
             yield stream

@@ -40,6 +40,17 @@ class RunStream:
         """True if the run has ended and `result` is set."""
         return self.result is not None
 
+    @property
+    def last_text(self) -> str:
+        """The text of the last bubble that is one."""
+        texts: list[str] = []
+        for response in reversed(self.responses):
+            if response.type == "output_text":
+                texts.append(response.content)
+            if texts and (response.is_type_switched or response.type != "output_text"):
+                break
+        return "".join(reversed(texts))
+
     async def wait_for_update(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
         """Wait until there are more than `seen` responses, the run has ended, or `waiting` changes.
 
@@ -76,6 +87,10 @@ class RunStream:
         if has_hidden and kind == "output_text" and self.responses and self.responses[-1].type == kind:
             self._add((kind, PART_SEPARATOR))
         self._add(piece)
+
+    def begin_bubble(self) -> None:
+        """Let the next response begin a bubble, because another message came between."""
+        self._mark.open, self._has_hidden = None, False
 
     def relabel(self, piece: Piece) -> None:
         """Give the responses of the last bubble another type. Who has read them keeps the old ones.

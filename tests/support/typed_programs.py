@@ -4,6 +4,7 @@ Each ignore comment marks an error that its checker must find, because both repo
 """
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never, assert_type
 
@@ -81,6 +82,43 @@ async def wrong_arguments(agent: Agent, result: RunResult) -> None:
     await agent.ask("Hello", context=result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     agent.resume(None, "Yes.")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Chat(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- the type of an answer ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Invoice:
+    total: float
+
+
+async def right_outputs(agent: Agent, chat: Chat, result: RunResult) -> None:
+    invoice = await agent.ask("Hello", output=Invoice, temperature=1)
+    assert_type(invoice, RunResult[Invoice])
+    assert_type(invoice.checked().output, Invoice | None)
+    if invoice.output is not None:
+        assert_type(invoice.output.total, float)
+    run = agent.run("Hello", output=list[Invoice])
+    assert_type(run, Run[list[Invoice]])
+    assert_type(run.partial_output, list[Invoice] | None)
+    assert_type(await run, RunResult[list[Invoice]])
+    assert_type((await agent.ask("Hello", output=bool)).output, bool | None)
+    await agent.ask("Hello", output=Invoice | int)
+    assert_type(agent.resume(result, "Yes.", output=Invoice), Run[Invoice])
+    assert_type(chat.say("Hello", output=Invoice), RunResult[Invoice])
+    assert_type(await chat.ask("Hello", output=Invoice), RunResult[Invoice])
+    chat.query("Hello", output=Invoice)
+    anything: RunResult = invoice
+    print(anything.output)
+
+
+async def wrong_outputs(agent: Agent, chat: Chat) -> None:
+    await agent.ask("Hello", output=7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    agent.run("Hello", output=Invoice(1))  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    result = chat.say("Hello", output=Invoice)
+    print(result.output.total)  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+    other: RunResult[int] = result  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    print(other)
 
 
 # --- responses and results --------------------------------------------------------------------------------------------
