@@ -84,7 +84,7 @@ async def wrong_arguments(agent: Agent, result: RunResult) -> None:
     Chat(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-# --- the type of an answer ----------------------------------------------------------------------------------------------
+# --- the type of an answer --------------------------------------------------------------------------------------------
 
 
 @dataclass
