@@ -130,7 +130,7 @@ class JsonStorage:
         """Implement `View.get`."""
         folder = self._folder(owner, id_)
         try:
-            item = self._item(folder)
+            item = self._item(folder.parent, folder.name)
         except FileNotFoundError:
             return None
         if item is None:
@@ -291,27 +291,27 @@ class JsonStorage:
             self._known.pop(folder, None)
         for name in names:
             with suppress(FileNotFoundError):
-                if (item := self._item(folder / name)) is not None:
+                if (item := self._item(folder, name)) is not None:
                     yield item
 
-    def _item(self, folder: Path) -> Item | None:
-        """Return the conversation in this folder, None if it is damaged. Raises `FileNotFoundError`."""
-        path, known = folder / RECORD, self._known.get(folder.parent, {})
+    def _item(self, folder: Path, name: str) -> Item | None:
+        """Return a conversation in an owner's folder, None if it is damaged. Raises `FileNotFoundError`."""
+        path, known = folder / name / RECORD, self._known.get(folder, {})
         try:
-            if folder.name in known and known[folder.name][0] == _signature_of(path.stat()):
-                return known[folder.name][1]
+            if name in known and known[name][0] == _signature_of(path.stat()):
+                return known[name][1]
             signature, item = read_item(path)
         except FileNotFoundError:
-            known.pop(folder.name, None)
+            known.pop(name, None)
             raise
-        self._known.setdefault(folder.parent, {})[folder.name] = signature, item
+        self._known.setdefault(folder, {})[name] = signature, item
         return item
 
     def _item_at(self, index: Path) -> Item | None:
         """Return the conversation that a file of an index names, None if one of them is gone."""
         with suppress(FileNotFoundError):
             owner, _, conversation = index.read_text().partition("/")
-            return self._item(self._owners / owner / conversation)
+            return self._item(self._owners / owner, conversation)
         return None
 
     # The folder
@@ -330,7 +330,7 @@ class JsonStorage:
         indexed = {index.partition("-")[2] for index in self._run_names()}
         for folder in _conversations(self.path):
             try:
-                item = self._item(folder)
+                item = self._item(folder.parent, folder.name)
             except FileNotFoundError:
                 shutil.rmtree(folder)
                 continue
