@@ -16,12 +16,12 @@ from fastapi.responses import JSONResponse
 from agent.errors import (
     AgentError,
     Conflict,
+    HistoryError,
     InputError,
     Limited,
     LocalModelError,
     NotFound,
     ProviderError,
-    StoreUnavailable,
     files_unusable,
 )
 from agent.history import SearchHit, excerpt_parts
@@ -45,7 +45,7 @@ MAX_OFFSET = 1_000_000
 MAX_BUBBLES = 1000
 """The most bubbles of one answer."""
 log = logging.getLogger(__name__)
-STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, StoreUnavailable: 503, LocalModelError: 503}
+STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, HistoryError: 503, LocalModelError: 503}
 PROVIDER_STATUS = {
     **{"key": 403, "access": 403, "unknown_model": 404, "quota": 429, "rate_limit": 429, "overloaded": 503},
     **{"context": 400, "refusal": 400, "unsupported": 400},

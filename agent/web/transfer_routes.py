@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from agent.errors import AgentError, Busy, InputError, Limited, NotFound, StoreUnavailable, files_unusable
+from agent.errors import AgentError, Busy, HistoryError, InputError, Limited, NotFound, files_unusable
 from agent.history import HistoryStore
 from agent.i18n import _
 from agent.i18n.translator import Translator, negotiate
@@ -234,7 +234,7 @@ def _status(error: AgentError) -> int:
             return 413
         case InputError():
             return 403
-        case StoreUnavailable():
+        case HistoryError():
             return 503
         case _:
             return 400

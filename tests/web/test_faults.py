@@ -13,11 +13,13 @@ import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
 from agent.errors import HistoryError, reason_of, without_paths
+from agent.history.json_conversation import name_of
 from agent.local.manager import not_started
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.tools import Tool, execute_all
 from tests.conftest import CONFIG, App, becomes
+from tests.support.foreign_requests import last_message
 from tests.support.http_client import API, Answer, HttpVisitor
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
@@ -33,6 +35,10 @@ ON_SMALL_DISK = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh")
 FULL, NO_ROOM = "the disk is full", "There is no room for more files"
 
 
+NEED_STORE = ("rename", "pin", "message", "edit", "retry", "link")
+"""Routes that change what is stored, besides events of the page and deletions."""
+
+
 class Owner:
     """A visitor with a chat that has a picture, and requests for each kind of operation on what is stored."""
 
@@ -46,6 +52,7 @@ class Owner:
         owner = self.program.ask("GET", "/own-data").json
         assert owner["files"] == 1
         self.link = link["path"]
+        self.message = f"{self.path}/messages/{last_message(self.program, self.chat, 'pear')}"
 
     def send(self, chat: str = "", text: str = "!text plum") -> Answer:
         values: dict[str, Any] = {"chat": {"chat": chat}, "composer": {"text": text, "files": []}}
@@ -60,6 +67,10 @@ class Owner:
             "upload": lambda: ask("POST", f"{API}upload", files=files),
             "import": lambda: ask("POST", "/import", content=self.exported.replace("pear", "peas" * 99_999).encode()),
             "rename": lambda: ask("PATCH", self.path, json={"title": "plum"}),
+            "pin": lambda: ask("PATCH", self.path, json={"pinned": True}),
+            "message": lambda: ask("POST", f"{self.path}/messages", json={"text": "!text plum"}),
+            "edit": lambda: ask("PATCH", self.message, json={"text": "!text plum"}),
+            "retry": lambda: ask("POST", f"{self.message}/retry", json={}),
             "link": lambda: ask("POST", f"{self.path}/links", json={"attachments": True}),
         }
 
@@ -130,13 +141,22 @@ def test_no_answer_has_the_path_of_a_damaged_folder(
     place = tmp_path / "secret place"
     app = start_app(CONFIG, SWITCHBOARD_STORE=f"json:{place}", VLLM_BASE_URL=server.base_url)
     owner, said = Owner(app), list[str]()
-    for damage in (app.folder / "data" / "media", app.folder / "tmp", place / "owners", place):
-        shutil.rmtree(damage)
-        damage.write_text("no folder")
+    records = [path for path in place.rglob("*") if path.is_file() and name_of(owner.chat) in str(path)]
+    assert records
+    for damage in (None, app.folder / "data" / "media", app.folder / "tmp", place / "owners", place):
+        if damage is None:
+            for path in records:
+                path.write_text("no record")
+        else:
+            shutil.rmtree(damage)
+            damage.write_text("no folder")
         for name, work in {**owner.writes(), **owner.reads(), **(owner.deletions() if damage == place else {})}.items():
             answer = work()
             assert not any(path in answer.text for path in (str(tmp_path), str(app.folder / "data"))), (name, damage)
             assert "Internal Server Error" not in answer.text, (name, damage)
+            assert answer.status != 500, (name, damage, answer.text)
+            if damage == place and name in (*NEED_STORE, *owner.deletions()):
+                assert (answer.status, "Not a directory" in answer.text) == (503, True), (name, answer)
             said.append(answer.text)
     assert any("cannot read or write its files: Not a directory" in text for text in said), said
     assert str(place) in app.log
