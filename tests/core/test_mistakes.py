@@ -139,7 +139,10 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "Limits(step=)": (lambda _: Limits(**cast(Any, {"step": 3})), r"^Perhaps it is steps\."),
     "Options(num_predict=)": (lambda _: Options(**cast(Any, {"num_predict": 3})), r"^Perhaps it is max_tokens\."),
     "Context(history=)": (lambda _: Context(**cast(Any, {"mesages": ()})), r"^Perhaps it is messages\."),
-    "Agent(output_type=)": (lambda hands: hands.agent(output_type=int), r"^output_type is given in another way: ask\(prompt, output=\.\.\.\)"),
+    "Agent(output_type=)": (
+        lambda hands: hands.agent(output_type=int),
+        r"^output_type .* ask\(prompt, output=\.\.\.\)",
+    ),
     "Agent(timeout=)": (lambda hands: hands.agent(timeout=3), r"^timeout .* Agent\(model, limits=Limits\(steps="),
     "Agent()": (lambda _: cast(Any, Agent)(), r"'model': write Agent\(model, provider=\.\.\., .*, \.\.\.\)\.$"),
     "Agent(system_message=[])": (
