@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from types import UnionType
-from typing import Any, Never, TypeVar, Unpack, overload
+from typing import Any, Never, Unpack
 from weakref import WeakSet
 
 from agent.arguments import (
@@ -31,7 +30,7 @@ from agent.messages.adapt import check_prompt
 from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO, Capabilities
-from agent.output import read_output
+from agent.output import AnswerType, T, read_output
 from agent.providers import Connection, OwnsServers
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, checked_options
 from agent.run import Run
@@ -41,8 +40,6 @@ from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
 from agent.telemetry import Telemetry
 from agent.tools import Function, Tool, Toolset
-
-T = TypeVar("T")
 
 
 class _User:
@@ -108,22 +105,15 @@ class Agent(ExplainsAttributes):
                 f"a limit in dollars cannot be kept: the price of {self.connection.spec.label} is not known"
             )
 
-    @overload
-    def run(
-        self, prompt: Prompt, *, context: Context | None = None, output: type[T], **options: Unpack[RunOptions]
-    ) -> Run[T]: ...
-    @overload
-    def run(
-        self, prompt: Prompt, *, context: Context | None = None, output: UnionType, **options: Unpack[RunOptions]
-    ) -> Run[Any]: ...
-    @overload
-    def run(
-        self, prompt: Prompt, *, context: Context | None = None, output: None = None, **options: Unpack[RunOptions]
-    ) -> Run: ...
     @explains_arguments
     def run(
-        self, prompt: Prompt, *, context: Context | None = None, output: Any = None, **options: Unpack[RunOptions]
-    ) -> Run[Any]:
+        self,
+        prompt: Prompt,
+        *,
+        context: Context | None = None,
+        output: AnswerType[T] = None,
+        **options: Unpack[RunOptions],
+    ) -> Run[T]:
         """Create a run: iterate over it, await it, or cancel it. Raises `InputError` before any network access.
 
         `output` is the type of the answer, such as a pydantic model: see `RunResult.output` and `Run.partial_output`.
@@ -135,22 +125,15 @@ class Agent(ExplainsAttributes):
         check_addresses(messages, self.guard)
         return Run(plan, messages, read_context(context), journal, observers=self._observers())
 
-    @overload
-    async def ask(
-        self, prompt: Prompt, *, context: Context | None = None, output: type[T], **options: Unpack[RunOptions]
-    ) -> RunResult[T]: ...
-    @overload
-    async def ask(
-        self, prompt: Prompt, *, context: Context | None = None, output: UnionType, **options: Unpack[RunOptions]
-    ) -> RunResult[Any]: ...
-    @overload
-    async def ask(
-        self, prompt: Prompt, *, context: Context | None = None, output: None = None, **options: Unpack[RunOptions]
-    ) -> RunResult: ...
     @explains_arguments
     async def ask(
-        self, prompt: Prompt, *, context: Context | None = None, output: Any = None, **options: Unpack[RunOptions]
-    ) -> RunResult[Any]:
+        self,
+        prompt: Prompt,
+        *,
+        context: Context | None = None,
+        output: AnswerType[T] = None,
+        **options: Unpack[RunOptions],
+    ) -> RunResult[T]:
         """Run to the end. Failures of a model or a tool are never raised: see `finish_reason`.
 
         With a type as `output`, `result.output` is the answer as a value of that type.
@@ -189,26 +172,6 @@ class Agent(ExplainsAttributes):
         plan, journal = self._read_options(options)
         return Run(plan, [], context, journal, observers=self._observers())
 
-    @overload
-    def resume(
-        self,
-        suspended: str | Suspension | RunResult,
-        reply: Reply,
-        *,
-        journal: Journal | None = None,
-        changed_ok: bool = False,
-        output: type[T],
-    ) -> Run[T]: ...
-    @overload
-    def resume(
-        self,
-        suspended: str | Suspension | RunResult,
-        reply: Reply,
-        *,
-        journal: Journal | None = None,
-        changed_ok: bool = False,
-        output: UnionType | None = None,
-    ) -> Run: ...
     @explains_arguments
     def resume(
         self,
@@ -217,8 +180,8 @@ class Agent(ExplainsAttributes):
         *,
         journal: Journal | None = None,
         changed_ok: bool = False,
-        output: Any = None,
-    ) -> Run[Any]:
+        output: AnswerType[T] = None,
+    ) -> Run[T]:
         """Continue a suspended run. The new run begins with the results of the pending calls.
 
         `suspended` is a suspended result or its `suspension`, which can be used once, or a `Suspension` that the caller

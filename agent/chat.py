@@ -14,8 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from types import UnionType
-from typing import Any, Never, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Never, Self, Unpack, cast
 
 from pydantic_ai.embeddings import EmbeddingModel
 
@@ -27,6 +26,7 @@ from agent.errors import AgentError, Busy, Conflict, InputError, SingleRun
 from agent.keyword_arguments import ExplainsAttributes, explains_arguments, shown
 from agent.messages.openai import to_openai
 from agent.messages.prompt import Prompt
+from agent.output import AnswerType, T
 from agent.responses import Response
 from agent.result import RunOptions, RunResult
 from agent.run import Run
@@ -35,8 +35,6 @@ from agent.runtime.chat_vectors import ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
 from agent.suspension import Pending, Reply
 from agent.tools import Tool
-
-T = TypeVar("T")
 
 BegunRun = tuple[Run, "asyncio.Task[None]"]
 """A run that has begun, and the task that ends once its chat has its result."""
@@ -258,7 +256,9 @@ class Chat(ExplainsAttributes):
     # Runs
 
     @explains_arguments
-    def query(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> Iterator[Response]:
+    def query(
+        self, prompt: Prompt, *, output: AnswerType[T] = None, **options: Unpack[RunOptions]
+    ) -> Iterator[Response]:
         """Ask and yield the answer piece by piece. The run begins when the first piece is requested.
 
         `output` and `options` are as for `Agent.run`. Leaving the loop early cancels the run, which keeps its partial
@@ -267,37 +267,27 @@ class Chat(ExplainsAttributes):
         return self._follow(self._new_run(prompt, options, output)).responses()
 
     @explains_arguments
-    def stream(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> AsyncIterator[Response]:
+    def stream(
+        self, prompt: Prompt, *, output: AnswerType[T] = None, **options: Unpack[RunOptions]
+    ) -> AsyncIterator[Response]:
         """Do the same as `query`, for `async for` in any event loop."""
         return self._follow(self._new_run(prompt, options, output)).responses_async()
 
-    @overload
-    def say(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions]) -> RunResult[T]: ...
-    @overload
-    def say(self, prompt: Prompt, *, output: UnionType, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
-    @overload
-    def say(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> RunResult: ...
     @explains_arguments
-    def say(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
+    def say(self, prompt: Prompt, *, output: AnswerType[T] = None, **options: Unpack[RunOptions]) -> RunResult[T]:
         """Ask, wait, and return the whole answer, as in `chat.say("Hello").text`. `ask` is the same for `await`.
 
         Raises as `query` does. Failures of a model or tool are in the result.
         """
-        return self._follow(self._new_run(prompt, options, output)).result()
+        return cast(RunResult[T], self._follow(self._new_run(prompt, options, output)).result())
 
-    @overload
-    async def ask(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions]) -> RunResult[T]: ...
-    @overload
-    async def ask(self, prompt: Prompt, *, output: UnionType, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
-    @overload
-    async def ask(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> RunResult: ...
     @explains_arguments
-    async def ask(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
+    async def ask(self, prompt: Prompt, *, output: AnswerType[T] = None, **options: Unpack[RunOptions]) -> RunResult[T]:
         """Do the same as `say`, for `await` in any event loop."""
-        return await self._follow(self._new_run(prompt, options, output)).result_async()
+        return cast(RunResult[T], await self._follow(self._new_run(prompt, options, output)).result_async())
 
     @explains_arguments
-    def resume(self, reply: Reply, *, changed_ok: bool = False, output: Any = None) -> Iterator[Response]:
+    def resume(self, reply: Reply, *, changed_ok: bool = False, output: AnswerType[T] = None) -> Iterator[Response]:
         """Answer the `pending` questions of the last run and yield the rest of its answer piece by piece.
 
         A stored chat can be resumed in another process, also after a limit. The arguments are as for
@@ -307,7 +297,9 @@ class Chat(ExplainsAttributes):
         return self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses()
 
     @explains_arguments
-    def stream_resume(self, reply: Reply, *, changed_ok: bool = False, output: Any = None) -> AsyncIterator[Response]:
+    def stream_resume(
+        self, reply: Reply, *, changed_ok: bool = False, output: AnswerType[T] = None
+    ) -> AsyncIterator[Response]:
         """Do the same as `resume`, for `async for` in any event loop."""
         return self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses_async()
 

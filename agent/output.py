@@ -6,14 +6,19 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
-from typing import Any, TypeVar, cast
+from types import UnionType
+from typing import Any, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, TypeVar
 
 from agent.errors import InputError
 from agent.keyword_arguments import shown
 
+T = TypeVar("T", default=object)
+"""The type of an answer. It is `object` for a run without `output`."""
+AnswerType = type[T] | UnionType | None
+"""A type that an answer is asked for. None: any text. Checkers do not tell the value of a union."""
 MOST_FAULTS = 10
 """The most faults of an answer that are named."""
 _NO_TYPES = (str, bytes, BaseModel, TypeAdapter, TypeVar, Mapping)

@@ -172,6 +172,7 @@ def _profile(provider: str) -> ModelProfile:
         ignore_streamed_leading_whitespace=False,
         openai_chat_streaming_requires_finish_reason=True,
         supports_json_schema_output=True,  # our catalogue decides
+        native_output_requires_schema_in_instructions=False,  # it is in the system message: templates take only one
     )
     if provider not in _FULL:
         if provider not in _WANT_REASONING:

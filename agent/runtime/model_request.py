@@ -117,7 +117,7 @@ class ModelRequests:
         return sent, [] if self._continues and spec.tools == "emulated" else tools
 
     def _system_message(self, tools: Sequence[ToolDefinition]) -> str:
-        """Return the system message. It tells the form of the answer if no schema binds the answer to it."""
+        """Return the system message. It tells the form of the answer unless the server shows the model its schema."""
         system, output, spec = self._plan.system_message, self._plan.output, self._spec
         if output is None:
             return system
@@ -125,7 +125,7 @@ class ModelRequests:
         if not self._is_bound:
             told = _("No JSON schema can bind this answer of {model}, so its prompt tells the form.", model=spec.label)
             self.corrections += [told] if told not in self.corrections else []
-        elif not (tools and spec.tools == "emulated"):
+        elif spec.dialect != "chat":  # servers of this one only constrain what is sampled
             return system
         return "\n\n".join(filter(None, [system, output.instruction]))
 

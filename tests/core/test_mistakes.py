@@ -141,7 +141,7 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "Context(history=)": (lambda _: Context(**cast(Any, {"mesages": ()})), r"^Perhaps it is messages\."),
     "Agent(output_type=)": (
         lambda hands: hands.agent(output_type=int),
-        r"^output_type is given in another way: ask\(prompt, output=\.\.\.\)",
+        r"^output_type .* ask\(prompt, output=\.\.\.\)",
     ),
     "Agent(timeout=)": (lambda hands: hands.agent(timeout=3), r"^timeout .* Agent\(model, limits=Limits\(steps="),
     "Agent()": (lambda _: cast(Any, Agent)(), r"'model': write Agent\(model, provider=\.\.\., .*, \.\.\.\)\.$"),

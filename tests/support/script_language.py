@@ -185,7 +185,10 @@ def _plan(body: Json, messages: list[Json], begun: str, attempt: int, rate: floa
     step = sum(1 for message in after if message.get("role") == "assistant")
     commands = _commands_of_step(parse(text), step)
     if commands is None:
-        return _finished([Deltas(_words(_friendly(text, messages[:at], messages[at] if at >= 0 else {})), rate)])
+        said = _friendly(text, messages[:at], messages[at] if at >= 0 else {})
+        schema = (body.get("response_format") or {}).get("json_schema", {}).get("schema", {})
+        fitting = json.dumps(_fitting(schema, schema, said)) if "properties" in schema else said
+        return _finished([Deltas(_words(fitting), rate)])
     scene = Scene(body=body, results=results, step=step, attempt=attempt, begun=begun)
     actions: list[Action] = []
     for command in commands or [Command("quote")]:
@@ -280,6 +283,25 @@ def _friendly(text: str, before: Sequence[Json], prompt: Json) -> str:
     media = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds) if kind != "text")
     also = f" With it came {media}." if media else ""
     return f'Hello! You said: "{text.strip()}".{also} Before it I was sent {count} messages.'
+
+
+def _fitting(schema: Json, root: Json, text: str) -> Any:
+    """Return a value that fits a simple schema. Its texts are `text`."""
+    if "$ref" in schema:
+        return _fitting(root["$defs"][schema["$ref"].rpartition("/")[2]], root, text)
+    if "anyOf" in schema:
+        return _fitting(schema["anyOf"][0], root, text)
+    match schema.get("type"):
+        case "object":
+            return {name: _fitting(one, root, text) for name, one in schema.get("properties", {}).items()}
+        case "array":
+            return [_fitting(schema["items"], root, text)]
+        case "number" | "integer":
+            return 7
+        case "boolean":
+            return True
+        case _:
+            return schema.get("enum", [text])[0]
 
 
 # The commands. Each returns its actions. Deltas with a negative rate take the rate of the script.

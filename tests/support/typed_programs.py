@@ -113,8 +113,8 @@ async def right_outputs(agent: Agent, chat: Chat, result: RunResult) -> None:
 
 
 async def wrong_outputs(agent: Agent, chat: Chat) -> None:
-    await agent.ask("Hello", output=7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    agent.run("Hello", output=Invoice(1))  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await agent.ask("Hello", output=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    agent.run("Hello", output=Invoice(1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     result = chat.say("Hello", output=Invoice)
     print(result.output.total)  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
     other: RunResult[int] = result  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
