@@ -89,7 +89,7 @@ LAYERS = (
     ("agent.media.mime",),
     ("agent.documents.kinds", "agent.documents.refusals"),
     ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files", "agent.media.memory_place"),
-    ("agent.media.places",),
+    ("agent.media.places", "agent.output"),
     ("agent.keyword_arguments",),
     ("agent.errors",),
     (
