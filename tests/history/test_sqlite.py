@@ -22,6 +22,7 @@ from agent.history import HistoryStore, now
 from agent.history.sql.schema import VERSION
 from agent.history.sql.sqlite import SqliteStore
 from agent.history.sql.sqlite_wipe import empty_log, wipe_pages
+from agent.history.sql.store import RECENT
 from tests.support.history_laws import batch
 from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled, traced
 from tests.support.waiting import until
@@ -428,3 +429,13 @@ async def test_older_file_is_refused_and_untouched(tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT count(*) FROM entries").fetchone() == (3,)
+
+
+async def test_search_finds_each_chat_once_beyond_the_recent_ones(tmp_path: Path) -> None:
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        records = [await titled(store, f"chat {number}", f"text {number}x") for number in range(RECENT + 2)]
+        await run_sql(store, "UPDATE conversations SET place = 7 WHERE title IN ('chat 0', 'chat 1', 'chat 2')")
+        for word, found in (("text", records), ("chat", records), ("2x", records[2::10]), ("0x", records[::10])):
+            hits = await store.search(ALICE, word, limit=1000)
+            assert len(hits) == len({hit.record.id for hit in hits})
+            assert {hit.record.id for hit in hits} == {record.id for record in found}

@@ -449,15 +449,18 @@ SELECT id, place, entry_id FROM (
     ) AS entry_id FROM conversations WHERE owner = :owner AND {LIVE} ORDER BY place DESC LIMIT {RECENT}
 ) AS recent WHERE entry_id IS NOT NULL OR {{in_title}}
 """
+_OLDER = f"""
+owner = :owner AND {LIVE} AND place <= (
+    SELECT place FROM conversations WHERE owner = :owner AND {LIVE} ORDER BY place DESC LIMIT 1 OFFSET {RECENT - 1}
+)
+"""
 # The words are looked up first, because an index can find them. SQLite reads the tables of a CROSS JOIN in this order.
 _OLDER_HITS = f"""
 SELECT id, place, entry_id FROM conversations LEFT JOIN (
     SELECT conversation_id AS found_id, max(entry_texts.rowid) AS newest FROM conversations CROSS JOIN entry_texts
-    WHERE owner = :owner AND conversation_id = conversations.id AND {{in_text}} GROUP BY conversation_id
+    WHERE {_OLDER} AND conversation_id = conversations.id AND {{in_text}} GROUP BY conversation_id
 ) AS found ON found_id = id LEFT JOIN entry_texts ON entry_texts.rowid = newest
-WHERE owner = :owner AND {LIVE} AND (newest IS NOT NULL OR {{in_title}}) AND place <= (
-    SELECT place FROM conversations WHERE owner = :owner AND {LIVE} ORDER BY place DESC LIMIT 1 OFFSET {RECENT - 1}
-)
+WHERE {_OLDER} AND (newest IS NOT NULL OR {{in_title}})
 """
 _SEARCH = f"""
 WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT :limit)
