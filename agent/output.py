@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
@@ -105,7 +104,7 @@ def read_output(output: Any) -> OutputType | None:
         schema = adapter.json_schema() if wrapped else schema
         return OutputType(adapter, bare, schema, wrapped, _is_open(schema))
     except Exception as error:  # the hooks of any class can fail here
-        raise _no_type(output, re.split(r"\.? *\n|\. ", str(error))[0]) from error
+        raise _no_type(output, str(error).partition("\n")[0].partition(". ")[0]) from error
 
 
 def _is_value(output: object) -> bool:

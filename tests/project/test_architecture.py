@@ -81,7 +81,7 @@ LAYERS = (
     ("agent.suspension.ledgers",),
     ("agent.history",),
     ("agent.fetch", "agent.messages", "agent.models", "agent.responses", "agent.settings", "agent.space"),
-    ("agent.citations", "agent.response_types"),
+    ("agent.citations", "agent.output", "agent.response_types"),
     ("agent.media.sandbox", "agent.media.audio"),
     ("agent.documents.worker", "agent.media.sandbox_worker"),
     ("agent.documents",),

@@ -7,16 +7,16 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_ai import Tool
 from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.messages import (
@@ -40,10 +40,12 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings, ToolOrOutput
 
+from agent import Agent, Endpoint, connect
 from agent.local.weights import SMOLLM2, Weights, fetch
 from agent.providers.tool_choice_json import ToolChoice, ToolChoiceDecoder, choice_schema, instruction
 from agent.providers.tool_emulation import ToolEmulationModel, rewrite_history
 from agent.tools.builtin import calculate, convert_units, current_time
+from tests.support.models import SMALL
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -473,3 +475,17 @@ async def test_small_model_server_takes_schema_and_history(smollm: ToolEmulation
                 assert call.tool_name in [tool.name for tool in tools]
     plain = await model_request(smollm, AFTER_A_CALL, model_settings=GREEDY)
     assert plain.parts
+
+
+class Town(BaseModel):
+    kind: Literal["city", "village"]
+    roads: int = Field(ge=0, le=9)
+
+
+@pytest.mark.weights
+async def test_small_model_answers_with_a_type(smollm_url: str) -> None:
+    async with Agent(connect(replace(SMALL, name="local"), Endpoint(smollm_url))) as agent:
+        for kind, value in ((Town, Town), (bool, bool)):
+            run = agent.run("Is Paris a city or a village?", output=kind, temperature=0)
+            assert isinstance((await run).checked().output, value)
+            assert len(run.context.messages) == 2
