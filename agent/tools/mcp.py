@@ -29,11 +29,19 @@ from agent.errors import InputError, MissingExtra, ToolError, without_paths
 from agent.fetch import tls_context
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.tools import Tool
-from agent.tools.mcp_sdk import SessionMessage, get_default_environment, parse_message
 
 try:
-    from agent.tools.mcp import Command, open_server
-    from agent.tools.mcp_sdk import CONNECTION_CLOSED, Client, HttpError, SdkError, connect, http_transport
+    from agent.tools.mcp_sdk import (
+        CONNECTION_CLOSED,
+        Client,
+        HttpError,
+        SdkError,
+        SessionMessage,
+        connect,
+        get_default_environment,
+        http_transport,
+        parse_message,
+    )
 except ImportError as error:
     raise MissingExtra("A tool from an MCP server", "mcp") from error
 
