@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.history import Record, RetentionStore
+from agent.history.key_value import KeyValueStore
 from agent.history.memory import MemoryStore
 from agent.media.places import FileInfo, Place
 
@@ -74,12 +75,12 @@ class FailingPlace:
         return self._place.path(name)
 
 
-class FailingStore(MemoryStore):
+class FailingStore(KeyValueStore):
     """A history that crashes before or after a change, as its fuse says. `data` is what earlier processes stored."""
 
     def __init__(self, stored: MemoryStore, fuse: Fuse) -> None:
-        super().__init__()
-        self._data, self._fuse = stored._data, fuse
+        super().__init__(stored._storage)
+        self._fuse = fuse
         retention: Any = _FailingRetention(stored.retention, self._burn)
         self.retention = retention
 
