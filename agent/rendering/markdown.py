@@ -40,6 +40,7 @@ MOST = 16_000
 MAX_CELLS = 16_000
 """The most cells of a table. A short row gets all cells of its head, so little text can have millions."""
 LINKS = ("http", "https", "mailto")
+_SCHEMES = ("http:", "https:", "mailto:", "data:image/")
 PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/avif")
 """The pictures that every browser shows."""
 BEGIN, END = "\ufdd0", "\ufdd1"
@@ -88,6 +89,7 @@ _DETAILS = re.compile(r"<details(?: open)?>[ \t]*+(?:<summary>(?P<summary>[^\n]*
 _SUMMARY = re.compile(r"<summary>(?P<summary>[^\n]*?)</summary>[ \t]*+$", re.IGNORECASE)
 _OPENS = re.compile(r"<details(?: open)?>", re.IGNORECASE)
 _CLOSES = re.compile(r"</details>[ \t]*+$", re.IGNORECASE)
+_ADDRESS = re.compile(r"\(<?(?P<url>[^\s<>]*+)>?(?: ++(?:\"[^\"\n]*+\"?)?)?")
 _FOOTNOTE = re.compile(r"\[\^([0-9]{1,3}|[A-Za-z][\w-]{0,31})\](?P<defines>:[ \t]*+)?")
 _TASK = re.compile(r"\[([ xX])\][ \t]++")
 _ENVIRONMENT = re.compile(
@@ -187,6 +189,7 @@ class Blocks:
                 env: dict[str, Any] = {
                     "references": ChainMap({}, self._references),
                     "is_whole": is_whole and is_last,
+                    "grows": is_last and not is_whole,
                     "is_typed": self._is_typed,
                     "color": self._color,
                 }
@@ -541,6 +544,29 @@ def _read_tag(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _read_open_link(state: StateInline, silent: bool) -> bool:
+    """Read a link or a picture at the end of a text that grows: only its name is shown until its end has come."""
+    begins = state.pos + (state.src[state.pos] == "!")
+    if state.tokens is not state.env.get("open") or not state.src.startswith("[", begins):
+        return False
+    ends = state.md.helpers.parseLinkLabel(state, begins, False)
+    most = state.posMax
+    if ends < 0 or most < len(state.src) or not (found := _ADDRESS.fullmatch(state.src, ends + 1)):
+        return False
+    url = found["url"].lower()
+    if url.count(")") > url.count("(") or not any(one.startswith(url) or url.startswith(one) for one in _SCHEMES):
+        return False
+    texts = (token.content for token in state.tokens if token.type == "text")
+    if "`" in state.pending or any("`" in text for text in texts):  # it can be in code that has no end yet
+        return False
+    if not silent:
+        state.pos, state.posMax = begins + 1, ends
+        state.md.inline.tokenize(state)
+        state.posMax = most
+    state.pos = most
+    return True
+
+
 def _read_footnote(state: StateInline, silent: bool) -> bool:
     found = _FOOTNOTE.match(state.src, state.pos, state.posMax)
     if found is None or found["defines"]:
@@ -773,6 +799,17 @@ def _read_line_end(state: StateInline, silent: bool) -> bool:
 # Rules for what has been read
 
 
+def _find_open(state: StateCore) -> None:
+    """Remember the text that grows: the last one, if nothing is written after it."""
+    shown = (
+        token for token in reversed(state.tokens) if token.nesting >= 0 and (token.content or token.type != "inline")
+    )
+    last = next(shown, None)
+    if state.env.get("grows") and last and last.type == "inline":
+        line = last.content.rsplit("\n", 1)[-1]
+        state.env["open"] = last.children if state.src.rstrip(" ").endswith(line) else None
+
+
 def _read_urls(state: StateCore) -> None:
     """Turn the bare addresses in texts into links."""
     for block in state.tokens:
@@ -841,6 +878,8 @@ def _markdown() -> MarkdownIt:
     found.inline.ruler.at("strikethrough", lambda state, silent: False)  # it is read with the emphasis
     found.inline.ruler.before("link", "footnote", _read_footnote)
     found.inline.ruler.before("autolink", "tag", _read_tag)
+    found.inline.ruler.after("image", "open_link", _read_open_link)
+    found.core.ruler.before("inline", "open", _find_open)
     for rule in (_read_urls, _read_tasks, _align_cells, _read_stubs):
         found.core.ruler.push(rule.__name__, rule)
     found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]

@@ -138,7 +138,7 @@ def test_axe_finds_nothing_in_full_chat(own: App, visit: Callable[..., Visitor],
 
 def test_model_ids_do_not_clash_with_page(app: App, visit: Callable[..., Visitor]) -> None:
     visitor = visit(app.url)
-    own = ("composer", "chat", "model", "look", "edit", "settings", "dock", "greeting")
+    own = ("composer", "chat", "model", "bar", "name", "settings", "dock", "greeting")
     faked = "".join(f'<div id="{id_}"><p id="x-{id_}" title=">">fake {id_}</p></div>' for id_ in own)
     count = "(ids) => ids.map((id) => document.querySelectorAll(`[id='${id}']`).length)"
     visitor.ask(f"!text {faked}")

@@ -1,4 +1,4 @@
-"""What a page costs that is idle, that gets an event, or whose answer grows; and the room that open settings leave."""
+"""What a page costs that is idle or whose answer grows; and the room that open settings leave."""
 
 from collections.abc import Callable
 
@@ -95,24 +95,3 @@ def is_beside(left: FloatRect | None, right: FloatRect | None) -> bool:
     assert left
     assert right
     return left["x"] + left["width"] <= right["x"]
-
-
-COUNT_COPIES = """() => {
-  const copy = window.structuredClone;
-  window.copied = 0;
-  window.structuredClone = (value, ...how) => {
-    if (typeof value === "string" && value.includes("said earlier")) window.copied++;
-    return copy(value, ...how);
-  };
-}"""
-
-
-def test_events_copy_no_message_of_the_chat(app: App, visit: Visit) -> None:
-    """Gradio copies all values of each component whose progress it could show, several times for each event."""
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("!text said earlier")
-    visitor.page.evaluate(COUNT_COPIES)
-    visitor.ask("!text later")
-    assert not visitor.page.evaluate("window.copied")
-    visitor.page.evaluate("structuredClone('said earlier')")
-    assert visitor.page.evaluate("window.copied") == 1

@@ -93,7 +93,7 @@ def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask("!think 90 @100 !text Done.")
     group = visitor.bubbles.nth(0)
-    expect(group.locator("summary")).to_have_text(re.compile(r"^Reasoning(0\.[6-9]|1\.\d) s$"))
+    expect(group.locator("summary")).to_have_text(re.compile(r"^Reasoning · (0\.[6-9]|1\.\d) s$"))
     expect(group.locator(".parts")).to_be_hidden()
     group.locator(".title").click()
     expect(group.locator(".parts")).to_be_visible()

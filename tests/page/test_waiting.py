@@ -267,7 +267,8 @@ def test_reasoning_counts_and_shows_duration(own: App, visit: Visit) -> None:
     visitor.page.reload()
     expect(counted).to_have_text(COUNTS)
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
-    expect(counted).to_have_text(re.compile(r"^([7-9]|1\d)\.\d s$"))
+    title = visitor.bubbles.first.locator("summary")
+    expect(title).to_have_text(re.compile(r"^Reasoning · ([7-9]|1\d)\.\d s$"))
 
 
 # A model that is being loaded

@@ -357,6 +357,41 @@ def test_code_has_its_colours_once_its_fence_is_closed() -> None:
     assert '<span class="k">return</span>' in blocks.html[0]
 
 
+ADDRESS = "https://a.example/(b)?c"
+NAMES = {
+    f"See [the **page**]({ADDRESS})": "See the page",
+    f"![one](<{ADDRESS}>)": "one",
+    f"- a\n- [one]({ADDRESS})": "one",
+    f'> a\n> [one]({ADDRESS} "a title")': "one",
+    f"| a |\n|---|\n| [one]({ADDRESS})": "one",
+    f"[![one]({ADDRESS})]({ADDRESS})": "one",
+    "[one](data:image/png;base64,AAAA)": "one",
+    "[one](mailto:a@a.example)": "one",
+}
+
+
+@pytest.mark.parametrize("text", NAMES)
+def test_address_of_a_link_is_not_seen_while_it_is_written(text: str) -> None:
+    blocks = Blocks()
+    for end in range(text.rindex("](") + 2, len(text)):
+        blocks.update(text[:end])
+        seen = re.sub(r"<[^<>]++>", "", blocks.html[-1].replace("<br>", "\n")).strip()
+        assert seen.splitlines()[-1].removeprefix("[") == NAMES[text], text[:end]
+    blocks.update(text, is_whole=True)
+    assert blocks.html == to_blocks(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["`x[0](http", "x[0](a", "x[0](1 + 2", "[a](https://a.example) (", "[a](https://[)", "```\n[a](http"]
+)
+def test_what_is_no_link_is_seen_while_it_is_written(text: str) -> None:
+    blocks = Blocks()
+    blocks.update(text)
+    assert blocks.html == to_blocks(text)
+    blocks.update(f"{text}\n\nNext\n\n[a](http")
+    assert blocks.html[:-1] == to_blocks(f"{text}\n\nNext") or text.startswith("```")
+
+
 def test_link_that_is_defined_after_a_long_text_is_one() -> None:
     text = "See [x][1].\n\n" + (("word " * 40) + "\n\n") * 60 + "[1]: https://a.example\n"
     assert '<a href="https://a.example"' in to_blocks(text)[0]
