@@ -436,7 +436,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
 @pytest.mark.browser
 def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
     visitor = visit(app.url, locale="de-DE")
-    problem, caption = visitor.chat.locator(".problem").last, visitor.caption
+    problem, caption = visitor.chat.locator("[data-kind=error]").last, visitor.caption
     stop = visitor.page.locator("#composer .input-row > .stop-button")
     ends = {
         "!status 401": "Der Schlüssel des Servers wurde abgelehnt. Sagen Sie dem Betreiber Bescheid.",
@@ -454,7 +454,7 @@ def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
     expect(caption).to_contain_text("Angehalten")
     visitor.idle()
     visitor.say("!status 429 30")
-    waiting = visitor.chat.locator(".waiting + .caption")
+    waiting = visitor.chat.locator(".waiting:visible .why")
     expect(waiting).to_contain_text("Anbieter ausgelastet; neuer Versuch in")
     stop.click()
     visitor.idle()

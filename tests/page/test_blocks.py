@@ -89,11 +89,11 @@ CELLS = st.lists(
     min_size=6,
     max_size=6,
 )
-FILL = """(table, texts) => {
+FILL = """async (table, texts) => {
   [...table.rows].forEach((row, r) => [...row.cells].forEach((cell, c) => cell.textContent = texts[r][c]));
-  navigator.clipboard.writeText = (text) => { window.copiedCsv = text; };
+  const copied = new Promise((done) => { navigator.clipboard.writeText = done; });
   table.previousElementSibling.lastElementChild.click();
-  return [window.copiedCsv, [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim()))];
+  return [await copied, [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim()))];
 }"""
 
 

@@ -114,7 +114,7 @@ def test_dropped_text_is_not_attached(own: App, visit: Visit) -> None:
     visitor = visit(own.url, fresh=True)
     mouse = Mouse(visitor)
     visitor.box.fill("half a question")
-    for over in (visitor.chat, visitor.page.locator("#about")):
+    for over in (visitor.page.locator("#greeting"), visitor.page.locator("#about")):
         mouse.drop(over, text="words")
         mouse.drop(over, link=f"{own.url}/healthz")
     mouse.drop(visitor.box, text=" and more")
@@ -127,6 +127,6 @@ def test_dropped_folder_is_refused(own: App, visit: Visit, tmp_path: Path) -> No
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "inside.txt").write_text("hello")
     visitor = visit(own.url, fresh=True)
-    Mouse(visitor).drop(visitor.chat, files=[str(tmp_path / "folder")])
+    Mouse(visitor).drop(visitor.page.locator("#greeting"), files=[str(tmp_path / "folder")])
     expect(visitor.page.get_by_role("status").filter(has_text="Folders can't be attached")).to_be_visible()
     expect(thumbnails(visitor)).to_have_count(0)

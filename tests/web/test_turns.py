@@ -262,6 +262,18 @@ async def test_frames_lead_to_the_stored_turn() -> None:
     await asyncio.sleep(0)
 
 
+def test_new_page_sees_what_the_next_edits_change() -> None:
+    """The text has grown since the last edits. With them, the page would get that twice."""
+    bubbles = list[Any]()
+    fold_responses(bubbles, said([("reasoning", "Hm."), ("output_text", "```pytho")]), [1.0, 2.0])
+    renderer, turn = TurnRenderer(), Turn(user=USER, bubbles=bubbles, note=None)
+    last = renderer.render(turn)
+    bubbles[-1].texts.append("n\nprint(1)")
+    first = renderer.render(turn, is_first=True)
+    assert first == last
+    assert applied(first, edits(last, renderer.render(turn))) == render_turn(turn)
+
+
 def test_seconds_change_only_with_their_bubble() -> None:
     bubbles = list[Any]()
     fold_responses(bubbles, said([("reasoning", "Hm.")]), [1.0])

@@ -91,8 +91,9 @@ class TurnRenderer:
     def render(self, turn: transcript.Turn, waiting: str = "", *, is_first: bool = False) -> Turn:
         """Return the turn. `waiting` says why a running turn gets nothing from the model.
 
-        Seconds are counted up to `turn.watched_since`. Unless a page sees the turn for the first time, those of
-        what has not changed since the last call stay.
+        Seconds are counted up to `turn.watched_since`, and those of what has not changed since the last call stay.
+        `is_first`, for a page that begins to watch: the turn of the last call, which the next edits change, with the
+        seconds of now.
         """
         sources = Sources()
         bubbles = self._message(turn.user) if turn.user is not None else []
@@ -105,7 +106,9 @@ class TurnRenderer:
         if (call := turn.question) is not None:
             bubbles.append(self._question(call))
         shown = self._with_fields(turn, bubbles, sources, waiting)
-        if self._shown is not None and not is_first:
+        if is_first and self._shown is not None:
+            return _with_seconds_of(shown, self._shown)
+        if self._shown is not None:
             _keep_seconds(self._shown, shown)
             for number, (old, new) in enumerate(zip(self._shown["bubbles"], bubbles, strict=False)):
                 if old == new:  # the next comparison is quick
@@ -554,6 +557,16 @@ def _with_message_fields(shown: Turn, turn: transcript.Turn, user: Entry, transl
 
 def _versions(versions: Versions) -> ShownVersions:
     return {"ids": [*versions.ids], "number": versions.number}
+
+
+def _with_seconds_of(new: Turn, old: Turn) -> Turn:
+    """Return the old turn with the seconds that the new one counts of what runs in both."""
+    shown = old.copy()
+    shown["bubbles"] = [bubble.copy() for bubble in old["bubbles"]]
+    if "waiting" in shown:
+        shown["waiting"] = shown["waiting"].copy()
+    _keep_seconds(new, shown)
+    return shown
 
 
 def _keep_seconds(old: Turn, new: Turn) -> None:

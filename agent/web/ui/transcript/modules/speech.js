@@ -8,10 +8,10 @@ const SILENT = ["user", "sources", "steps"];
 const FINISHED = /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/; // sentences
 const LETTER = /[\p{L}\p{N}]/gu;
 
-/** The words of an element: a formula as it was written, and nothing that the module has added. @param {Node} node @returns {string} */
+/** The words of an element: a formula as it was written, no numbers of sources, and nothing that the module has added. @param {Node} node @returns {string} */
 function words(node) {
   if (node instanceof Text) return node.data;
-  if (!(node instanceof Element) || node instanceof HTMLElement && node.dataset.own) return "";
+  if (!(node instanceof Element) || node.matches(".mark, [data-own]")) return "";
   if (node.localName === "br") return "\n";
   return node.getAttribute("alttext") ?? [...node.childNodes].map(words).join("");
 }
