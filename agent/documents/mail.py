@@ -63,6 +63,8 @@ _BREAK = re.compile(r"=[ \t]+(?=\r?\n)")
 """A soft line break with white space that a server has added."""
 _LENGTH = re.compile(rb"(\d{1,12}) *\r?\n")
 """The first line of a file of Apple Mail: the length of the mail."""
+_MOST_DECODED = 100_000
+"""Characters of a header in which encoded words are decoded."""
 _MOST_NESTED = 5
 """Forwarded messages in each other that are read."""
 
@@ -222,12 +224,14 @@ def _header(message: "Message[str, str]", name: str) -> str:
 
 
 def _decoded_words(text: str) -> str:
-    """Return a header without its encoded words."""
+    """Return a header without its encoded words. Those of a text that is too long for a header stay as they are."""
+    head, rest = text[:_MOST_DECODED], text[_MOST_DECODED:]  # `decode_header` takes quadratic time
     try:
-        found = decode_header(text)
+        found = decode_header(head)
     except (ValueError, HeaderParseError):
         return text
-    return "".join(_decoded(one if isinstance(one, bytes) else _raw(one), charset or "") for one, charset in found)
+    words = (_decoded(one if isinstance(one, bytes) else _raw(one), charset or "") for one, charset in found)
+    return "".join(words) + rest
 
 
 def _raw(text: str) -> bytes:

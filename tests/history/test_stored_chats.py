@@ -383,7 +383,7 @@ def test_silent_server_is_asked_once(server: Running) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         agent = Agent(connect(QWEN3, Endpoint(server.base_url)))
-        said = rf":{port} cannot be reached: .*\(it does not answer\)\. Start it"
+        said = rf":{port} cannot be reached \(it does not answer\)\. Start it"
         with (
             Chat(agent, store=f"redis://:hush@127.0.0.1:{port}", id=ID) as chat,
             pytest.raises(StoreUnavailable, match=said),

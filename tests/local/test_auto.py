@@ -28,6 +28,8 @@ PROGRAMS = {
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", "\n".join(PAGES), re.DOTALL))
 }
 EXAMPLES = {path.stem: path.read_text() for path in (ROOT / "examples").glob("*.py") if path.stem != "words_server"}
+EXAMPLES = {name: text for name, text in EXAMPLES.items() if ".launch()" not in text}
+"""Those that end by themselves. A page does not (see `tests/page/test_transcript_page.py`)."""
 
 
 @pytest.fixture(autouse=True)

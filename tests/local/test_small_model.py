@@ -57,11 +57,15 @@ async def test_only_the_model_sees_examples() -> None:
     assert not [word for word in SECRETS if word in first.text + second.text]
 
 
+def starters(language: str) -> list[str]:
+    """Return the messages of the examples that the page offers."""
+    return [unescape(one) for one in re.findall('value="([^"]+)"', examples(SMOLLM2.spec, Translator(language)))]
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_starters_are_measured_questions(language: str) -> None:
-    starters = [unescape(one) for one in re.findall('value="([^"]+)"', examples(SMOLLM2.spec, Translator(language)))]
-    assert len(starters) == 4
-    assert set(starters) <= QUESTIONS.keys()
+    assert len(starters(language)) == 4
+    assert set(starters(language)) <= QUESTIONS.keys()
 
 
 @pytest.fixture
@@ -83,10 +87,10 @@ async def small() -> AsyncIterator[Agent]:
 @pytest.mark.full
 @pytest.mark.weights
 async def test_each_starter_is_answered_right_five_times(small: Agent) -> None:
-    for one in examples(SMOLLM2.spec, Translator("en")):
+    for text in starters("en"):
         for _ in range(5):
-            answer = await small.ask(one["text"], max_tokens=SMOLLM2.spec.max_output_tokens)
-            assert re.search(QUESTIONS[one["text"]], answer.text), answer.text
+            answer = await small.ask(text, max_tokens=SMOLLM2.spec.max_output_tokens)
+            assert re.search(QUESTIONS[text], answer.text), answer.text
 
 
 @pytest.mark.weights

@@ -44,7 +44,7 @@ def on_postgresql(_: Path) -> Iterator[tuple[str, Entries]]:
     database.start()
 
     def entries() -> Iterator[tuple[object, str]]:
-        for conversation, entry in database.run_sql("SELECT conversation_id, entry::text FROM entries ORDER BY number"):
+        for conversation, entry in database.run_sql("SELECT conversation_id, entry::text FROM entries ORDER BY rowid"):
             yield conversation, str(entry)
 
     try:

@@ -121,7 +121,7 @@ function readStream() {
     let timer = setTimeout(() => {
       polls = !polls; // a server that answers neither is away
       mine.abort();
-    }, polls && told === null ? SILENCE_MS : FIRST_MS);
+    }, polls ? SILENCE_MS : FIRST_MS); // a proxy in front of several servers needs some seconds to leave a silent one
     try {
       const response = await (begun?.response ?? ask(wanted, last, mine.signal));
       // It ended a while ago, and is stored, unless a proxy says so because the server is away.
