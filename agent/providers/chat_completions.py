@@ -47,7 +47,7 @@ from agent.media.mime import detect_mime
 from agent.messages.plain_text import plain_text
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers import Endpoint, Reasoning
-from agent.providers.discovery import told
+from agent.providers.discovery import look_up
 from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import mapped
@@ -88,7 +88,7 @@ class ChatCompletionsConnection(ClientConnection):
     @asynccontextmanager
     async def slot(self, on_position: Callable[[int], None]) -> AsyncGenerator[None]:
         """Ask the server about a model of which nothing is known, then do as `ClientConnection.slot`."""
-        if (spec := await told(self.spec, self.endpoint)) is not self.spec:
+        if (spec := await look_up(self.spec, self.endpoint)) is not self.spec:
             self.change_spec(without_refused(spec, self.endpoint.base_url))
         async with super().slot(on_position):
             yield

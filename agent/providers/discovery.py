@@ -23,8 +23,8 @@ _MOST_ASKED = 100
 """Models of an Ollama that are asked for one by one. The others go by their names."""
 _PATIENCE_SECONDS = 2.0
 """Seconds that a first message waits for what the server tells about its model."""
-_TOLD_SECONDS, _RETRY_SECONDS, _MOST_SERVERS = 3600.0, 60.0, 100
-_told: dict[str, tuple[float, dict[str, ModelSpec]]] = {}
+_LIST_SECONDS, _RETRY_SECONDS, _MOST_SERVERS = 3600.0, 60.0, 100
+_listed: dict[str, tuple[float, dict[str, ModelSpec]]] = {}
 """The models that servers listed, and the moment to ask again, by base URL."""
 _SAYS_MORE = {
     "max_model_len",
@@ -68,23 +68,23 @@ async def discover(endpoint: Endpoint, *, provider: str = "vllm", seconds: float
     return tuple(described(entry, provider, server) for entry in entries)
 
 
-async def told(spec: ModelSpec, endpoint: Endpoint) -> ModelSpec:
-    """Return an assumed model as its server describes it, or as it is if the server does not list it or not answer.
+async def look_up(spec: ModelSpec, endpoint: Endpoint) -> ModelSpec:
+    """Return an assumed model as its server describes it, or unchanged if the server does not list it or answer.
 
-    The list of a server is kept for `_TOLD_SECONDS`.
+    The list of a server is kept for `_LIST_SECONDS`.
     """
     if not spec.assumed or spec.dialect != "chat":
         return spec
-    until, listed = _told.get(endpoint.base_url, (0.0, {}))
+    until, listed = _listed.get(endpoint.base_url, (0.0, {}))
     if until < monotonic():
         try:
             found = await discover(endpoint, provider=spec.provider, seconds=_PATIENCE_SECONDS)
         except ProviderError:
             found = ()
         listed = {one.name: one for one in found}
-        if len(_told) >= _MOST_SERVERS:
-            _told.clear()
-        _told[endpoint.base_url] = monotonic() + (_TOLD_SECONDS if found else _RETRY_SECONDS), listed
+        if len(_listed) >= _MOST_SERVERS:
+            _listed.clear()
+        _listed[endpoint.base_url] = monotonic() + (_LIST_SECONDS if found else _RETRY_SECONDS), listed
     one = listed.get(spec.name) or listed.get(VARIANT.sub("", spec.name))
     return replace(one, id=spec.id, name=spec.name, label=spec.label, source=spec.source) if one else spec
 

@@ -226,7 +226,7 @@ async def second_close_does_nothing(trial: Trial) -> None:
         await trial.store.aclose()
 
 
-@law("base")
+@law("processes", "base")
 async def close_finishes_or_refuses_saves(trial: Trial) -> None:
     """A save that is under way when the store closes is stored whole and returns, or is refused and stores nothing."""
     records = [await grown(trial.store, Record(owner=ALICE), chain(prompt("1"))) for _ in range(8)]

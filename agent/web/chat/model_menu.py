@@ -20,7 +20,7 @@ from agent.providers import (
     preloaded,
     without_refused,
 )
-from agent.providers.discovery import told
+from agent.providers.discovery import look_up
 from agent.settings import Settings
 from agent.web.chat.api_keys import ApiKeys
 
@@ -183,13 +183,13 @@ class ModelMenu:
         if key := self._visitors_key(owner, provider, login):
             self.keys.keep_alive(owner)
             own = Endpoint(endpoint.base_url, key, is_own_key=key != login)
-            return connect(await told(spec, own), own), True
+            return connect(await look_up(spec, own), own), True
         if provider.key_names and (not self._is_lent(spec) or endpoint.api_key is None):
             raise ProviderError(self._key_advice(spec, provider), kind="key")
         if spec.menu:
             return self._get_shared_connection(ServedModel(spec, endpoint)), False
         return connect(
-            await told(spec, endpoint), endpoint
+            await look_up(spec, endpoint), endpoint
         ), True  # any name can be typed, so kept connections would pile up
 
     def _key_advice(self, spec: ModelSpec, provider: ProviderSpec) -> str:
