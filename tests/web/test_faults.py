@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent.history.json_conversation import name_of
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
 from agent.errors import HistoryError, reason_of, without_paths
+from agent.history.json_files import name_of
 from agent.local.manager import not_started
 from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
