@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, expect
@@ -106,6 +106,7 @@ def test_spreadsheet_runs_no_cell(app: App, visit: Visit) -> None:
 
     @hypothesis_settings(max_examples=examples(150))
     @given(CELLS)
+    @example(["-", "+", "-5", "-5", "-5", "-;"])
     def no_cell_runs(texts: list[str]) -> None:
         copied, shown = table.evaluate(FILL, [texts[:3], texts[3:]])
         for separator in SEPARATORS:
