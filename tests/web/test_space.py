@@ -6,10 +6,14 @@ Real Chromium uses the real app. The hub's proxy, page and login are small serve
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
+from urllib.request import urlopen
 
 import httpx
 import pytest
@@ -30,7 +34,7 @@ from agent.web.gradio_compat.login import login_reader
 from agent.web.middleware.isolation import LOGIN_PATHS, POLICY, IsolationMiddleware
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.ui.page_sessions import PageSessions
-from tests.conftest import CONFIG, ROOT, SHOTS, App, Visitor
+from tests.conftest import CONFIG, ROOT, SHOTS, App, Visitor, becomes
 from tests.support import chromium
 from tests.support.gate_rows import gate_rows
 from tests.support.openid_server import Provider, provider
@@ -682,3 +686,32 @@ def test_login_in_frame_needs_no_third_party_cookies(
 def test_login_lists_no_more_events(with_login: App) -> None:
     named = Client(with_login.url, verbose=False, analytics_enabled=False).view_api(return_format="dict")
     assert list(cast(Any, named)["named_endpoints"]) == ["/chat"]
+
+
+@pytest.mark.slow
+def test_gradio_command_starts_a_changed_program_again(tmp_path: Path) -> None:
+    for name in ("agent", "configs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "app.py", tmp_path)
+    port, log = free_port(), tmp_path / "log"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "VLLM_BASE_URL": "http://127.0.0.1:9/v1",
+        "GRADIO_SERVER_PORT": str(port),
+        "SWITCHBOARD_DATA": str(tmp_path / "data"),
+    }
+    command = [str(Path(sys.executable).with_name("gradio")), "app.py"]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=out, stderr=out, start_new_session=True)
+    try:
+        becomes(1, lambda: log.read_text().count("The page is at"), 120)
+        room = tmp_path / "agent" / "web" / "routes.py"
+        room.write_text(f"{room.read_text()}\n")
+        becomes(2, lambda: log.read_text().count("The page is at"), 120)
+        assert "routes.py has changed: starting again." in log.read_text()
+        with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
+            assert answer.status == 200
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
