@@ -48,7 +48,7 @@ class OutputType:
 
     @property
     def instruction(self) -> str:
-        """What a model reads whose server does not bind it to the schema."""
+        """The schema in words, for a model whose server does not bind its answer to the schema."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return f"Give your answer as one JSON object that fits this JSON schema, with no other text:\n{schema}"
 

@@ -103,7 +103,7 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryPlace:
-    """Where an entry is in the log, in the units of the storage."""
+    """The place of an entry in the log, in the units of the storage."""
 
     parent_id: str | None
     start: int

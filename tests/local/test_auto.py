@@ -29,7 +29,7 @@ PROGRAMS = {
 }
 EXAMPLES = {path.stem: path.read_text() for path in (ROOT / "examples").glob("*.py") if path.stem != "words_server"}
 EXAMPLES = {name: text for name, text in EXAMPLES.items() if ".launch()" not in text}
-"""Those that end by themselves. A page does not (see `tests/page/test_transcript_page.py`)."""
+"""The examples that end by themselves. A page does not end (see `tests/page/test_transcript_page.py`)."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What the store needs of a SQL database, and the form of its statements.
+"""The protocol of a SQL database that the store runs on, and the form of its statements.
 
 Statements are in the SQL that SQLite and PostgreSQL share. Each database translates the few things that differ:
 parameters (`:name`; `:now` is the current Unix time), `IN LIST(:name)` for a sequence of texts, `CONTAINS(column,

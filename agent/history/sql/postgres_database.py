@@ -60,7 +60,7 @@ _DIALECT = (
     (re.compile(r"(?<!:):now\b"), NOW),
     (re.compile(r"(?<!:):([a-z]\w*)"), r"%(\1)s"),
 )
-"""What PostgreSQL says in another way, see `agent.history.sql.database`."""
+"""PostgreSQL's words for the fragments of dialect; see `agent.history.sql.database`."""
 _COLUMNS = frozenset(
     ("id", "conversation_id", "entry_id", "head_id", "parent_id", "run_id", "owner", "title", "digest")
 )

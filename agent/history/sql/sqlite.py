@@ -70,7 +70,7 @@ _DIALECT = (
     (re.compile(r"DELETE FROM conversations"), HIDE),
     (re.compile(r"\bROWID,"), ""),
 )
-"""What SQLite says in another way, see `agent.history.sql.database`."""
+"""SQLite's words for the fragments of dialect; see `agent.history.sql.database`."""
 _REASONS = {
     sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
     sqlite3.SQLITE_CANTOPEN: _("it cannot be opened"),
