@@ -307,7 +307,7 @@ def test_second_page_sees_and_stops_answer(app: App, visit: Visit) -> None:
     second.say("!tokens 2000 @20")
     expect(second.stop).to_be_visible()
     first.say("!text Mine.")
-    expect(first.toast).to_contain_text("still being written")
+    expect(first.hint).to_contain_text("still being written")
     expect(first.page.locator(".toast-body.error")).to_have_count(0)  # this is no error
     expect(first.box).to_have_value("!text Mine.")
     expect(first.bubbles.last).to_contain_text("word5")
@@ -661,7 +661,9 @@ def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
     for number in range(18):
         visitor.ask(f"!text answer {number}")
     visitor.page.evaluate("document.addEventListener('chat-view', ({ detail }) => (window.seen = detail))")
-    visitor.page.evaluate("document.dispatchEvent(new CustomEvent('gradio-call', { detail: 'refresh' }))")
+    visitor.page.evaluate(
+        "document.dispatchEvent(new CustomEvent('chat-wanted', { detail: location.pathname.split('/c/')[1] }))"
+    )
     visitor.page.wait_for_function("window.seen?.earlier")  # the server has sent the newest messages
     expect(visitor.mine).to_have_count(18)
     expect(earlier).to_be_hidden()
