@@ -72,6 +72,7 @@ class RunState:
     last: int = 0
     saved: int = 0
     length: int = 0
+    begun_at: float = 0.0
     ended_at: float | None = None
     replica: str = ""
     is_stopped: bool = False
@@ -809,7 +810,7 @@ async def _runs_with(
     run = runs.get(events.run_id)
     if run is None and await view.with_run(events.run_id) is not None:
         raise Conflict(RUN_CONFLICT)
-    run = run or RunState(replica=view.replica)
+    run = run or RunState(replica=view.replica, begun_at=view.clock().timestamp())
     if place != (events.owner, events.conversation_id) or run.ended_at is not None or events.first != run.last + 1:
         raise Conflict(RUN_CONFLICT)
     if run.replica != view.replica:
