@@ -202,11 +202,14 @@ class JsonStorage(LocalView):
         """Implement `LocalView.searched_entries`."""
         return read_entries(self._folder_of(item), item)
 
-    async def events(self, item: Item, run_id: str, after: int) -> list[str]:
+    async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
         """Implement `View.events`."""
+        item = await self.with_run(run_id)
+        if item is None:
+            return None
         with _not_deleted():
             lines = _read_lines(self._folder_of(item) / _events_file(run_id), 0, item.runs[run_id].length)
-        return [line.decode() for line in lines[after:]]
+        return item, [line.decode() for line in lines[after:]]
 
     # Changes
 

@@ -258,8 +258,8 @@ class View(Protocol):
         """Return the entries at these places, as JSON objects."""
         ...
 
-    async def events(self, item: Item, run_id: str, after: int) -> list[str]:
-        """Return the events of a run without the first `after` ones, as JSON objects. Raises `NotFound`."""
+    async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
+        """Return the conversation of a run, and its events without the first `after` ones, as JSON objects."""
         ...
 
     def put(
@@ -526,10 +526,10 @@ class KeyValueRuns:
         """Implement `RunStore.events`."""
 
         async def work(view: View) -> list[RunEvent]:
-            item, first = await view.with_run(run_id), max(after, 0)
+            first = max(after, 0)
+            item, texts = await view.events(run_id, first) or (None, [])
             if item is None or item.owner != owner or not item.is_live(view.clock()):
                 raise NotFound(NO_RUN)
-            texts = await view.events(item, run_id, first)
             return [RunEvent(number, line) for number, line in enumerate(texts, first + 1)]
 
         return await self._storage.read(work)

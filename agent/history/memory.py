@@ -94,9 +94,10 @@ class MemoryStorage(LocalView):
         except KeyError:
             raise NotFound(NO_CONVERSATION) from None
 
-    async def events(self, item: Item, run_id: str, after: int) -> list[str]:
+    async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
         """Implement `View.events`."""
-        return self._events[run_id][after:]
+        item = self._named(self._runs.get(run_id))
+        return (item, self._events[run_id][after:]) if item else None
 
     def put(
         self,

@@ -13,7 +13,7 @@ All keys begin with one hash tag, so that a cluster keeps them on one node, and 
     pinned:OWNER        the ids of those that are pinned
     answering:OWNER     the ids of those with a run without an end
     bytes, owners       the size of each owner, and the names of the owners
-    run-of, shared-by   the conversation of each run, and of each link
+    run-of, shared-by   `Item.born`, a space and the id of the conversation of each run, and of each link
     unfinished, ended   the runs without an end by their beginning, and the others by their end
     writing, writers    the number of runs that each replica writes, and the names of these replicas
     writing:REPLICA     these runs by their beginning
@@ -25,6 +25,7 @@ that nothing that a process remembers can be changed by another.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -38,14 +39,16 @@ from collections.abc import (
 )
 from dataclasses import replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from agent.errors import Conflict, HistoryError, NotFound
+from agent.errors import AgentError, Conflict, HistoryError, NotFound, StoreUnavailable
 from agent.history.codec import load_records, load_undamaged
 from agent.history.key_value import (
     ENDED_RUN_SECONDS,
+    REMEMBERED,
     EntryPlace,
     Item,
     KnownLogs,
@@ -55,7 +58,7 @@ from agent.history.key_value import (
 )
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, Record, new_id, shift_of
 from agent.history.redis_server import Command, RedisServer
-from agent.history.run_events import NO_RUN, RunEvents
+from agent.history.run_events import RunEvents
 from agent.history.search import fold
 from agent.i18n import _
 from agent.system.threads import DECODING
@@ -70,6 +73,8 @@ HIDDEN_SECONDS = 3600.0
 """Conversations that expire so soon by this machine's clock are looked at: the server's clock can differ so much."""
 TRIES = 200
 """How often work begins again because others have changed what it has read."""
+CLOCK_SECONDS = 10.0
+"""Seconds for which this process knows the server's clock after it was read."""
 TOKEN = 32
 """The length of a token."""
 T = TypeVar("T")
@@ -84,6 +89,8 @@ class RedisStorage:
         self.replica = ""
         self.is_in_use: Callable[[RedisView, str, Sequence[Item]], Awaitable[bool]]
         self.logs = KnownLogs()
+        self.ahead, self.measured_at = 0.0, float("-inf")
+        self._items = OrderedDict[str, tuple[bytes, Item]]()
         self._is_checked = False
 
     async def read(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]", *, is_long: bool = False) -> T:
@@ -104,12 +111,29 @@ class RedisStorage:
 
     async def _write(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]") -> T:
         await self._check_schema()
-        for _try in range(TRIES):
-            view = RedisView(self)
-            result = await work(view)
-            if await view.commit():
-                return result
+        for number in range(TRIES):
+            view = RedisView(self, assumes=not number)
+            try:
+                result = await work(view)
+            except AgentError as error:
+                if not view.has_assumed or isinstance(error, StoreUnavailable):
+                    raise
+            else:
+                if await view.commit():
+                    return result
         raise Conflict(CHANGED_ELSEWHERE)
+
+    def remembered(self, id_: str) -> tuple[bytes, Item] | None:
+        """Return what this process knows of a conversation, if it also knows the time. It can have changed since."""
+        return self._items.get(id_) if monotonic() < self.measured_at + CLOCK_SECONDS else None
+
+    def remember(self, id_: str, token: bytes, item: Item | None) -> None:
+        """Remember a conversation, or forget it without an item."""
+        self._items.pop(id_, None)
+        if item is not None:
+            self._items[id_] = token, item
+            if len(self._items) > REMEMBERED:
+                self._items.popitem(last=False)
 
     async def _check_schema(self) -> None:
         """Raise `HistoryError` if the server has a history of another version."""
@@ -132,29 +156,38 @@ class RedisStorage:
 
 
 class RedisView:
-    """A `View` of the items on a server: what it has read, and the changes that `commit` makes."""
+    """A `View` of the items on a server: what it has read, and the changes that `commit` makes.
 
-    def __init__(self, storage: RedisStorage) -> None:
+    If it `assumes`, what this process remembers is not read again: `commit` finds out whether it was right. What comes
+    of it without changes does not count.
+    """
+
+    def __init__(self, storage: RedisStorage, *, assumes: bool = False) -> None:
         self._storage, self._server, self.replica = storage, storage.server, storage.replica
+        self._assumes, self.has_assumed = assumes, False
         self._time: datetime | None = None
         self.server_time = 0.0
         self._read = dict[str, tuple[bytes, Item | None]]()
         self._token = new_id().encode()
-        self._checks, self._changed = list[tuple[Command, bytes]](), list[tuple[Command, bytes]]()
+        self._checks, self._changed = list[tuple[Command, bytes]](), dict[str, tuple[Command, bytes]]()
         self._commands, self._on_commit = list[Command](), list[Callable[[], None]]()
 
     def clock(self) -> datetime:
         """Implement `View.clock` with the server's clock."""
-        assert self._time is not None, "nothing was read yet"
+        if self._time is None:
+            shift = shift_of(self._storage.clock)
+            self._time = datetime.fromtimestamp(monotonic() + self._storage.ahead + shift, UTC)
         return self._time
 
     async def ask(self, *commands: Command) -> list[Any]:
         """Return the replies to commands that change nothing."""
-        if self._time is not None or not commands:
+        if self.server_time or not commands:
             return await self._server.ask(commands) if commands else []
         (seconds, micros), *replies = await self._server.ask([("TIME",), *commands])
         self.server_time = int(seconds) + int(micros) / 1e6
         self._time = datetime.fromtimestamp(self.server_time + shift_of(self._storage.clock), UTC)
+        self._storage.measured_at = monotonic()
+        self._storage.ahead = self.server_time - self._storage.measured_at
         return replies
 
     def require(self, command: Command, reply: bytes) -> None:
@@ -168,12 +201,14 @@ class RedisView:
     async def commit(self) -> bool:
         """Make the changes. Return False if something has changed that they depend on."""
         if not self._commands:
-            return True
+            return not self.has_assumed
         is_put = any(command[0] == "SET" for command in self._commands)
         token = self._token if is_put else b""
-        is_done = await self._server.commit(token, [*self._changed, *self._checks], self._commands)
+        is_done = await self._server.commit(token, [*self._changed.values(), *self._checks], self._commands)
         for call in self._on_commit if is_done else ():
             call()
+        for id_ in self._changed:
+            self._storage.remember(id_, *(self._read[id_] if is_done else (b"", None)))
         return is_done
 
     def key(self, kind: str, *names: str) -> bytes:
@@ -193,8 +228,11 @@ class RedisView:
 
     async def get(self, owner: str, id_: str) -> Item | None:
         """Implement `View.get`."""
+        if self._assumes and id_ not in self._read and (known := self._storage.remembered(id_)):
+            self._read[id_], self.has_assumed = known, True
         await self.load([id_])
         token, item = self._read[id_]
+        self._storage.remember(id_, token, item)
         if token and item is None:
             raise self._server.failure(_("it is damaged"))
         return item if item and item.owner == owner else None
@@ -225,10 +263,10 @@ class RedisView:
         """Implement `View.page`. Reads only the items of the page, unless some of them expire at this moment."""
         places, soon = self.key("list", owner), self._storage.clock().timestamp() + HIDDEN_SECONDS
         hidden = "ZRANGEBYSCORE", self.key("ends", owner), "-inf", soon, "WITHSCORES"
-        ids, ends, pins = await self.ask(
-            ("ZREVRANGE", places, 0, first + count - 1 if count else 0), hidden, ("SMEMBERS", self.key("pinned", owner))
-        )
+        newest = () if pinned else (("ZREVRANGE", places, 0, first + count - 1 if count else 0),)
+        pins, ends, *rest = await self.ask(("SMEMBERS", self.key("pinned", owner)), hidden, *newest)
         gone = {id_ for id_, end in _pairs(ends) if end <= self.clock().timestamp()}
+        ids: Sequence[bytes] = rest[0] if rest else ()
         if pinned:
             scores = zip(await self.ask(*(("ZSCORE", places, id_) for id_ in pins)), pins, strict=True)
             ids = [id_ for _, id_ in sorted(((float(score), id_) for score, id_ in scores if score), reverse=True)]
@@ -342,13 +380,18 @@ class RedisView:
             found.append(data[at : (at := at + place.end - place.start)].decode(errors="replace"))
         return found
 
-    async def events(self, item: Item, run_id: str, after: int) -> list[str]:
-        """Implement `View.events`."""
-        count = item.runs[run_id].last - after
-        (events,) = await self.ask(("LRANGE", self.key("events", item.born, run_id), after, after + max(count, 1) - 1))
-        if len(events) < count:
-            raise NotFound(NO_RUN)
-        return [event.decode() for event in events[: max(count, 0)]]
+    async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
+        """Implement `View.events`. The item is read first, so that no event is missing that it counts."""
+        (place,) = await self.ask(("HGET", self.key("run-of"), run_id))
+        born, _, id_ = _text(place or b"").partition(" ")
+        value, events = await self.ask(
+            ("GET", self.key("item", id_)), ("LRANGE", self.key("events", born, run_id), after, -1)
+        )
+        (item,) = _items_in([value or b""])
+        if item is None or item.born != born or run_id not in item.runs:
+            return None
+        count = max(item.runs[run_id].last - after, 0)
+        return (item, [event.decode() for event in events[:count]]) if len(events) >= count else None
 
     # Changes
 
@@ -381,6 +424,7 @@ class RedisView:
         """Implement `View.remove`."""
         for item in items:
             self._checks_of(item.id, self._read[item.id][0])
+            self._read[item.id] = b"", None
             logs = [self.key("texts", item.id), *(self.key(kind, item.born) for kind in ("index", "entries"))]
             self.change(("UNLINK", self.key("item", item.id), *logs))
             self.change(*(("ZREM", self.key(kind, item.owner), item.id) for kind in ("list", "ends")))
@@ -394,8 +438,7 @@ class RedisView:
         return self._server.failure(_("it is damaged"))
 
     def _checks_of(self, id_: str, token: bytes) -> None:
-        if token != self._token:
-            self._changed.append((("GETRANGE", self.key("item", id_), 0, TOKEN - 1), token))
+        self._changed.setdefault(id_, (("GETRANGE", self.key("item", id_), 0, TOKEN - 1), token))
 
     def _with_entries(self, item: Item, before: Item | None, entries: Sequence[StoredEntry]) -> Item:
         """Return the item after these entries were added to its logs."""
@@ -446,7 +489,7 @@ class RedisView:
     def _index_links(self, item: Item, before: Item | None) -> Iterator[Command]:
         old: Collection[str] = before.links if before else ()
         key = self.key("shared-by")
-        yield from (("HSET", key, digest, item.id) for digest in item.links if digest not in old)
+        yield from (("HSET", key, digest, _place(item)) for digest in item.links if digest not in old)
         yield from (("HDEL", key, digest) for digest in old if digest not in item.links)
 
     def _index_runs(self, item: Item, before: Item | None) -> Iterator[Command]:
@@ -458,7 +501,7 @@ class RedisView:
             yield "UNLINK", self.key("events", item.born, run_id)
             yield "HDEL", self.key("run-of"), run_id
             yield "ZREM", self.key("ended"), run_id
-        yield from (("HSET", self.key("run-of"), run_id, item.id) for run_id in item.runs.keys() - old.keys())
+        yield from (("HSET", self.key("run-of"), run_id, _place(item)) for run_id in item.runs.keys() - old.keys())
         for run_id, run in item.runs.items():
             if run.ended_at is not None and (run_id not in old or old[run_id].ended_at is None):
                 yield "ZADD", self.key("ended"), run.ended_at, run_id
@@ -481,16 +524,18 @@ class RedisView:
     async def _indexed(self, kind: str, name: str) -> Item | None:
         """Return the conversation that an index names. If there is none, there must be none when changes are made."""
         command = "HGET", self.key(kind), name
-        (id_,) = await self.ask(command)
-        if id_ is None:
+        self.has_assumed = self.has_assumed or self._assumes
+        (place,) = [None] if self._assumes else await self.ask(command)
+        if place is None:
             self.require(command, b"")
             return None
-        return next(iter(await self.load([_text(id_)])), None)
+        return next(iter(await self.load([_text(place).partition(" ")[2]])), None)
 
     async def _with_runs(self, run_ids: Sequence[str]) -> list[Item | None]:
         """Return the conversation of each run."""
         commands = [("HMGET", self.key("run-of"), *run_ids)] if run_ids else []
-        ids = [None if id_ is None else _text(id_) for reply in await self.ask(*commands) for id_ in reply]
+        places = [place for reply in await self.ask(*commands) for place in reply]
+        ids = [None if place is None else _text(place).partition(" ")[2] for place in places]
         await self.load([id_ for id_ in ids if id_ is not None])
         return [None if id_ is None else self._read[id_][1] for id_ in ids]
 
@@ -504,6 +549,11 @@ class RedisView:
             start = b"(" + names[-1] if len(names) == PORTION else None
             if names:
                 yield [*map(_text, names)]
+
+
+def _place(item: Item) -> str:
+    """Return what an index says to name this conversation."""
+    return f"{item.born} {item.id}"
 
 
 def _open(runs: Mapping[str, RunState]) -> Mapping[str, str]:
