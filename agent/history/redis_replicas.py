@@ -1,15 +1,19 @@
-"""The replicas of a Redis history. Redis does not notice a dead process, so the last sign of life decides alone."""
+"""The replicas of a Redis history. Redis does not notice a dead process, so the last sign of life decides alone.
+
+Further keys: `replicas` is a sorted set of when each was last seen, by the server's clock. `reserved` is a hash of the
+bytes that each is about to store, as JSON. `reservations` counts the changes of this hash.
+"""
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 
 from agent.errors import HistoryError
-from agent.history.records import Record, new_id, versions_of
-from agent.history.redis_scripts import FORGET_CONVERSATION, Script
-from agent.history.redis_server import RedisServer
+from agent.history.key_value import Item, RunState, unfinished_run
+from agent.history.records import new_id
+from agent.history.redis_storage import RedisStorage, RedisView
 from agent.history.replicas import (
     SILENT_SECONDS,
     STEADY_GAP_SECONDS,
@@ -21,225 +25,10 @@ from agent.history.replicas import (
 )
 from agent.history.run_events import UnfinishedRun
 
-# The scripts. `replicas` is a sorted set: by id, when each was last seen. `reserved` is a hash: by id, the bytes that
-# each is about to store, as JSON. Times are the server's own, in seconds. A run's hash has its `replica`, `stopped` if
-# a visitor wants it to stop, and when a page that another replica serves last `watched` it.
-_LOST = f"""
-local function server_time()
-    local time = call('TIME')
-    return time[1] + time[2] / 1000000
-end
-local function silence(replica)
-    local seen = call('ZSCORE', P .. 'replicas', replica)
-    return seen and math.abs(server_time() - tonumber(seen))
-end
-local function is_gone(writer, replica, is_steady)
-    if writer == replica then return false end
-    local silent, mine = silence(writer), silence(replica)
-    if not silent then return true end
-    return silent > {SILENT_SECONDS} and is_steady == '1' and mine and mine < {STEADY_GAP_SECONDS}
-end
-local function is_lost(run, replica, is_steady)
-    local one = call('HMGET', key('run', run), 'conversation', 'ended', 'replica')
-    return one[1] and not one[2] and is_gone(one[3] or '', replica, is_steady)
-end
-local function is_answering(id, replica, is_steady)
-    local is_live = live(call('HGET', key('conversation', id), 'expires'))
-    for _, run in ipairs(call('SMEMBERS', key('runs', id))) do
-        if call('ZSCORE', P .. 'unfinished', run) then
-            local of = call('HGET', key('run', run), 'replica') or ''
-            if is_live or (of ~= replica and not is_lost(run, replica, is_steady)) then return true end
-        end
-    end
-    return false
-end
-local function reserved_elsewhere(mine)
-    local all, found = call('HGETALL', P .. 'reserved'), {{}}
-    for number = 1, #all, 2 do
-        local silent = all[number] ~= mine and silence(all[number])
-        if silent and silent < {SILENT_SECONDS} then found[#found + 1] = all[number + 1] end
-    end
-    return found
-end
-"""
-
-BEAT = Script(
-    _LOST
-    + """
-call('ZADD', P .. 'replicas', server_time(), take())
-call('ZREMRANGEBYSCORE', P .. 'replicas', '-inf', server_time() - 86400)
-for _, replica in ipairs(call('HKEYS', P .. 'reserved')) do
-    if not silence(replica) then call('HDEL', P .. 'reserved', replica) end
-end
-local writers, indexed = call('SMEMBERS', P .. 'writers'), 0
-for _, replica in ipairs(writers) do indexed = indexed + call('ZCARD', key('writing', replica)) end
-if indexed ~= call('ZCARD', P .. 'unfinished') then
-    for _, replica in ipairs(writers) do call('UNLINK', key('writing', replica)) end
-    call('UNLINK', P .. 'writers')
-    local runs = call('ZRANGE', P .. 'unfinished', 0, -1, 'WITHSCORES')
-    for number = 1, #runs, 2 do
-        local one = call('HMGET', key('run', runs[number]), 'conversation', 'replica')
-        index_run(runs[number], one[1] or '', one[2] or '', runs[number + 1])
-    end
-end
-return tostring(server_time())
-"""
-)
-"""It also finds the runs that a version without `writing` and `answering` has begun or ended, and indexes all again."""
-
-LEAVE = Script("""
-local replica = take()
-call('HDEL', P .. 'reserved', replica)
-return call('ZREM', P .. 'replicas', replica)
-""")
-
-LOST = Script(
-    _LOST
-    + """
-local replica, is_steady, limit, found = take(), take(), tonumber(take()), {}
-for _, writer in ipairs(call('SMEMBERS', P .. 'writers')) do
-    local runs = is_gone(writer, replica, is_steady) and call('ZRANGE', key('writing', writer), 0, -1, 'WITHSCORES')
-    local left = limit
-    for number = 1, runs and #runs or 0, 2 do
-        if left == 0 then break end
-        local run = runs[number]
-        if is_lost(run, replica, is_steady) then
-            local one = call('HMGET', key('run', run), 'conversation', 'saved')
-            local of = call('HMGET', key('conversation', one[1]), 'owner', 'expires')
-            if of[1] and live(of[2]) then
-                found[#found + 1] = {run, one[1], of[1], one[2], runs[number + 1]}
-                left = left - 1
-            end
-        end
-    end
-end
-table.sort(found, function(one, other) return tonumber(one[5]) < tonumber(other[5]) end)
-for number = #found, limit + 1, -1 do found[number] = nil end
-return found
-"""
-)
-
-TAKE = Script(
-    _LOST
-    + """
-local run, replica, is_steady = take(), take(), take()
-if not is_lost(run, replica, is_steady) then return 0 end
-local one = call('HMGET', key('run', run), 'conversation', 'replica')
-leave_replica(run, one[2] or '')
-call('HSET', key('run', run), 'replica', replica)
-index_run(run, one[1], replica, call('ZSCORE', P .. 'unfinished', run))
-return 1
-"""
-)
-
-UNFINISHED_RUN = Script("""
-local id, owner, newest, place = take(), take(), '', -1
-if not owned(id, owner) then return '' end
-for _, run in ipairs(call('SMEMBERS', key('runs', id))) do
-    local score = tonumber(call('ZSCORE', P .. 'unfinished', run) or '-1')
-    if score > place then newest, place = run, score end
-end
-return newest
-""")
-
-IS_ANSWERING = Script(
-    _LOST
-    + """
-local id, replica, is_steady = take(), take(), take()
-return is_answering(id, replica, is_steady) and 1 or 0
-"""
-)
-
-UNFINISHED_OF = Script("""
-local owner, found, seen = take(), {}, {}
-for _, run in ipairs(call('SMEMBERS', key('answering', owner))) do
-    local id = call('ZSCORE', P .. 'unfinished', run) and call('HGET', key('run', run), 'conversation')
-    if not id then
-        call('SREM', key('answering', owner), run)
-    elseif not seen[id] and owned(id, owner) then
-        seen[id] = true
-        found[#found + 1] = id
-    end
-end
-return found
-""")
-
-REQUEST_STOP = Script("""
-local run, owner = take(), take()
-local one = call('HMGET', key('run', run), 'conversation', 'ended')
-if not one[1] or one[2] or not owned(one[1], owner) then return 0 end
-call('HSET', key('run', run), 'stopped', 1)
-return 1
-""")
-
-WATCH = Script(
-    _LOST
-    + """
-local run, owner = take(), take()
-local one = call('HMGET', key('run', run), 'conversation', 'ended')
-if one[1] and not one[2] and owned(one[1], owner) then call('HSET', key('run', run), 'watched', server_time()) end
-return 1
-"""
-)
-
-OWN = Script(
-    _LOST
-    + f"""
-local replica, found = take(), {{}}
-local since = server_time() - {WATCHED_SECONDS}
-for _, run in ipairs(call('ZRANGE', key('writing', replica), 0, -1)) do
-    local one = call('HMGET', key('run', run), 'replica', 'conversation', 'saved', 'stopped', 'watched')
-    local of = one[1] == replica and call('HMGET', key('conversation', one[2]), 'owner', 'expires')
-    if of and of[1] and live(of[2]) then
-        local watched = one[5] and tonumber(one[5]) > since
-        found[#found + 1] = {{run, one[2], of[1], one[3], one[4] and 1 or 0, watched and 1 or 0}}
-    end
-end
-return found
-"""
-)
-
-RESERVE = Script(
-    _LOST
-    + """
-local replica, sizes = take(), take()
-if sizes == '' or not silence(replica) then return call('HDEL', P .. 'reserved', replica) end
-return call('HSET', P .. 'reserved', replica, sizes)
-"""
-)
-
-RESERVED = Script(
-    _LOST
-    + """
-return reserved_elsewhere(take())
-"""
-)
-
-ERASE_UNUSED = Script(
-    _LOST
-    + FORGET_CONVERSATION
-    + """
-local owner, replica, is_steady, count, ids = take(), take(), take(), tonumber(take()), {}
-for number = 1, count do
-    local of, id, revision, expires = take(), take(), take(), take()
-    local one = call('HMGET', key('conversation', id), 'owner', 'revision', 'expires')
-    if of ~= owner or one[1] ~= owner or one[2] ~= revision or one[3] ~= expires then return 0 end
-    if is_answering(id, replica, is_steady) then return 0 end
-    ids[number] = id
-end
-if count == 0 or call('ZCARD', key('list', owner)) ~= count then return 0 end
-for _, text in ipairs(reserved_elsewhere(replica)) do
-    local is_read, sizes = pcall(cjson.decode, text)
-    if not is_read or sizes[owner] then return 0 end
-end
-for _, id in ipairs(ids) do forget_conversation(id, owner) end
-return 1
-"""
-)
-"""Each record is its owner, id, revision and end. A reservation for an owner that is no text counts for everybody."""
-
-TIME = Script("return string.format('%.6f', NOW)")
-
+FORGOTTEN_SECONDS = 86400
+"""The age of the last sign of life after which a replica is forgotten."""
+UNKNOWN = float("inf")
+"""The silence of a replica that has left, or was never there."""
 
 log = logging.getLogger(__name__)
 
@@ -247,91 +36,203 @@ log = logging.getLogger(__name__)
 class RedisReplicas:
     """The `Replicas` of a Redis history."""
 
-    def __init__(self, server: RedisServer) -> None:
-        self._server = server
-        self._id = ""
+    def __init__(self, storage: RedisStorage) -> None:
+        self._storage = storage
+        storage.is_in_use = self.is_in_use
         self._steadiness = Steadiness()
         self._beating = asyncio.Lock()
 
     @property
     def id(self) -> str:
         """Implement `Replicas.id`."""
-        return self._id
+        return self._storage.replica
 
     async def time(self) -> datetime:
         """Implement `Replicas.time`."""
-        return datetime.fromtimestamp(float(await self._server.run(TIME)), UTC)
+
+        async def work(view: RedisView) -> datetime:
+            await view.ask(("EXISTS", view.key("replicas")))
+            return view.clock()
+
+        return await self._storage.read(work)
 
     async def beat(self) -> None:
         """Implement `Replicas.beat`."""
+
+        async def work(view: RedisView) -> float:
+            key, reserved = view.key("replicas"), view.key("reserved")
+            known, reserving = await view.ask(("ZRANGE", key, 0, -1), ("HKEYS", reserved))
+            at = view.server_time
+            view.change(("ZADD", key, at, id_), ("ZREMRANGEBYSCORE", key, "-inf", at - FORGOTTEN_SECONDS))
+            view.change(*(("HDEL", reserved, one) for one in reserving if one not in known))
+            return at
+
         async with self._beating:
-            id_ = self._id or new_id()
-            self._steadiness.add(float(await self._server.run(BEAT, id_)))
-            self._id = id_
+            id_ = self.id or new_id()
+            self._steadiness.add(await self._storage.write(work))
+            self._storage.replica = id_
 
     async def leave(self) -> None:
         """Implement `Replicas.leave`."""
+
+        async def work(view: RedisView) -> None:
+            view.change(("HDEL", view.key("reserved"), self.id), ("ZREM", view.key("replicas"), self.id))
+
         try:
-            if self._id:
-                await self._server.run(LEAVE, self._id)
+            if self.id:
+                await self._storage.write(work)
         except HistoryError as error:
             log.info("the replica could not say that it leaves: %s", error)
-        self._id = ""
+        self._storage.replica = ""
 
     async def lost_runs(self, *, limit: int = 100) -> Sequence[UnfinishedRun]:
         """Implement `Replicas.lost_runs`."""
-        is_steady = int(self._steadiness.is_steady)
-        return [_run(one) for one in await self._server.run(LOST, self._id, is_steady, max(limit, 0))]
+
+        async def work(view: RedisView) -> list[UnfinishedRun]:
+            (writers,) = await view.ask(("ZRANGE", view.key("writers"), 0, -1))
+            gone = await self._gone(view, [writer.decode() for writer in writers])
+            ranges = await view.ask(
+                *(("ZRANGE", view.key("writing", one), 0, -1, "WITHSCORES") for one in sorted(gone))
+            )
+            begun = [(float(reply[at + 1]), reply[at].decode()) for reply in ranges for at in range(0, len(reply), 2)]
+            found = await view.running([run_id for _, run_id in sorted(begun)])
+            return [unfinished_run(item, run_id) for run_id, item in found[: max(limit, 0)]]
+
+        return await self._storage.read(work)
 
     async def take(self, run_id: str) -> bool:
         """Implement `Replicas.take`."""
-        is_steady = int(self._steadiness.is_steady)
-        return bool(await self._server.run(TAKE, run_id, self._id, is_steady, again=False))
+
+        async def work(view: RedisView) -> bool:
+            item = await view.with_run(run_id)
+            run = item.runs[run_id] if item else RunState(ended_at=0)
+            if item is None or run.ended_at is not None or not await self._gone(view, [run.replica], still=True):
+                return False
+            view.put(replace(item, runs={**item.runs, run_id: replace(run, replica=self.id)}))
+            return True
+
+        return await self._storage.write(work)
 
     async def unfinished_run(self, conversation_id: str, *, owner: str) -> str | None:
         """Implement `Replicas.unfinished_run`."""
-        return (await self._server.run(UNFINISHED_RUN, conversation_id, owner)).decode() or None
+
+        async def work(view: RedisView) -> str | None:
+            item = await view.get(owner, conversation_id)
+            if item is None or not item.is_live(view.clock()):
+                return None
+            return next((run_id for run_id, run in reversed([*item.runs.items()]) if run.ended_at is None), None)
+
+        return await self._storage.read(work)
 
     async def is_answering(self, conversation_id: str) -> bool:
         """Implement `Replicas.is_answering`."""
-        is_steady = int(self._steadiness.is_steady)
-        return bool(await self._server.run(IS_ANSWERING, conversation_id, self._id, is_steady))
+
+        async def work(view: RedisView) -> bool:
+            return await self._is_answering(view, await view.load([conversation_id]))
+
+        return await self._storage.read(work)
 
     async def unfinished_conversations(self, owner: str) -> Sequence[str]:
         """Implement `Replicas.unfinished_conversations`."""
-        return [id_.decode() for id_ in await self._server.run(UNFINISHED_OF, owner)]
+
+        async def work(view: RedisView) -> list[str]:
+            (ids,) = await view.ask(("SMEMBERS", view.key("answering", owner)))
+            return [item.id for item in await view.load([id_.decode() for id_ in ids]) if item.is_live(view.clock())]
+
+        return await self._storage.read(work)
 
     async def request_stop(self, run_id: str, *, owner: str) -> bool:
         """Implement `Replicas.request_stop`."""
-        return bool(await self._server.run(REQUEST_STOP, run_id, owner))
+        return await self._storage.write(lambda view: _change_run(view, run_id, owner, is_stopped=True))
 
     async def watch(self, run_id: str, *, owner: str) -> None:
         """Implement `Replicas.watch`."""
-        await self._server.run(WATCH, run_id, owner)
+        await self._storage.write(lambda view: _change_run(view, run_id, owner))
 
     async def own_runs(self) -> Sequence[OwnRun]:
         """Implement `Replicas.own_runs`."""
-        found = await self._server.run(OWN, self._id)
-        return [OwnRun(_run(one), is_stopped=bool(one[4]), is_watched=bool(one[5])) for one in found]
 
-    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
-        """Implement `RetentionStore.erase_unused`."""
-        versions, is_steady = versions_of(records), int(self._steadiness.is_steady)
-        values = [value for *version, end in versions for value in (*version, "" if end is None else end)]
-        reply = await self._server.run(ERASE_UNUSED, owner, self._id, is_steady, len(versions), *values, again=False)
-        return bool(reply)
+        async def work(view: RedisView) -> list[OwnRun]:
+            (ids,) = await view.ask(("ZRANGE", view.key("writing", self.id), 0, -1))
+            since, found = view.clock().timestamp() - WATCHED_SECONDS, list[OwnRun]()
+            for run_id, item in await view.running([id_.decode() for id_ in ids]):
+                run = item.runs[run_id]
+                is_watched = run.watched_at > since
+                found.append(OwnRun(unfinished_run(item, run_id), is_stopped=run.is_stopped, is_watched=is_watched))
+            return found
+
+        return await self._storage.read(work)
 
     async def reserve(self, sizes: Mapping[str, int]) -> None:
         """Implement `Replicas.reserve`."""
-        await self._server.run(RESERVE, self._id, dump_sizes(sizes))
+
+        async def work(view: RedisView) -> None:
+            (seen,) = await view.ask(("ZSCORE", view.key("replicas"), self.id))
+            key, text = view.key("reserved"), dump_sizes(sizes)
+            view.change(("HSET", key, self.id, text) if seen and text else ("HDEL", key, self.id))
+            view.change(("INCR", view.key("reservations")))
+
+        await self._storage.write(work)
 
     async def reserved(self) -> Mapping[str, int]:
         """Implement `Replicas.reserved`."""
-        return sum_of_sizes(text.decode() for text in await self._server.run(RESERVED, self._id))
+        return await self._storage.read(self._reserved)
+
+    async def is_in_use(self, view: RedisView, owner: str, items: Sequence[Item]) -> bool:
+        """Return True if a run would lose one of these conversations, or another replica stores a message of the owner.
+
+        Nobody can reserve room for the owner between this and the changes of the view.
+        """
+        if await self._is_answering(view, items):
+            return True
+        key = view.key("reservations")
+        (count,) = await view.ask(("GET", key))
+        view.require(("GET", key), count or b"")
+        return owner in await self._reserved(view)
+
+    async def _reserved(self, view: RedisView) -> Mapping[str, int]:
+        (reply,) = await view.ask(("HGETALL", view.key("reserved")))
+        texts = {one.decode(): text.decode() for one, text in zip(reply[::2], reply[1::2], strict=True)}
+        silence = await self._silence(view, texts.keys() - {self.id})
+        return sum_of_sizes(texts[one] for one, seconds in silence.items() if seconds < SILENT_SECONDS)
+
+    async def _is_answering(self, view: RedisView, items: Sequence[Item]) -> bool:
+        """Return True if a run without an end would lose one of these conversations."""
+        writers = set[str]()
+        for item in items:
+            found = {run.replica for run in item.runs.values() if run.ended_at is None}
+            if found and item.is_live(view.clock()):
+                return True
+            writers |= found
+        others = writers - {self.id}
+        return bool(others - await self._gone(view, others))
+
+    async def _gone(self, view: RedisView, writers: Collection[str], *, still: bool = False) -> set[str]:
+        """Return the writers that are gone as this replica may judge. With `still`, also when changes are made."""
+        others = {*writers} - {self.id}
+        silence = await self._silence(view, {*others, self.id}, still=still)
+        may_judge = self._steadiness.is_steady and silence[self.id] < STEADY_GAP_SECONDS
+        return {one for one in others if silence[one] == UNKNOWN or (may_judge and silence[one] > SILENT_SECONDS)}
+
+    async def _silence(self, view: RedisView, replicas: Collection[str], *, still: bool = False) -> dict[str, float]:
+        """Return the seconds since each replica was seen, `UNKNOWN` if it has left or was never there."""
+        commands = [("ZSCORE", view.key("replicas"), one) for one in replicas]
+        seen = await view.ask(*commands)
+        for command, score in zip(commands, seen, strict=True) if still else ():
+            if command[2] != self.id:
+                view.require(command, score or b"")
+        ages = [UNKNOWN if score is None else abs(view.server_time - float(score)) for score in seen]
+        return dict(zip(replicas, ages, strict=True))
 
 
-def _run(found: Sequence[Any]) -> UnfinishedRun:
-    run, conversation, owner, saved = found[:4]
-    return UnfinishedRun(
-        run_id=run.decode(), conversation_id=conversation.decode(), owner=owner.decode(), saved=int(saved)
-    )
+async def _change_run(view: RedisView, run_id: str, owner: str, *, is_stopped: bool = False) -> bool:
+    """Say that a page watches this owner's run, or that it is to stop. Return False if there is none without an end."""
+    found = await view.running([run_id])
+    if not found or found[0][1].owner != owner:
+        return False
+    _, item = found[0]
+    run = item.runs[run_id]
+    at = run.watched_at if is_stopped else view.clock().timestamp()
+    run = replace(run, is_stopped=run.is_stopped or is_stopped, watched_at=at)
+    view.put(replace(item, runs={**item.runs, run_id: run}))
+    return True
