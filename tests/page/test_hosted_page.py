@@ -271,7 +271,7 @@ def test_old_and_unknown_names(hosted: App, visit: Visit) -> None:
     expect(visitor.page.locator("#key-said")).to_contain_text("2026-10-23")
     visitor.shot("model-retired")
     visitor.choose("no-such-model")
-    expect(visitor.hint).to_contain_text("openai:no-such-model")
+    expect(visitor.toast).to_contain_text("openai:no-such-model")
     chosen(visitor, "o4-mini")
     visitor.choose("anthropic:claude-of-tomorrow")
     chosen(visitor, "claude-of-tomorrow")
