@@ -15,8 +15,8 @@ QUIET: dict[str, Any] = {
     "concurrency_limit": None,
     "api_visibility": "private",
 }
-"""The arguments that most events share. An empty `show_progress_on` keeps the page from copying the values of all outputs
-that any event has had, several times for each event."""
+"""The arguments that most events share. An empty `show_progress_on` keeps the page from copying the values of all
+outputs that any event has had, several times for each event."""
 
 
 def asks(name: str) -> str:

@@ -134,6 +134,7 @@ const refresh = async ({ tell = false, elsewhere = false } = {}) => {
     timer = setTimeout(refresh, ANSWERING_MS);
   }
 };
+document.addEventListener("chat-lost", () => refresh()); // it was deleted meanwhile
 // Shows the chat again if another tab has changed it.
 const showChanges = () => {
   const before = compared, now = rows.get(shown);

@@ -23,6 +23,7 @@ export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((
 function makeComposer() {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
   let sent = tried?.sent, edits = [], isRunning; // `sent` is what is taken away once it is stored
+  let waiting = []; // what waits for the edits
   let attached = []; // the files
   let undone = kept.get("undone"); // the last message that was taken back
   let isSending = false; // until the server has stored or refused the message
@@ -59,6 +60,7 @@ function makeComposer() {
     const buttons = isRunning !== undefined && { submit_btn: !isRunning, stop_btn: isRunning }, isNew = after !== before;
     isRunning = undefined;
     attached = after.files;
+    waiting.splice(0).forEach((go) => go());
     if (isNew) {
       offerPrompts(after.text);
       setTimeout(() => document.dispatchEvent(new Event("files-changed")));
@@ -71,6 +73,8 @@ function makeComposer() {
       edits.push(edit);
       call("compose");
     },
+    // Waits until all changes so far are made.
+    changed: () => edits.length && new Promise((then) => waiting.push(then)),
     // Shows the button that stops an answer, or the one that sends.
     running: (now) => {
       isRunning = now;

@@ -4,7 +4,7 @@ import { mount } from "../transcript/modules/transcript.js";
 import { announceEnd, keepText, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
-import { ask, post, reached, stream } from "./network.js";
+import { ask, inTurn, post, reached, request, stream } from "./network.js";
 import { $, TEMPORARY, box, button, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
 const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20;
@@ -215,19 +215,25 @@ const liveOf = (run) => (run ? `runs/${run}/events?format=blocks${shown.guest &&
 const none = { turns: [], conversation: "", live: "", complete: false, earlier: false, hidden: "", missing: "" };
 let reads = 0, seen; // what the reads are counted by, and what to call once it is known which chat is shown
 const known = new Promise((then) => (seen = then));
-const read = async () => {
+const read = async ({ isOfTimer = true } = {}) => {
   const id = wanted, mine = ++reads, isLate = () => mine !== reads || id !== wanted;
-  if (id === "" || id === TEMPORARY) return void (live.show({ ...none, conversation: id }), seen());
-  const path = id === undefined ? `/current?format=blocks&viewed=${encodeURIComponent(ofAll?.getItem("viewed") ?? "")}` : `/${id}?format=blocks`;
+  if (id === "" || id === TEMPORARY) {
+    await composer.changed(); // the draft of the chat that is left is kept
+    if (!isLate()) live.show({ ...none, conversation: id });
+    return seen();
+  }
+  const path = id === undefined ? `current?format=blocks&viewed=${encodeURIComponent(ofAll?.getItem("viewed") ?? "")}` : `${id}?format=blocks`;
   try {
-    const { id: found, run, turns, has_earlier: earlier, is_complete: complete, hidden } = await ask(path);
+    const { id: found, run, turns, has_earlier: earlier, is_complete: complete, hidden } = await inTurn(isOfTimer, () => request(`/conversations/${path}`));
+    await composer.changed();
     if (isLate()) return;
     wanted = found ?? ""; // a visitor without a chat to go on with
     live.show(found ? { ...none, turns, conversation: found, live: liveOf(run), complete, earlier, hidden } : none);
   } catch ({ status }) {
     if (isLate()) return;
     if (status === 401 && !shown.guest) return; // a guest, whose token comes with the settings
-    if (status === 404) {
+    if (status === 404 && id === shown.conversation && !isTemporary(id)) document.dispatchEvent(new Event("chat-lost"));
+    else if (status === 404) {
       wanted = "";
       live.show({ ...none, missing: id && (isTemporary(id) ? said.temporary_over : said.missing) });
     } else {
@@ -241,7 +247,7 @@ const read = async () => {
 };
 document.addEventListener("chat-wanted", ({ detail }) => {
   wanted = detail;
-  read();
+  read({ isOfTimer: false });
 });
 answer("loaded", ({ guest }) => {
   if (!guest) return;

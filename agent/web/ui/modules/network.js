@@ -13,7 +13,8 @@ const reaches = async () => {
     return false;
   }
 };
-const inTurn = tellOffline();
+/** Do what needs the server: at once, or in turn as soon as it can be reached. The page says what of the visitor's waits. */
+export const inTurn = tellOffline();
 export const stream = readStream();
 /** Wait until the server answers. */
 export const reached = async () => {
