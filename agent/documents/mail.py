@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from typing import cast
 
 from agent.documents.encodings import codec_of, decode_text
+from agent.documents.kinds import raised, with_address
 from agent.documents.refusals import checked_pages, clean
 from agent.media.sentences import refused
 
@@ -35,11 +36,34 @@ _BLOCKS = {
     ),
     *("dl", "dt", "dd", "form", "fieldset", "legend", "option", "summary", "details", "center", "body"),
 }
-_MAY_HIDE = ("div", "span", "table", "td", "tr", "section", "ul")
-"""Tags whose end is always written, so that hidden ones end for sure."""
+_MAY_HIDE = (
+    "div",
+    "span",
+    "table",
+    "td",
+    "tr",
+    "section",
+    "ul",
+    "font",
+    "b",
+    "i",
+    "strong",
+    "em",
+    "a",
+    "h1",
+    "h2",
+    "h3",
+)
+"""Tags whose end is always written, so that hidden ones end for sure. A hidden paragraph ends at the next block."""
+_STRUCK = ("del", "s", "strike")
 _LONG_NUMBER = re.compile(r"&#([0-9]{9})[0-9]*+")
 """The number of a character that does not exist, which Python may refuse to read."""
-_NOT_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_NOT_SHOWN = re.compile(
+    r"(?:display\s*:\s*none|visibility\s*:\s*hidden|mso-hide\s*:\s*all"
+    r"|(?<![\w-])(?:opacity|font-size|max-height)\s*:\s*0(?:\.0+)?(?:px|pt|em|%)?\s*(?:!important\s*)?(?:;|$))",
+    re.IGNORECASE,
+)
+"""Styles of texts that nobody sees, such as the preview of a mail in the list of mails."""
 _NOT_READ = ("text/calendar", "text/vcard", "text/x-vcard", "text/directory", "text/x-amp-html")
 """Texts that a mail program does not show as they are."""
 _RTF = re.compile(
@@ -67,6 +91,12 @@ _MOST_DECODED = 100_000
 """Characters of a header in which encoded words are decoded."""
 _MOST_NESTED = 5
 """Forwarded messages in each other that are read."""
+_STUB = 300
+"""Characters of a plain text that only asks for a program that shows HTML, at most."""
+_NEXT = re.compile(rb"\n\r?\nFrom [^\n]{1,200}\n(?=[A-Za-z-]{1,60}: )")
+"""The line between two messages of a mailbox."""
+_EVENT = {"SUMMARY": "Event", "DTSTART": "Begins", "DTEND": "Ends", "LOCATION": "Place", "DESCRIPTION": "Details"}
+"""The properties of an event in a calendar that a person sees, and their names."""
 
 
 def read_eml(data: bytes) -> tuple[str, list[str], Collection[str]]:
@@ -74,11 +104,15 @@ def read_eml(data: bytes) -> tuple[str, list[str], Collection[str]]:
     if length := _LENGTH.match(data):
         data = data[length.end() :][: int(length[1])]
     data = data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-    message = message_from_bytes(data, policy=policy.compat32)
+    mails = _NEXT.split(data) if data.startswith(b"From ") else [data]
+    if len(mails) > 1:  # in a mailbox such lines of a message begin with ">"
+        mails = [re.sub(rb"^>(>*From )", rb"\1", one, flags=re.MULTILINE) for one in mails]
+    messages = [message_from_bytes(one, policy=policy.compat32) for one in mails]
+    message = messages[0]
     if not any(_header(message, name) for name in _HEADERS):
         raise refused("wrong_document", kind="EML")
     names: list[str] = []
-    sections = [*_message(message, names)]
+    sections = [text for one in messages for text in _message(one, names)]
     if names:
         sections.append("Attached to this message, and not read:\n" + "\n".join(names))
     return clean(_header(message, "Subject")), checked_pages(sections), ()
@@ -128,26 +162,95 @@ def _texts(part: "Message[str, str]", names: list[str], forwarded: list["Message
         forwarded += map(_unpacked, cast("list[Message[str, str]]", inner))
     elif isinstance(inner, list):
         parts = cast("list[Message[str, str]]", inner)
-        if kind == "message/delivery-status":
+        if kind == "message/external-body":
+            names.append(f"{parts[0].get_content_type()} ({part.get_param('url') or part.get_param('name') or kind})")
+            return
+        if part.get_content_maintype() == "message":  # a report
             yield from ("\n".join(f"{key}: {value}" for key, value in one.items()) for one in parts)
             return
         texts = [(one.get_content_type(), [*_texts(one, names, forwarded)]) for one in parts]
         if kind == "multipart/alternative":
             texts = [one for one in texts if any(text.strip() for text in one[1])]
-            texts = [one for one in texts if one[0] == "text/plain"] or texts[-1:]
+            texts = _shown_one(texts)
         yield from (text for _kind, found in texts for text in found)
     elif part.get_content_maintype() != "text" or part.get_content_disposition() == "attachment" or kind in _NOT_READ:
-        names.append(name or kind)
+        event = event_text(_text_of(part)) if kind == "text/calendar" else ""
+        if event:
+            yield event
+        else:
+            names.append(name or kind)
     elif name and kind not in ("text/plain", *_FORMATTED):
         names.append(name)
     else:
-        if isinstance(inner, str) and "quoted" in str(part.get("Content-Transfer-Encoding", "")).lower():
-            part.set_payload(_BREAK.sub("=", inner))
-        data = part.get_payload(decode=True)
-        text = _decoded(data if isinstance(data, bytes) else b"", str(part.get_param("charset") or ""))
+        text = _text_of(part)
         if kind in _FORMATTED:
             text = _FORMATTED[kind](text)
+        elif str(part.get_param("format") or "").lower() == "flowed":
+            text = flowed_text(text, joins=str(part.get_param("delsp") or "").lower() == "yes")
         yield f"{name}:\n{text}" if name else text
+
+
+def _text_of(part: "Message[str, str]") -> str:
+    """Return the decoded text of a part."""
+    inner = part.get_payload()
+    if isinstance(inner, str) and "quoted" in str(part.get("Content-Transfer-Encoding", "")).lower():
+        part.set_payload(_BREAK.sub("=", inner))
+    data = part.get_payload(decode=True)
+    return _decoded(data if isinstance(data, bytes) else b"", str(part.get_param("charset") or ""))
+
+
+def _shown_one(texts: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    """Return the plain one of the alternatives, or the last one if there is none, or it only asks for HTML."""
+    plain = [one for one in texts if one[0] == "text/plain"]
+    asks = [" ".join(" ".join(text for _kind, found in some for text in found).split()) for some in (plain, texts[-1:])]
+    is_stub = len(asks[0]) < _STUB and "html" in asks[0].lower() and "html" not in asks[1].lower()
+    return plain if plain and not is_stub else texts[-1:]
+
+
+def flowed_text(source: str, *, joins: bool) -> str:
+    """Return a text whose lines with a space at the end go on in the next one (RFC 3676).
+
+    `joins`: that space belongs to no word.
+    """
+    out: list[str] = []
+    before: str | None = None
+    for line in source.replace("\r\n", "\n").split("\n"):
+        text = line.lstrip(">")
+        quote = line[: len(line) - len(text)]
+        text = text.removeprefix(" ")
+        if before == quote:
+            out[-1] += text
+        else:
+            out.append(f"{quote}{' ' * bool(quote)}{text}")
+        is_open = text.endswith(" ") and text != "-- "
+        before = quote if is_open else None
+        if is_open and joins:
+            out[-1] = out[-1][:-1]
+    return "\n".join(out)
+
+
+def event_text(source: str) -> str:
+    """Return what a person sees of the events in a calendar (RFC 5545), "" if it has none."""
+    lines: list[str] = []
+    is_event = False
+    for line in re.sub(r"\r?\n[ \t]", "", source).splitlines():
+        head, _colon, value = line.partition(":")
+        name, _semicolon, _options = head.upper().partition(";")
+        if name in ("BEGIN", "END"):
+            is_event = name == "BEGIN" and value.strip().upper() == "VEVENT"
+        elif is_event and name in _EVENT and value.strip():
+            text = re.sub(r"\\([nN\\,;])", lambda found: "\n" if found[1] in "nN" else found[1], value)
+            if name.startswith("DT"):
+                zone = re.search(r"TZID=\"?([^\";:]+)", head)
+                text = re.sub(r"^(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?$", _moment, value.strip())
+                text += f" ({zone[1]})" if zone else ""
+            lines.append(f"{_EVENT[name]}: {text.strip()}")
+    return "\n".join(lines)
+
+
+def _moment(found: "re.Match[str]") -> str:
+    year, month, day, hour, minute, utc = found.groups()
+    return f"{year}-{month}-{day}" + (f" {hour}:{minute}{' UTC' * bool(utc)}" if hour else "")
 
 
 def enriched_text(source: str) -> str:
@@ -280,14 +383,19 @@ class _Visible(HTMLParser):
         self._lists: list[int | None] = []
         self._link: tuple[str, int] | None = None
         self._missing = set[str]()
+        self._raised: int | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self._in_title = tag == "title" and not self._hidden
+        if self._hidden == ["p"] and tag in _BLOCKS:
+            self._hidden.pop()
         if self._hidden:
             self._hidden += [tag] * (tag == self._hidden[-1])
             return
-        if tag in _HIDDEN or (tag in _MAY_HIDE and ("hidden" in given or _NOT_SHOWN.search(given.get("style", "")))):
+        if tag in _HIDDEN or (
+            tag in (*_MAY_HIDE, "p") and ("hidden" in given or _NOT_SHOWN.search(given.get("style", "")))
+        ):
             self._hidden.append(tag)
         if tag in _BLOCKS:
             self.texts.append("\n")
@@ -307,6 +415,12 @@ class _Visible(HTMLParser):
                 self._link = given["href"].strip(), len(self.texts)
         elif tag == "img" and (alt := given.get("alt", "").strip()):
             self.texts.append(f"[{alt}]")
+        elif tag == "sup":
+            self._raised = len(self.texts)
+        elif tag in _STRUCK:
+            self.texts.append("~~")
+        elif tag == "input":
+            self.texts.append(_value_of(given))
 
     def handle_endtag(self, tag: str) -> None:
         self._in_title = False
@@ -319,6 +433,11 @@ class _Visible(HTMLParser):
             self._lists.pop()
         elif tag == "pre":
             self._in_pre = max(0, self._in_pre - 1)
+        elif tag == "sup" and self._raised is not None:
+            self.texts[self._raised :] = [raised("".join(self.texts[self._raised :]))]
+            self._raised = None
+        elif tag in _STRUCK:
+            self.texts.append("~~")
         if tag in _BLOCKS and not self._hidden:
             self.texts.append("\n")
 
@@ -361,6 +480,12 @@ class _Visible(HTMLParser):
             return
         (address, start), self._link = self._link, None
         text = "".join(self.texts[start:]).replace(_KEPT, "").strip()
-        plain = re.sub(r"^(https?://|mailto:|tel:)", "", address).rstrip("/")
-        if text and plain not in text:
-            self.texts.append(f" ({address})")
+        self.texts.append(with_address(text, address).removeprefix(text))
+
+
+def _value_of(field: dict[str, str]) -> str:
+    """Return what a field of a form shows: its text, or whether it is ticked."""
+    kind = field.get("type", "text").lower()
+    if kind in ("checkbox", "radio"):
+        return "\u2612 " if "checked" in field else "\u2610 "
+    return "" if kind in ("hidden", "password", "image", "file") else f" {field.get('value', '')} "

@@ -17,7 +17,7 @@ from typing import cast
 from agent.documents.excel import read_xlsx
 from agent.documents.kinds import DOCX, EML, HTML, LABELS, PDF, PPTX, XLSX
 from agent.documents.mail import read_eml, read_html
-from agent.documents.pdf import FILLED_IN, marked_page, picture_pages, read_pdf, render_page
+from agent.documents.pdf import FILLED_IN, LINKS, marked_page, picture_pages, read_pdf, render_page
 from agent.documents.powerpoint import read_pptx
 from agent.documents.word import read_docx
 from agent.errors import InputError
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.buffer.write(_rendered(data, *map(int, numbers)))
             return 0
         title, pages, left_out = READERS[media_type](data)
-        empty = [number for number, page in enumerate(pages, 1) if not page or page.startswith(FILLED_IN)]
+        empty = [number for number, page in enumerate(pages, 1) if not page or page.startswith((FILLED_IN, LINKS))]
         scans = picture_pages(data, empty) if media_type == PDF else []
     except InputError as error:
         return _refuse(cast(LocalizedText, error.text))  # all of them are made by `refused`

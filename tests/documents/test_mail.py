@@ -28,6 +28,23 @@ def multipart(kind: str, *parts: bytes, boundary: str = "b") -> bytes:
 PICTURE = b'Content-Type: image/png\nContent-Disposition: inline; filename="a.png"\n\nx'
 NOTES = b'Content-Type: text/plain\nContent-Disposition: inline; filename="notes.txt"\n\nBring it.'
 NAMED = "Attached to this message, and not read:\n"
+CALENDAR = """BEGIN:VCALENDAR
+BEGIN:VTIMEZONE
+TZID:Europe/Berlin
+DTSTART:19700101T000000
+END:VTIMEZONE
+BEGIN:VEVENT
+SUMMARY:Lunch\\, with Bob
+DTSTART;TZID=Europe/Berlin:20260503T120000
+DTEND;VALUE=DATE:20260504
+DESCRIPTION:Bring the
+  contract.\\nThanks
+BEGIN:VALARM
+DESCRIPTION:Reminder
+END:VALARM
+END:VEVENT
+END:VCALENDAR
+"""
 INNER = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n" + b64encode(
     b"From: bob@example.org\n\nAt noon"
 )
@@ -105,6 +122,46 @@ MAILS = {
         multipart("alternative", text_part("<p>Come!", "html"), b"Content-Type: text/calendar\n\nBEGIN:VCALENDAR"),
         [f"{SHOWN}Come!", f"{NAMED}text/calendar"],
     ),
+    "invitation with an event": (
+        multipart("mixed", text_part("Come!"), text_part(CALENDAR, "calendar")),
+        [
+            f"{SHOWN}Come!\n\nEvent: Lunch, with Bob\nBegins: 2026-05-03 12:00 (Europe/Berlin)\nEnds: 2026-05-04\n"
+            "Details: Bring the contract.\nThanks"
+        ],
+    ),
+    "lines that flow": (
+        b"Content-Type: text/plain; format=flowed\n\nAt noon, \nas always.\n> Quoted \n> text\n> >deep\nEnd\n-- \nAnn",
+        [f"{SHOWN}At noon, as always.\n> Quoted text\n> >deep\nEnd\n--\nAnn"],
+    ),
+    "lines that flow without the space": (
+        b"Content-Type: text/plain; format=flowed; delsp=yes\n\nhttps://example.org/ \npay\n  x",
+        [f"{SHOWN}https://example.org/pay\n x"],
+    ),
+    "plain text that asks for HTML": (
+        multipart("alternative", text_part("Please use a program that shows HTML."), text_part("<p>At noon", "html")),
+        [f"{SHOWN}At noon"],
+    ),
+    "note that a mail was read": (
+        multipart(
+            "report",
+            text_part("Read."),
+            b"Content-Type: message/disposition-notification\n\nDisposition: manual-action; displayed\n",
+        ),
+        [f"{SHOWN}Read.\n\nDisposition: manual-action; displayed"],
+    ),
+    "file elsewhere": (
+        multipart(
+            "mixed",
+            text_part("See:"),
+            b"Content-Type: message/external-body; access-type=URL;\n"
+            b' URL="https://example.org/a.pdf"\n\nContent-Type: application/pdf\n\n',
+        ),
+        [f"{SHOWN}See:", f"{NAMED}application/pdf (https://example.org/a.pdf)"],
+    ),
+    "name of an old encoding": (
+        b"Content-Type: text/plain; charset=cp-850\n\n" + "Größe".encode("cp850"),
+        [f"{SHOWN}Größe"],
+    ),
     "invitation": (
         multipart("mixed", text_part("Come!"), b'Content-Type: text/calendar; name="invite.ics"\n\nBEGIN:VCALENDAR'),
         [f"{SHOWN}Come!", f"{NAMED}invite.ics"],
@@ -117,6 +174,18 @@ MAILS = {
 def test_all_texts_of_a_mail_are_read(before: bytes, body: bytes, sections: list[str]) -> None:
     separator = b"" if body.startswith(b"Content-Type") else b"\n"
     assert read_eml(before + HEAD + separator + body)[1] == sections
+
+
+def test_all_messages_of_a_mailbox_are_read() -> None:
+    mailbox = b"".join(
+        b"From ann Mon Jan  1 00:00:00 2026\nFrom: %s@example.org\nSubject: %s\n\nOn\n\n>From here\n\n" % (name, name)
+        for name in (b"ann", b"bob")
+    )
+    assert read_eml(mailbox)[1] == [
+        f"From: {name}@example.org\nSubject: {name}\n\nOn\n\nFrom here" for name in ("ann", "bob")
+    ]
+    one = b"From: ann@example.org\n\nOn\n\nFrom bob Mon\nDear: x\n"
+    assert read_eml(one)[1] == ["From: ann@example.org\n\nOn\n\nFrom bob Mon\nDear: x"]
 
 
 def test_forwarded_message_is_read() -> None:
@@ -153,6 +222,19 @@ PAGES = {
     "hidden": ('<div style="display:none">a<div>b</div></div>c<div hidden>d</div><style>e</style>f', "c\nf"),
     "picture": ('<img src="x" alt="Plan of the flat"><img alt="">', "[Plan of the flat]"),
     "table": ("<table><tr><td>Rent<td>812<tr><td>Heating<td>80</table>", "Rent 812\nHeating 80"),
+    "previews of mails": (
+        '<div style="max-height:0;overflow:hidden">a</div><span style="font-size: 0px">b</span>'
+        '<p style="display:none">c<h1 style="opacity:0">d</h1>e<p style="mso-hide:all">f<p>g'
+        '<p style="font-size:0.9em">h<i style="opacity:0.5">i',
+        "e\ng\nhi",
+    ),
+    "raised": ("10<sup>6</sup> m<sup>2</sup>, H<sub>2</sub>O, the 1<sup>st</sup>", "10\u2076 m\u00b2, H2O, the 1st"),
+    "struck out": ("<del>700</del> <s>750</s> 812", "~~700~~ ~~750~~ 812"),
+    "form": (
+        '<label>Name <input value="Ann"></label><p><input type=checkbox checked>Pets <input type=radio>Garden'
+        "<input type=hidden value=x><input type=password value=y>",
+        "Name Ann\n\u2612 Pets \u2610 Garden",
+    ),
     "quotation": ("<blockquote>a</blockquote>b<article>c</article>", "a\nb\nc"),
 }
 
