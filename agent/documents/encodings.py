@@ -27,8 +27,10 @@ _DECLARED = re.compile(
 )
 _SUPERSETS = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
 """Encodings that stand for larger ones, as in browsers."""
-_ALIASES = {"iso-8859-8-i": "cp1255", "iso-8859-8-e": "cp1255", "x-sjis": "cp932", "x-gbk": "gb18030", "ansi": "cp1252"}
-_ALIASES |= {"ansinew": "cp1252", "applemac": "mac_roman"}
+_ALIASES = {
+    **{"iso-8859-8-i": "cp1255", "iso-8859-8-e": "cp1255", "x-sjis": "cp932", "x-gbk": "gb18030", "ansi": "cp1252"},
+    **{"ansinew": "cp1252", "applemac": "mac_roman"},
+}
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _USUAL = set("€£§°·•…–—‘’‚“”„«»‹›¡¿²³½×±©®™\u00a0、。・（）「」：，；！？％￥")
 """Characters beside letters that are common in texts."""
