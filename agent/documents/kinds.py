@@ -12,6 +12,8 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 EML = "message/rfc822"
+RTF = "application/rtf"
+NOTEBOOK = "application/x-ipynb+json"
 HTML = "text/html"
 TEXT = "text/plain"
 
@@ -23,11 +25,14 @@ UNITS: dict[str, Unit] = {
     PPTX: "slide",
     XLSX: "sheet",
     EML: "section",
+    RTF: "section",
+    NOTEBOOK: "section",
     HTML: "section",
 }
 """The media types that can be read, each with the name of its parts."""
 SUFFIXES = {
-    **{".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML},
+    **{".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML, ".mbox": EML, ".rtf": RTF},
+    ".ipynb": NOTEBOOK,
     **dict.fromkeys((".docm", ".dotx", ".dotm"), DOCX),
     **dict.fromkeys((".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), PPTX),
     **dict.fromkeys((".xlsm", ".xltx", ".xltm"), XLSX),
@@ -35,7 +40,10 @@ SUFFIXES = {
 """The file name suffixes of documents, which no model gets as plain text. HTML is text."""
 _BEFORE_2007 = {".doc": DOCX, ".ppt": PPTX, ".xls": XLSX}
 """Old formats. Their reader refuses them and says how to save them."""
-LABELS = {PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"}
+LABELS = {
+    **{PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"},
+    **{RTF: "RTF", NOTEBOOK: "IPYNB"},
+}
 
 LEFT_OUT = {
     "pictures": N_("pictures"),

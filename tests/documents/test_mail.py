@@ -1,12 +1,14 @@
 """All texts of a mail and of an HTML page are read as people see them, whatever program wrote it."""
 
+import json
 from base64 import b64encode
 from email.message import EmailMessage
 from email.mime.text import MIMEText
 
 import pytest
 
-from agent.documents.mail import html_text, read_eml
+from agent.documents.mail import html_text, read_eml, read_html, read_notebook, read_rtf
+from agent.errors import InputError
 from tests.support.documents import mail
 
 HEAD = b"From: ann@example.org\nSubject: Lunch\nMIME-Version: 1.0\n"
@@ -235,6 +237,24 @@ PAGES = {
         "<input type=hidden value=x><input type=password value=y>",
         "Name Ann\n\u2612 Pets \u2610 Garden",
     ),
+    "numbers of lists": (
+        "<ol type=a start=2><li>x<li>y</ol><ol type=I><li value=4>z</ol>",
+        "b. x\nc. y\nIV. z",
+    ),
+    "choices": (
+        "<select><option>a<option selected>b</select>, <select><option>c</option><option>d</option></select>",
+        "b, c",
+    ),
+    "not shown": (
+        "<noscript>a</noscript><dialog>b</dialog><datalist><option>c</datalist><video>d</video><dialog open>e</dialog>",
+        "e",
+    ),
+    "drawing": ("<svg><metadata>a</metadata><defs>b</defs><text>Rent</text><text>812</text></svg>", "Rent\n812"),
+    "equations": (
+        "<math><mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mn>2</mn></mfrac><msup><mi>x</mi><mn>2</mn></msup>"
+        "<msqrt><mi>y</mi></msqrt><annotation>no</annotation></math>, <math alttext='a/b'><mi>a</mi></math> end",
+        "(a+b)/2x^2\u221a(y), a/b end",
+    ),
     "quotation": ("<blockquote>a</blockquote>b<article>c</article>", "a\nb\nc"),
 }
 
@@ -244,3 +264,44 @@ def test_html_is_read_as_it_is_seen(source: str, text: str) -> None:
     title, shown = html_text(source)
     assert shown.strip() == text
     assert title == ("Invoice" if "<title>" in source else "")
+
+
+def test_what_a_page_shows_without_text_is_named() -> None:
+    source = b"<p>Text<img src=x><img src=y alt=Plan><svg></svg><iframe src=z></iframe>"
+    assert read_html(source)[1:] == (["Text[Plan]"], {"pictures", "drawings", "objects"})
+
+
+def test_rtf_is_read() -> None:
+    source = RTF.replace("here}", "here}{\\pict 00ff}{\\v x}\\v y\\v0  ")
+    assert read_rtf(source.encode())[1:] == (
+        ["Gr\u00f6\u00dfe \u2013 5 \u20ac {a}\tb\n\U0001f600 here"],
+        {"pictures", "hidden"},
+    )
+    with pytest.raises(InputError, match="is no RTF file, although its name says so"):
+        read_rtf(b"Rent")
+
+
+def test_notebook_is_read_by_cell() -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Rent\n", "of May"]},
+        {"cell_type": "code", "source": "1 + 1", "outputs": [
+            {"output_type": "execute_result", "data": {"text/plain": ["2"], "image/png": "AAAA"}},
+            {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+            {"output_type": "error", "ename": "KeyError", "evalue": "'x'", "traceback": ["long"]},
+            {"output_type": "display_data", "data": {"text/html": "<b>bold</b>"}},
+        ]},
+        {"cell_type": "code", "source": []},
+    ]  # fmt: skip
+    assert read_notebook(json.dumps({"cells": cells, "nbformat": 4}).encode())[1:] == (
+        [
+            "# Rent\nof May",
+            "```\n1 + 1\n```\n\nOutput:\n2\n\nOutput:\na\nb\n\nOutput:\nKeyError: 'x'\n\nOutput:\nbold",
+            "",
+        ],
+        {"pictures"},
+    )
+    old = {"worksheets": [{"cells": [{"cell_type": "code", "input": "x", "outputs": []}]}]}
+    assert read_notebook(json.dumps(old).encode())[1] == ["```\nx\n```"]
+    for damaged in (b"{", b"[]", b'{"cells": 5}', b'{"cells": [5]}'):
+        with pytest.raises(InputError, match="is damaged or cut off: it can't be read as IPYNB"):
+            read_notebook(damaged)
