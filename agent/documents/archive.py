@@ -43,6 +43,7 @@ class Package:
         self._kind = kind
         self._parts = _checked(data, kind)
         self._known: dict[str, dict[str, tuple[str, str]]] = {}
+        self._addresses: dict[tuple[str, str], str] = {}
         self._parsed = 0
         self.left_out = set[str]()
         self.drawn: dict[str, str] = {}
@@ -89,6 +90,11 @@ class Package:
         ids = [value for name, value in element.attrib.items() if name.endswith(("}id", "}embed", "}dm"))]
         return next((self._relationships(part)[one][1] for one in ids if one in self._relationships(part)), "")
 
+    def address(self, part: str, element: Any) -> str:
+        """Return the address outside the document that an element of a part links to by its `r:id`, or ""."""
+        self._relationships(part)
+        return self._addresses.get((part, attribute(element, "id")), "")
+
     def _relationships(self, part: str) -> dict[str, tuple[str, str]]:
         if part in self._known:
             return self._known[part]
@@ -96,7 +102,9 @@ class Package:
         found: dict[str, tuple[str, str]] = {}
         self._known[part] = found
         for one in self.xml(posixpath.join(folder, "_rels", f"{name}.rels")):
-            if local(one) == "Relationship" and one.get("TargetMode") != "External":
+            if one.get("TargetMode") == "External":
+                self._addresses[part, one.get("Id", "")] = one.get("Target", "")
+            elif local(one) == "Relationship":
                 target = posixpath.normpath(posixpath.join("/", folder, unquote(one.get("Target", "")))).lstrip("/")
                 found[one.get("Id", "")] = one.get("Type", "").rpartition("/")[2], target
         return found
