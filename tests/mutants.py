@@ -158,14 +158,6 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "history/test_conformance.py",
         ),
     ],
-    "agent/history/redis_server.py": [
-        (
-            "redis: changes of others are overwritten",
-            "if tostring(found or '') ~= wanted then return 0 end",
-            "if false then return 0 end",
-            "history/test_redis.py",
-        ),
-    ],
     "agent/providers/discovery.py": [
         (
             "local server through a proxy",
