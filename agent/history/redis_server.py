@@ -37,6 +37,8 @@ FREE_CONNECTION_SECONDS = 20.0
 PREFIX = "switchboard"
 """The first word of all keys, unless the URL has another one as `prefix`."""
 
+DRIVER_ERRORS = (RedisError, OSError)
+"""What the driver raises."""
 log = logging.getLogger(__name__)
 
 Argument = str | bytes | int | float
@@ -158,7 +160,7 @@ class RedisServer:
             return await self.exchange([[_encode(word) for word in command] for command in commands])
         except NoScriptError:
             raise
-        except (RedisError, OSError) as error:
+        except DRIVER_ERRORS as error:
             broken = isinstance(error, ConnectionError | OSError) and refusal_of(error) is None
             if broken and again:
                 return await self._tried(commands, again=False)
@@ -181,7 +183,7 @@ class RedisServer:
     async def _info(self) -> Mapping[str, Any]:
         try:
             return await self._client.info()
-        except (RedisError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> HistoryError:

@@ -73,7 +73,7 @@ HIDDEN_SECONDS = 3600.0
 """Conversations that expire so soon by this machine's clock are looked at: the server's clock can differ so much."""
 TRIES = 200
 """How often work begins again because others have changed what it has read."""
-CLOCK_SECONDS = 10.0
+KNOWN_CLOCK_SECONDS = 10.0
 """Seconds for which this process knows the server's clock after it was read."""
 TOKEN = 32
 """The length of a token."""
@@ -125,7 +125,7 @@ class RedisStorage:
 
     def remembered(self, id_: str) -> tuple[bytes, Item] | None:
         """Return what this process knows of a conversation, if it also knows the time. It can have changed since."""
-        return self._items.get(id_) if monotonic() < self.measured_at + CLOCK_SECONDS else None
+        return self._items.get(id_) if monotonic() < self.measured_at + KNOWN_CLOCK_SECONDS else None
 
     def remember(self, id_: str, token: bytes, item: Item | None) -> None:
         """Remember a conversation, or forget it without an item."""
