@@ -82,5 +82,5 @@ def _portable(value: Any) -> Any:
     return value
 
 
-async def _requested(model: str, options: dict[str, Any]) -> Choices:
-    return requested_choices(model, options, elsewhere="new")
+async def _requested(model: object, options: dict[str, Any]) -> Choices:
+    return requested_choices("" if model is None else model, options, elsewhere="new")
