@@ -183,7 +183,7 @@ class _Reader:
                     continue
                 text = " ".join(" ".join(text for _begins, text in self._joined(cell)).split())
                 span = value_at(cell, "tcPr", "gridSpan")
-                cells += [text] + [""] * (min(int(span), 64) - 1 if span.isdecimal() else 0)
+                cells += [text] + [""] * (min(_whole(span, 1) or 1, 64) - 1)
             yield "\t".join(cells).rstrip("\t")
 
     def _inside(self, element: Any, wanted: str) -> Iterator[Any]:

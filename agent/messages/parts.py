@@ -37,6 +37,7 @@ _UNCHANGED_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Picture types that Pillow reads only with plugins. They are not converted."""
 
+_COUNT = re.compile("[0-9]{1,6}")
 _BACKTICKS = re.compile("`+")
 _SUFFIX = re.compile(r"\.\w{1,10}$")
 _WITHOUT_SUFFIX = re.compile(
@@ -185,9 +186,20 @@ def document_text(name: str, document: Document, found: Excerpt, *, is_earlier: 
 
 
 def extracted_text_of(item: object) -> dict[str, str] | None:
-    """Return the metadata of a part made by `extracted_text` or `document_text`: "read", "name", "kind"; else None."""
+    """Return the metadata of a part made by `extracted_text` or `document_text`: "read", "name", "kind"; else None.
+
+    An imported message can have any metadata: only texts are returned, and a document has a "count" that is a number.
+    """
     metadata = item.metadata if isinstance(item, TextContent) else None
-    return cast(dict[str, str], metadata) if isinstance(metadata, dict) and "read" in metadata else None
+    if not isinstance(metadata, dict):
+        return None
+    texts = {name: value for name, value in cast(dict[object, object], metadata).items() if isinstance(value, str)}
+    found = {name: value for name, value in texts.items() if isinstance(name, str)}
+    if not found.keys() >= {"read", "name", "kind"}:
+        return None
+    if found["kind"] == "document" and not _COUNT.fullmatch(found.get("count", "")):
+        found["count"] = "0"
+    return found
 
 
 def fence(text: str) -> str:

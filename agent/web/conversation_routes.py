@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from agent.errors import (
     AgentError,
@@ -245,12 +246,14 @@ def _number(text: str | None, default: int) -> int:
 async def json_object(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
     """Return the JSON object in the body, which has at most this many bytes. Raises `InputError`."""
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most:
-            raise InputError(f"The body is longer than {most} bytes.")
     try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > most:
+                raise InputError(f"The body is longer than {most} bytes.")
         return parse_object(body)
+    except ClientDisconnect as error:
+        raise RequestRefused(400) from error
     except RequestRefused as error:
         raise InputError("The body is not a JSON object.") from error
 

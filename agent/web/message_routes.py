@@ -227,11 +227,9 @@ class MessageRoutes:
     def _choices(self, request: Request, visitor: Visitor, body: _Body) -> Choices:
         """Return what the visitor has set, with the settings of this request."""
         options, remembered = dict(body.settings), self._conversations.choices(visitor.owner)
-        model = options.pop("model", remembered.model)
-        if not isinstance(model, str):
-            raise InputError(f"Send {_KNOWN[_Body]}.")
-        choices = requested_choices(model, options, remembered, elsewhere="model")
-        if choices.temperature is None and (spec := self._conversations.models.get(model)) and spec.temperature:
+        choices = requested_choices(options.pop("model", remembered.model), options, remembered, elsewhere="model")
+        spec = self._conversations.models.get(choices.model)
+        if choices.temperature is None and spec and spec.temperature:
             choices = replace(choices, temperature=usual_temperature(spec))  # which the page shows
         return self._conversations.for_model(visitor.owner, choices, _translator(request))
 

@@ -65,10 +65,13 @@ class ChatApi:
             yield {**answer, "bubbles": [{**one, "content": _portable(one["content"])} for one in answer["bubbles"]]}
 
     async def _send(
-        self, message: dict[str, Any], model: str, options: dict[str, Any], session: PageSession, request: gr.Request
+        self, message: dict[str, Any], model: object, options: dict[str, Any], session: PageSession, request: gr.Request
     ) -> tuple[str | None, LiveRun | None]:
         assert request.request is not None
-        choices, scope = requested_choices(model, options, elsewhere="new"), request.request.scope
+        choices, scope = (
+            requested_choices("" if model is None else model, options, elsewhere="new"),
+            request.request.scope,
+        )
         return await send_message(self._conversations, session.visitor, session.conversation, message, choices, scope)
 
 
