@@ -483,6 +483,7 @@ const missing = make("p", { id: "missing", role: "status" });
 when("#chat", (chat) => chat.before(missing));
 const miss = (sentence) => (missing.textContent = sentence);
 
+let isFirst = true; // view since the page was loaded
 document.addEventListener("chat-view", ({ detail: { conversation, missing: sentence } }) => {
   wait(false);
   hide(false);
@@ -497,7 +498,8 @@ document.addEventListener("chat-view", ({ detail: { conversation, missing: sente
     restoreDraft();
   }
   tell();
-  refresh({ tell: true });
+  if (isFirst && (reading || next !== undefined)) isFirst = false; // the list is being read, or was just now
+  else refresh({ tell: true });
 });
 
 // The menu of a chat
