@@ -5,6 +5,7 @@ each of its runs. Links and runs are parts of their conversation's item, so that
 """
 
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -34,7 +35,16 @@ from agent.history.records import (
     new_id,
     versions_of,
 )
-from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
+from agent.history.run_events import (
+    LEASE_SECONDS,
+    NO_RUN,
+    RENEWED_SECONDS,
+    RUN_CONFLICT,
+    WATCHED_SECONDS,
+    RunEvent,
+    RunEvents,
+    UnfinishedRun,
+)
 from agent.history.search import SearchHit, fold, hit_in, words_of
 
 BATCH = 200
@@ -47,13 +57,21 @@ T = TypeVar("T")
 class RunState:
     """A run: the numbers of its last event and of the last one that the entries contain.
 
-    `length` is that of the log with its events, in the units of the storage, which sets it.
+    `length` is that of the log with its events, in the units of the storage, which sets it. For the rest, see
+    `UnfinishedRun`.
     """
 
     last: int = 0
     saved: int = 0
     length: int = 0
     ended_at: float | None = None
+    leased_until: float = 0.0
+    is_stopped: bool = False
+    watched_until: float = 0.0
+
+    def is_leased(self, at: datetime) -> bool:
+        """Return True if the lease has not expired then. One from the far future is from before a clock was set."""
+        return 0 <= self.leased_until - at.timestamp() <= LEASE_SECONDS + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +217,8 @@ class Storage(Protocol):
 class KeyValueStore:
     """A `HistoryStore` over a storage. A cancelled save has stored everything or nothing."""
 
+    is_shared = False
+
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self.runs: RunStore = KeyValueRuns(storage)
@@ -313,17 +333,57 @@ class KeyValueRuns:
 
         return await self._storage.read(work)
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+    async def unfinished(
+        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+    ) -> Sequence[UnfinishedRun]:
         """Implement `RunStore.unfinished`."""
 
         def work(view: View) -> list[UnfinishedRun]:
-            at = view.clock()
-            found = (
-                UnfinishedRun(run_id=id_, conversation_id=item.id, owner=item.owner, saved=item.runs[id_].saved)
-                for id_, item in view.runs()
-                if item.runs[id_].ended_at is None and item.is_live(at)
-            )
-            return [*islice(found, max(limit, 0))]
+            item = view.get(owner, conversation_id) if owner is not None and conversation_id is not None else None
+            runs = ((id_, item) for id_ in item.runs) if item else view.runs() if conversation_id is None else ()
+            found = (_unfinished(view, id_, item) for id_, item in runs if owner in (None, item.owner))
+            return [*islice((run for run in found if run), max(limit, 0))]
+
+        return await self._storage.read(work)
+
+    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.hold`. Leases that were renewed a moment ago need no write."""
+
+        def work(view: View) -> list[UnfinishedRun]:
+            items = ((id_, item) for id_ in run_ids if (item := view.with_run(id_)))
+            runs = [run for id_, item in items if (run := _unfinished(view, id_, item))]
+            return [run for run in runs if run.leased_until > 0]
+
+        def renew(runs: Collection[UnfinishedRun], view: View) -> None:
+            until = 0.0 if release else view.clock().timestamp() + LEASE_SECONDS
+            for run in runs:
+                _change_run(view, run.run_id, run.owner, lambda state: replace(state, leased_until=until))
+
+        held = await self._storage.read(work)
+        soon = self._storage.clock().timestamp() + RENEWED_SECONDS
+        if due := [run for run in held if release or run.is_lost or run.leased_until < soon]:
+            await self._storage.write(partial(renew, due))
+        return held
+
+    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
+        """Implement `RunStore.look`."""
+
+        def change(state: RunState) -> RunState:
+            until = self._storage.clock().timestamp() + WATCHED_SECONDS
+            return replace(state, watched_until=until, is_stopped=state.is_stopped or stop)
+
+        def work(view: View) -> UnfinishedRun | None:
+            item = _change_run(view, run_id, owner, change)
+            return _unfinished(view, run_id, item) if item else None
+
+        return await self._storage.write(work)
+
+    async def would_lose(self, record: Record) -> bool:
+        """Implement `RunStore.would_lose`."""
+
+        def work(view: View) -> bool:
+            item = view.get(record.owner, record.id)
+            return item is not None and _is_answered(item, view.clock())
 
         return await self._storage.read(work)
 
@@ -395,6 +455,10 @@ class KeyValueRetention:
     """The `RetentionStore` of the store."""
 
     _storage: Storage
+
+    async def time(self) -> datetime:
+        """Implement `RetentionStore.time`."""
+        return self._storage.clock()
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -587,11 +651,20 @@ def _runs_with(
     run = runs.get(events.run_id)
     if run is None and view.with_run(events.run_id) is not None:
         raise Conflict(RUN_CONFLICT)
-    run = run or RunState()
+    clock, run = view.clock(), run or RunState(leased_until=math.inf)
+    may_write = not run.is_leased(clock) if events.of_lost else run.leased_until > 0
     if place != (events.owner, events.conversation_id) or run.ended_at is not None or events.first != run.last + 1:
         raise Conflict(RUN_CONFLICT)
-    ended_at = view.clock().timestamp() if events.has_ended else None
-    new = RunState(last=events.last, saved=events.last if saved else run.saved, length=run.length, ended_at=ended_at)
+    if not may_write:
+        raise Conflict(RUN_CONFLICT)
+    at = clock.timestamp()
+    new = replace(
+        run,
+        last=events.last,
+        saved=events.last if saved else run.saved,
+        ended_at=at if events.has_ended else None,
+        leased_until=at + LEASE_SECONDS,
+    )
     return {**runs, events.run_id: new}
 
 
@@ -704,7 +777,34 @@ def _set_expiry(ending: Sequence[tuple[Record, datetime | None]], view: View, *,
 
 
 def _is_answered(item: Item, at: datetime) -> bool:
-    return item.is_live(at) and any(run.ended_at is None for run in item.runs.values())
+    runs = [run for run in item.runs.values() if run.ended_at is None]
+    return any(item.is_live(at) or run.is_leased(at) for run in runs)
+
+
+def _unfinished(view: View, run_id: str, item: Item) -> UnfinishedRun | None:
+    """Return a run of this conversation, or None if it has ended or the conversation has expired."""
+    run, at = item.runs[run_id], view.clock()
+    if run.ended_at is not None or not item.is_live(at):
+        return None
+    return UnfinishedRun(
+        run_id=run_id,
+        conversation_id=item.id,
+        owner=item.owner,
+        saved=run.saved,
+        leased_until=run.leased_until,
+        is_lost=not run.is_leased(at),
+        is_stopped=run.is_stopped,
+        is_watched=run.watched_until > at.timestamp(),
+    )
+
+
+def _change_run(view: View, run_id: str, owner: str, change: Callable[[RunState], RunState]) -> Item | None:
+    """Change what is known of a run. Return its conversation, or None if this owner has no such unfinished run."""
+    item = view.with_run(run_id)
+    if item is None or item.owner != owner or _unfinished(view, run_id, item) is None:
+        return None
+    view.put(item := replace(item, runs={**item.runs, run_id: change(item.runs[run_id])}))
+    return item
 
 
 def _seconds(time: datetime | None) -> float | None:

@@ -23,11 +23,9 @@ from agent.history.codec import (
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, new_id, now
-from agent.history.redis_replicas import RedisReplicas
 from agent.history.redis_retention import DELETE, RedisRetention, labelled
 from agent.history.redis_scripts import Script
 from agent.history.redis_server import Argument, RedisServer
-from agent.history.replicas import Replicas
 from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 
@@ -42,11 +40,10 @@ class RedisRuns:
     """The `RunStore` of a Redis history."""
 
     _server: RedisServer
-    _replicas: RedisReplicas
 
     async def append(self, events: RunEvents) -> None:
         """Implement `RunStore.append`."""
-        arguments = event_arguments(events, self._server.clock(), self._replicas.id)
+        arguments = event_arguments(events, self._server.clock())
         match await self._server.run(scripts.APPEND, *arguments):
             case b"missing":
                 raise NotFound(NO_RUN)
@@ -62,17 +59,33 @@ class RedisRuns:
             raise NotFound(NO_RUN)
         return [RunEvent(number, text.decode()) for number, text in enumerate(events[0], max(after, 0) + 1)]
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+    async def unfinished(
+        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+    ) -> Sequence[UnfinishedRun]:
         """Implement `RunStore.unfinished`, in portions, so that other calls get their turn."""
+        if owner is not None:
+            which = ("answering", owner) if conversation_id is None else ("runs", conversation_id)
+            runs = [_unfinished(one) for one in await self._server.run(scripts.UNFINISHED_OF, *which)]
+            return [run for run in runs if run.owner == owner][: max(limit, 0)]
         start, runs = b"-inf", list[UnfinishedRun]()
         while start and len(runs) < limit:
             left = limit - len(runs)
             start, found = await self._server.run(scripts.UNFINISHED, start, UNFINISHED_RUNS, left)
-            runs += [
-                UnfinishedRun(run_id=run.decode(), conversation_id=id_.decode(), owner=owner.decode(), saved=int(saved))
-                for run, id_, owner, saved in found
-            ]
+            runs += map(_unfinished, found)
         return runs
+
+    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.hold`."""
+        return [_unfinished(one) for one in await self._server.run(scripts.HOLD, int(release), *run_ids)]
+
+    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
+        """Implement `RunStore.look`."""
+        found = await self._server.run(scripts.LOOK, run_id, owner, int(stop))
+        return _unfinished(found) if found else None
+
+    async def would_lose(self, record: Record) -> bool:
+        """Implement `RunStore.would_lose`."""
+        return bool(await self._server.run(scripts.WOULD_LOSE_RUN, record.id))
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`, in portions, so that other calls get their turn."""
@@ -84,12 +97,32 @@ class RedisRuns:
                 return removed
 
 
-def event_arguments(events: RunEvents | None, at: datetime, replica: str) -> list[Argument]:
-    """Return the arguments of a script for a replica's events, with a name by which it recognises its repetition."""
+def _unfinished(found: Sequence[Any]) -> UnfinishedRun:
+    run, conversation, owner, saved, leased_until, is_lost, is_stopped, is_watched = found
+    return UnfinishedRun(
+        run_id=run.decode(),
+        conversation_id=conversation.decode(),
+        owner=owner.decode(),
+        saved=int(saved),
+        leased_until=float(leased_until),
+        is_lost=bool(is_lost),
+        is_stopped=bool(is_stopped),
+        is_watched=bool(is_watched),
+    )
+
+
+def event_arguments(events: RunEvents | None, at: datetime) -> list[Argument]:
+    """Return the arguments of a script for a run's events, with a name by which it recognises its repetition."""
     if events is None:
         return [0]
     ended = at.timestamp() if events.has_ended else ""
-    head: list[Argument] = [len(events.events), events.run_id, events.conversation_id, events.owner, replica]
+    head: list[Argument] = [
+        len(events.events),
+        events.run_id,
+        events.conversation_id,
+        events.owner,
+        int(events.of_lost),
+    ]
     return [*head, events.first, ended, new_id(), *(event.json for event in events.events)]
 
 
@@ -269,12 +302,13 @@ class RedisStore:
     the URL `is_secret`, errors don't name it.
     """
 
+    is_shared = True
+
     def __init__(self, url: str, *, clock: Callable[[], datetime] = now, is_secret: bool = False) -> None:
         self.server = RedisServer(url, clock, is_secret=is_secret)
-        self.replicas: Replicas = (replicas := RedisReplicas(self.server))
-        self.runs: RunStore = RedisRuns(self.server, replicas)
+        self.runs: RunStore = RedisRuns(self.server)
         self.links: LinkStore = RedisLinks(self.server)
-        self.retention: RetentionStore = RedisRetention(self.server, replicas)
+        self.retention: RetentionStore = RedisRetention(self.server)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
@@ -287,7 +321,7 @@ class RedisStore:
         arguments += [place_at(saved.updated_at), int(saved.updated_at < at), len(entries)]
         for entry, json, found in zip(entries, texts, searched, strict=True):
             arguments += [entry.id, _link(entry.parent_id), json, found]
-        arguments += event_arguments(events, at, self.replicas.id)
+        arguments += event_arguments(events, at)
         reply = await self.server.run(scripts.SAVE, *arguments)
         match reply:
             case [b"ok", title, pinned]:
@@ -405,7 +439,6 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Implement `HistoryStore.aclose`. Calls in progress are finished first."""
-        await self.replicas.leave()
         await self.server.aclose()
 
     def _record(self, stored: Sequence[Any]) -> Record:

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.history.codec import dump_record, load_undamaged
-from agent.history.records import Record
-from agent.history.redis_replicas import RedisReplicas
-from agent.history.redis_scripts import ENTRIES, FORGET_CONVERSATION, Script
+from agent.history.records import Record, versions_of
+from agent.history.redis_scripts import ENTRIES, FORGET_CONVERSATION, WOULD_LOSE, Script
 from agent.history.redis_server import RedisServer
 
 EXPIRING = Script("""
@@ -80,6 +79,26 @@ return 1
 """
 )
 
+ERASE_UNUSED = Script(
+    WOULD_LOSE
+    + FORGET_CONVERSATION
+    + """
+local owner, count, ids = take(), tonumber(take()), {}
+for number = 1, count do
+    local of, id, revision, expires = take(), take(), take(), take()
+    local one = call('HMGET', key('conversation', id), 'owner', 'revision', 'expires')
+    if of ~= owner or one[1] ~= owner or one[2] ~= revision or one[3] ~= expires then return 0 end
+    if would_lose(id) then return 0 end
+    ids[number] = id
+end
+if count == 0 or call('ZCARD', key('list', owner)) ~= count then return 0 end
+for _, id in ipairs(ids) do forget_conversation(id, owner) end
+return 1
+"""
+)
+"""Each record is its owner, id, revision and end."""
+
+TIME = Script("return string.format('%.6f', NOW)")
 
 PORTION = 200
 """Owners or records that one script reads."""
@@ -90,7 +109,10 @@ class RedisRetention:
     """The `RetentionStore` of a Redis history."""
 
     _server: RedisServer
-    _replicas: RedisReplicas
+
+    async def time(self) -> datetime:
+        """Implement `RetentionStore.time`."""
+        return datetime.fromtimestamp(float(await self._server.run(TIME)), UTC)
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -147,7 +169,9 @@ class RedisRetention:
 
     async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
         """Implement `RetentionStore.erase_unused`."""
-        return await self._replicas.erase_unused(owner, records)
+        versions = versions_of(records)
+        values = [value for *version, end in versions for value in (*version, "" if end is None else end)]
+        return bool(await self._server.run(ERASE_UNUSED, owner, len(versions), *values, again=False))
 
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`. Nothing is left."""

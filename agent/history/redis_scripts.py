@@ -12,12 +12,14 @@ conversation, by its id:
 Of each run: `run`, a hash, and `events`, a list. Of each owner: `list` and `pinned`, sorted by place, and `ends`,
 sorted by expiry. Of the store: `place` (a counter of runs), `owners`, `sizes` (bytes by owner), `expiring`,
 `unfinished`, `ended`, `run-of` (conversations by run), and `shared-by` (conversations by digest of a link). The
-unfinished runs are found by their replica in `writing`, sorted by place as in `unfinished`, and by their owner in the
-set `answering`. `writers` is the set of the replicas that have such runs.
+unfinished runs of an owner are in the set `answering`. A run has `leased`, when its lease ends, `stopped` if a visitor
+wants it to stop, and `watched`, until when it counts as watched.
 """
 
 from dataclasses import dataclass, field
 from hashlib import sha1
+
+from agent.history.run_events import LEASE_SECONDS, RENEWED_SECONDS, WATCHED_SECONDS
 
 ENDED_RUN_SECONDS = 24 * 3600
 """Seconds that the server keeps the events of an ended run if nobody removes them."""
@@ -46,23 +48,16 @@ local function forget_link(id, digest)
     call('HDEL', key('shared', id), digest)
     call('HDEL', P .. 'shared-by', digest)
 end
-local function index_run(run, id, replica, place)
-    local owner = call('HGET', key('conversation', id), 'owner')
-    if owner then call('SADD', key('answering', owner), run) end
-    call('ZADD', key('writing', replica), place, run)
-    call('SADD', P .. 'writers', replica)
-end
-local function leave_replica(run, replica)
-    call('ZREM', key('writing', replica), run)
-    if call('EXISTS', key('writing', replica)) == 0 then call('SREM', P .. 'writers', replica) end
-end
 local function finish_run(run)
     if call('ZREM', P .. 'unfinished', run) == 0 then return end
-    local one = call('HMGET', key('run', run), 'conversation', 'replica')
-    local owner = call('HGET', key('conversation', one[1] or ''), 'owner')
+    local id = call('HGET', key('run', run), 'conversation')
+    local owner = call('HGET', key('conversation', id or ''), 'owner')
     if owner then call('SREM', key('answering', owner), run) end
-    leave_replica(run, one[2] or '')
 end
+local function is_leased(until_)
+    return tonumber(until_ or 0) >= NOW and tonumber(until_ or 0) <= NOW + {LEASE_SECONDS + 1}
+end
+local function lease(run) call('HSET', key('run', run), 'leased', string.format('%.6f', NOW + {LEASE_SECONDS})) end
 local function forget_run(run)
     local id = call('HGET', P .. 'run-of', run)
     finish_run(run)
@@ -77,31 +72,34 @@ _EVENTS = """
 local function take_events()
     local count = tonumber(take())
     if count == 0 then return nil end
-    local events = {count = count, run = take(), id = take(), owner = take(), replica = take()}
+    local events = {count = count, run = take(), id = take(), owner = take(), of_lost = take() == '1'}
     events.first, events.ended, events.token, events.from = tonumber(take()), take(), take(), at
     at = at + count
     return events
 end
 local function events_problem(events)
-    local run = call('HMGET', key('run', events.run), 'conversation', 'last', 'ended', 'token', 'replica')
+    local run = call('HMGET', key('run', events.run), 'conversation', 'last', 'ended', 'token', 'leased')
     if not run[1] then return events.first ~= 1 and 'run' or nil end
     if run[1] == events.id and run[4] == events.token then return 'stored' end
     local follows = run[1] == events.id and not run[3] and events.first == tonumber(run[2]) + 1
-    return not (follows and (run[5] or '') == events.replica) and 'run' or nil
+    local may_write = tonumber(run[5] or 0) > 0
+    if events.of_lost then may_write = not is_leased(run[5]) end
+    return not (follows and may_write) and 'run' or nil
 end
 local function put_events(events, saved)
     local run, body = key('run', events.run), key('events', events.run)
     local last = events.first + events.count - 1
     for number = 1, events.count do call('RPUSH', body, ARGV[events.from + number]) end
     if events.first == 1 then
-        call('HSET', run, 'conversation', events.id, 'saved', 0, 'replica', events.replica)
+        call('HSET', run, 'conversation', events.id, 'saved', 0)
         call('HSET', P .. 'run-of', events.run, events.id)
         call('SADD', key('runs', events.id), events.run)
         local place = call('INCR', P .. 'place')
         call('ZADD', P .. 'unfinished', place, events.run)
-        index_run(events.run, events.id, events.replica, place)
+        call('SADD', key('answering', events.owner), events.run)
     end
     call('HSET', run, 'last', last, 'token', events.token)
+    lease(events.run)
     if saved then call('HSET', run, 'saved', last) end
     if events.ended ~= '' then
         local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW - ENDED_RUN_SECONDS, 'LIMIT', 0, 20)
@@ -238,6 +236,18 @@ end
 return found
 """)
 
+WOULD_LOSE = """
+local function would_lose(id)
+    local is_live = live(call('HGET', key('conversation', id), 'expires'))
+    for _, run in ipairs(call('SMEMBERS', key('runs', id))) do
+        local one = call('HMGET', key('run', run), 'ended', 'leased')
+        if not one[1] and (is_live or is_leased(one[2])) then return true end
+    end
+    return false
+end
+"""
+"""The Lua function that tells whether a run would lose its conversation."""
+
 FORGET_CONVERSATION = """
 local function forget_conversation(id, owner)
     local size = call('HGET', key('conversation', id), 'size')
@@ -330,18 +340,81 @@ if not id or not owned(id, owner) then return {0} end
 return {1, call('LRANGE', key('events', run), after, -1)}
 """)
 
-UNFINISHED = Script("""
+_STATE = """
+local function state(run)
+    local one = call('HMGET', key('run', run), 'conversation', 'ended', 'saved', 'leased', 'stopped', 'watched')
+    if not one[1] or one[2] then return nil end
+    local of = call('HMGET', key('conversation', one[1]), 'owner', 'expires')
+    if not of[1] or not live(of[2]) then return nil end
+    local is_watched = tonumber(one[6] or 0) > NOW
+    return {run, one[1], of[1], one[3], one[4] or '0', is_leased(one[4]) and 0 or 1, one[5] and 1 or 0,
+        is_watched and 1 or 0}
+end
+"""
+
+UNFINISHED = Script(
+    _STATE
+    + """
 local from, portion, limit, found = take(), tonumber(take()), tonumber(take()), {}
 local runs = call('ZRANGEBYSCORE', P .. 'unfinished', from, '+inf', 'WITHSCORES', 'LIMIT', 0, portion)
 for number = 1, #runs, 2 do
     if #found == limit then break end
-    local one = call('HMGET', key('run', runs[number]), 'conversation', 'saved')
-    local of = one[1] and call('HMGET', key('conversation', one[1]), 'owner', 'expires')
-    if of and of[1] and live(of[2]) then found[#found + 1] = {runs[number], one[1], of[1], one[2]} end
+    found[#found + 1] = state(runs[number])
 end
 return {#runs == 2 * portion and '(' .. runs[#runs] or '', found}
-""")
+"""
+)
 """It looks at `portion` runs, and returns where the next ones begin, or "" after the last."""
+
+UNFINISHED_OF = Script(
+    _STATE
+    + """
+local kind, id, found, places = take(), take(), {}, {}
+for _, run in ipairs(call('SMEMBERS', key(kind, id))) do
+    places[run] = tonumber(call('ZSCORE', P .. 'unfinished', run) or 0)
+    found[#found + 1] = state(run)
+end
+table.sort(found, function(one, other) return places[one[1]] < places[other[1]] end)
+return found
+"""
+)
+"""`kind` is `answering` for the id of an owner, and `runs` for that of a conversation."""
+
+HOLD = Script(
+    _STATE
+    + f"""
+local release, found = take(), {{}}
+while at < #ARGV do
+    local one = state(take())
+    if one and release == '1' then call('HSET', key('run', one[1]), 'leased', 0)
+    elseif one and tonumber(one[5]) > 0 then
+        found[#found + 1] = one
+        local left = tonumber(one[5]) - NOW
+        if left < {RENEWED_SECONDS} or left > {LEASE_SECONDS + 1} then lease(one[1]) end
+    end
+end
+return found
+"""
+)
+
+LOOK = Script(
+    _STATE
+    + f"""
+local run, owner, stop = take(), take(), take()
+local one = state(run)
+if not one or one[3] ~= owner then return {{}} end
+call('HSET', key('run', run), 'watched', string.format('%.6f', NOW + {WATCHED_SECONDS}))
+if stop == '1' then call('HSET', key('run', run), 'stopped', 1) end
+return state(run)
+"""
+)
+
+WOULD_LOSE_RUN = Script(
+    WOULD_LOSE
+    + """
+return would_lose(take()) and 1 or 0
+"""
+)
 
 REMOVE = Script("""
 local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', '(' .. take(), 'LIMIT', 0, tonumber(take()))
