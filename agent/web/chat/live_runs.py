@@ -189,6 +189,8 @@ class LiveRuns:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
         self._end_tasks: set[asyncio.Task[None]] = set()
+        self.unstored = set[str]()
+        """The ids of the runs that have ended here, of which the store has events, but not the end."""
         self.is_closing = False
 
     def get(self, conversation: str | None, owner: str) -> LiveRun | None:
@@ -294,6 +296,8 @@ class LiveRuns:
             self._remove(live)
             live.cancel_timer()
             await _finish(following, live)
+            if live.log.is_stored and not live.log.is_end_stored and not live.log.is_released:
+                self.unstored.add(live.run_id)
             if on_end is not None:
                 await on_end()
 

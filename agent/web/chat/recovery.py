@@ -8,7 +8,7 @@ lost in the answer that it can be the reason.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -82,18 +82,21 @@ def _is_only(number: int) -> bool:
 class LostRuns:
     """Finds the runs that are lost, and ends them. `is_written_here` tells it of conversations of this process.
 
+    `ended_here` are the ids of the runs of this process whose end could not be stored: they are not alive, either.
+
     When the store was away, or its clock was set, all leases have expired, and their writers renew them at once. So a
     run is lost only if this process finds the same expired lease again after `CONFIRM_SECONDS`, or if it was released.
     """
 
-    def __init__(self, store: HistoryStore, is_written_here: IsBusy) -> None:
-        self._store, self._is_written_here = store, is_written_here
+    def __init__(self, store: HistoryStore, is_written_here: IsBusy, ended_here: Collection[str] = ()) -> None:
+        self._store, self._is_written_here, self._ended_here = store, is_written_here, ended_here
         self._expired = dict[str, tuple[float, float]]()
         """By run: the end of its expired lease, and when that was found."""
 
     async def living(self, runs: Sequence[UnfinishedRun]) -> Sequence[UnfinishedRun]:
         """Return these runs without the lost ones, which are ended. One that cannot be ended is logged and left out."""
-        return [run for run in runs if not (self._is_lost(run) and await self._end(run))]
+        living = [run for run in runs if not (self._is_lost(run) and await self._end(run))]
+        return [run for run in living if run.run_id not in self._ended_here]
 
     async def end_all(self) -> int:
         """End all lost runs, as housekeeping. Return 0."""

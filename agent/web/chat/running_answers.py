@@ -150,7 +150,7 @@ class RunningAnswers:
 
     def __init__(self, store: HistoryStore, live_runs: LiveRuns) -> None:
         self._store, self._live_runs = store, live_runs
-        self.lost = LostRuns(store, live_runs.is_busy)
+        self.lost = LostRuns(store, live_runs.is_busy, live_runs.unstored)
         self._stored = WeakValueDictionary[str, StoredRun]()
 
     async def get(self, conversation: str | None, owner: str) -> RunningAnswer | None:
