@@ -15,7 +15,7 @@ from time import perf_counter
 
 from agent.history import Record, RunEvent, RunEvents, now
 from agent.web.chat.run_log import SHARED_STORE_SECONDS
-from agent.web.chat.running_answers import READ_SECONDS
+from agent.web.chat.running_answers import EVENT_READ_SECONDS
 from tests.support import postgres_server
 from tests.support.history_stores import SERVERS, STORES
 
@@ -50,7 +50,7 @@ async def _measure(name: str) -> str:
             writes, looks = await _rate(records, append), await _rate(records, look)
             return (
                 f"{name}: {writes:.0f} batches of events a second, so {writes * SHARED_STORE_SECONDS:.0f} answers at "
-                f"once; {looks:.0f} looks a second, so {looks * READ_SECONDS:.0f} pages of other processes at once"
+                f"once; {looks:.0f} looks a second, so {looks * EVENT_READ_SECONDS:.0f} pages of other processes at once"
             )
         finally:
             await store.aclose()

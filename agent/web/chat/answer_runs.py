@@ -20,6 +20,7 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.recent_vectors import RecentVectors
+from agent.web.chat.run_request import RunRequest
 from agent.web.chat.run_setup import NOT_LOST, LostAnswer, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary import TemporaryChats
@@ -72,18 +73,18 @@ class AnswerRuns:
         message: MessageId = NO_MESSAGE_ID,
     ) -> RunSetup:
         """Prepare a run that continues `record`. See `set_up_run`."""
+        own_key = self.models.has_typed_key(record.owner, permit.connection.spec)
+        lost, again = before.lost, before.instead_of
         return await set_up_run(
             record,
-            choices,
+            RunRequest(choices=choices, resumed=resumed, lost=lost, instead_of=again, own_key=own_key),
             permit.connection,
             settings=self._settings,
             histories=self.histories,
             media=self._media,
             tools=self._tools,
             new_parts=new_parts,
-            resumed=resumed,
-            before=before,
-            own_key=self.models.has_typed_key(record.owner, permit.connection.spec),
+            notice=before.notice,
             message=message,
             vectors=self.vectors.of(record.id),
         )

@@ -22,7 +22,7 @@ from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import NO_ENDING, Bubble, cited_texts, fold_responses, generated_files, relabel_last
 
-READ_SECONDS = 0.25
+EVENT_READ_SECONDS = 0.25
 """Seconds between two looks at the events of an answer while a page watches it."""
 WATCH_SECONDS = 1.0
 """Seconds after which its writer is told again that a page watches, and its lease is looked at."""
@@ -64,12 +64,12 @@ class StoredRun:
         return self.ending is not None
 
     async def publish(self) -> None:
-        """Implement `RunningAnswer.publish`, at most every `READ_SECONDS`, for all pages that watch.
+        """Implement `RunningAnswer.publish`, at most every `EVENT_READ_SECONDS`, for all pages that watch.
 
         A lost run is ended. A store that is away for a moment changes nothing.
         """
         async with self._lock:
-            if self.is_ended or monotonic() - self._read_at < READ_SECONDS / 2:
+            if self.is_ended or monotonic() - self._read_at < EVENT_READ_SECONDS / 2:
                 return
             self._read_at = monotonic()
             try:
@@ -94,7 +94,7 @@ class StoredRun:
             number, idle_at = len(self._events), monotonic() + IDLE_SECONDS
             yield number
             while len(self._events) == number and not self.is_ended and monotonic() < idle_at:
-                await asyncio.sleep(READ_SECONDS)
+                await asyncio.sleep(EVENT_READ_SECONDS)
                 await self.publish()
         yield len(self._events)
 
