@@ -60,11 +60,16 @@ class _Edit(_Body):
     text: str
 
 
+class _Continue(_Body):
+    run: str = ""
+
+
 _KNOWN: dict[type[_Body], str] = {
     _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
     ' "remember": true,'
     ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
+    _Continue: '{"settings": {"model": "..."}} or {"run": "..."}',
     _Body: '{"settings": {"model": "..."}}',
 }
 B = TypeVar("B", bound=_Body)
@@ -198,8 +203,13 @@ class MessageRoutes:
         return _begun(where[0], await self._conversations.retry(visitor, *where, self._choices(request, visitor, body)))
 
     async def _continue(self, request: Request, owner: str) -> Any:
-        body = await self._read(request, _Body)
+        """Continue an answer. With a run, do so because its process was lost, with the choices of that run."""
+        body = await self._read(request, _Continue)
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
+        if body.run:
+            return _begun(where[0], await self._conversations.finish_lost(visitor, where[0], body.run)) | {
+                "asked": False
+            }
         please, choices = _translator(request)(CONTINUE), self._choices(request, visitor, body)
         live, asked = await self._conversations.continue_answer(visitor, *where, please, choices)
         return _begun(where[0], live) | {"asked": bool(asked)}

@@ -50,10 +50,17 @@ const follow = async (url, isMine) => {
   });
   if (!end) return;
   over = url;
+  if (end.goes_on) return finishLost(end.goes_on);
   announceEnd(written?.buttons?.some(({ value }) => value.do === "answer"));
   const isLast = shown.conversation === before && !stream.reading(), lacks = !isWhole && !hasEarlier;
   if (end.stored && isLast && written && !lacks && before === wanted) settle(end.complete);
   else refresh();
+};
+// Asks for the rest of an answer whose process was lost. Another page may have asked already, and then this is refused.
+const finishLost = async (run) => {
+  const id = shown.conversation;
+  await ask(`/${id}${about(lastMessage())}/continue`, { method: "POST", body: { run } }).catch(() => {});
+  if (shown.conversation === id) refresh();
 };
 // The page shows the turn as it is stored. Another message can be sent, and nothing has to be asked for.
 const settle = (complete) => {
