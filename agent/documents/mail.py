@@ -85,6 +85,13 @@ _RTF_HIDDEN = {
     *("fldinst", "header", "footer", "headerl", "headerr", "headerf", "footerl", "footerr", "footerf", "datafield"),
 }
 """Groups of RTF with what is no text of the message."""
+_RTF_LEFT_OUT = {
+    "pictures": re.compile(rb"\\pict(?![a-z0-9])"),
+    "objects": re.compile(rb"\\object(?![a-z0-9])"),
+    "deleted": re.compile(rb"\\deleted(?![a-z0-9])"),
+    "hidden": re.compile(rb"\\v(?![a-z0-9])"),
+}
+"""The words of RTF before what is left out."""
 _RTF_SIGNS = {
     **dict.fromkeys(("par", "line", "row", "sect", "page"), "\n"),
     **{"tab": "\t", "cell": "\t", "emdash": "\u2014", "endash": "\u2013", "bullet": "\u2022", "lquote": "\u2018"},
@@ -139,8 +146,7 @@ def read_rtf(data: bytes) -> tuple[str, list[str], Collection[str]]:
     """Return no title, the text in sections, and what is left out."""
     if not data.lstrip().startswith(b"{\\rtf"):
         raise refused("wrong_document", kind="RTF")
-    found = {"pict": "pictures", "object": "objects", "deleted": "deleted", "v": "hidden"}
-    left_out = {name for word, name in found.items() if re.search(rb"\\%s(?![a-z0-9])" % word.encode(), data)}
+    left_out = {name for name, found in _RTF_LEFT_OUT.items() if found.search(data)}
     return "", checked_pages(_parts(rtf_text(data.decode("latin-1")))), left_out
 
 
