@@ -83,6 +83,7 @@ _RTF = re.compile(
 _RTF_HIDDEN = {
     *("fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "listtable", "listoverridetable", "rsidtbl"),
     *("fldinst", "header", "footer", "headerl", "headerr", "headerf", "footerl", "footerr", "footerf", "datafield"),
+    *("v", "deleted"),
 }
 """Groups of RTF with what is no text of the message."""
 _RTF_LEFT_OUT = {
@@ -342,8 +343,6 @@ def rtf_text(source: str) -> str:
                 groups.pop()
             skipped = 0
         elif sign == "*" or word in _RTF_HIDDEN:
-            groups[-1] = True, width
-        elif word in ("v", "deleted"):
             groups[-1] = number != "0", width
         elif word == "uc":
             groups[-1] = is_hidden, min(int(number or 1), 9)
