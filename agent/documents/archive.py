@@ -29,6 +29,8 @@ MAX_PARSED = 4 * MAX_XML
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """The beginning of Office files before 2007, and of newer ones that have a password."""
+_OTHERS = ("mimetype", ".iwa", "xl/workbook.bin")
+"""The ends of names of parts that only the archives of other programs have: of OpenDocument, EPUB, Apple and Excel."""
 _DEFINITIONS = tuple(
     text.encode(encoding)
     for text in ("<!DOCTYPE", "<!ENTITY")
@@ -170,13 +172,17 @@ def _checked(data: bytes, kind: str) -> dict[str, bytes]:
     `zipfile` never unpacks more of a part than its entry claims, so the sum of the claims is a limit.
     """
     if data.startswith(_COMPOUND):
-        raise refused("locked_document" if "EncryptedPackage".encode("utf-16-le") in data else "old_document")
+        kinds = {"EncryptedPackage": "locked_document", "__substg1.0_": "other_document"}
+        named = (kind for name, kind in kinds.items() if name.encode("utf-16-le") in data)
+        raise refused(next(named, "old_document"))
     if data and not data.startswith(b"PK"):
         raise refused("wrong_document", kind=kind)
     found: dict[str, bytes] = {}
     try:
         with ZipFile(BytesIO(data)) as archive:
             parts = archive.infolist()
+            if any(part.filename.lower().endswith(_OTHERS) for part in parts):
+                raise refused("other_document")
             if any(part.flag_bits & 1 for part in parts):
                 raise refused("locked_document")
             xml = [part for part in parts if part.filename.lower().endswith((".xml", ".rels", ".vml"))]

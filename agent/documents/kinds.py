@@ -38,8 +38,14 @@ SUFFIXES = {
     **dict.fromkeys((".xlsm", ".xltx", ".xltm"), XLSX),
 }
 """The file name suffixes of documents, which no model gets as plain text. HTML is text."""
-_BEFORE_2007 = {".doc": DOCX, ".ppt": PPTX, ".xls": XLSX}
-"""Old formats. Their reader refuses them and says how to save them."""
+_REFUSED = {
+    **{".doc": DOCX, ".ppt": PPTX, ".xls": XLSX},
+    **{".odt": DOCX, ".ods": XLSX, ".odp": PPTX, ".pages": DOCX, ".numbers": XLSX, ".xlsb": XLSX},
+    **{".epub": DOCX, ".msg": DOCX},
+}
+"""Formats that are old or of other programs. The reader of the nearest one refuses them and says how to save them."""
+_PACKED = (b"PK", b"\xd0\xcf")
+"""The beginnings of archives, which no text has."""
 LABELS = {
     **{PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"},
     **{RTF: "RTF", NOTEBOOK: "IPYNB"},
@@ -105,7 +111,7 @@ def document_type(name: str, data: bytes) -> str:
     if data.startswith(b"%PDF-"):
         return PDF
     suffix = PurePath(name).suffix.lower()
-    return SUFFIXES.get(suffix) or _BEFORE_2007.get(suffix, "")
+    return SUFFIXES.get(suffix) or (_REFUSED.get(suffix, "") if data.startswith(_PACKED) else "")
 
 
 def count_of(unit: str, count: int) -> LocalizedText:

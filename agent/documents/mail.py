@@ -83,8 +83,16 @@ _RTF = re.compile(
 _RTF_HIDDEN = {
     *("fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "listtable", "listoverridetable", "rsidtbl"),
     *("fldinst", "header", "footer", "headerl", "headerr", "headerf", "footerl", "footerr", "footerf", "datafield"),
+    *("v", "deleted"),
 }
 """Groups of RTF with what is no text of the message."""
+_RTF_LEFT_OUT = {
+    "pictures": re.compile(rb"\\pict(?![a-z0-9])"),
+    "objects": re.compile(rb"\\object(?![a-z0-9])"),
+    "deleted": re.compile(rb"\\deleted(?![a-z0-9])"),
+    "hidden": re.compile(rb"\\v(?![a-z0-9])"),
+}
+"""The words of RTF before what is left out."""
 _RTF_SIGNS = {
     **dict.fromkeys(("par", "line", "row", "sect", "page"), "\n"),
     **{"tab": "\t", "cell": "\t", "emdash": "\u2014", "endash": "\u2013", "bullet": "\u2022", "lquote": "\u2018"},
@@ -139,8 +147,7 @@ def read_rtf(data: bytes) -> tuple[str, list[str], Collection[str]]:
     """Return no title, the text in sections, and what is left out."""
     if not data.lstrip().startswith(b"{\\rtf"):
         raise refused("wrong_document", kind="RTF")
-    found = {"pict": "pictures", "object": "objects", "deleted": "deleted", "v": "hidden"}
-    left_out = {name for word, name in found.items() if re.search(rb"\\%s(?![a-z0-9])" % word.encode(), data)}
+    left_out = {name for name, found in _RTF_LEFT_OUT.items() if found.search(data)}
     return "", checked_pages(_parts(rtf_text(data.decode("latin-1")))), left_out
 
 
@@ -336,8 +343,6 @@ def rtf_text(source: str) -> str:
                 groups.pop()
             skipped = 0
         elif sign == "*" or word in _RTF_HIDDEN:
-            groups[-1] = True, width
-        elif word in ("v", "deleted"):
             groups[-1] = number != "0", width
         elif word == "uc":
             groups[-1] = is_hidden, min(int(number or 1), 9)

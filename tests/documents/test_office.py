@@ -22,6 +22,7 @@ from agent.documents.kinds import DOCX, PPTX, XLSX, document_type
 from agent.documents.number_formats import counted, number_text
 from agent.documents.powerpoint import read_pptx
 from agent.documents.word import read_docx
+from agent.errors import InputError
 from tests.support.documents import archive_text, edited, repacked, slides, strict, word, workbook
 from tests.support.known_texts import picture_of_text
 
@@ -349,6 +350,25 @@ def test_documents_with_macros_and_templates_are_read(suffix: str) -> None:
     ))  # fmt: skip
     assert document_type(f"a{suffix}", data) == media_type
     assert any(OFFICE[media_type](data)[1])
+
+
+OTHERS = {
+    ".odt": repacked(EMPTY, mimetype=b"application/vnd.oasis.opendocument.text"),
+    ".epub": repacked(EMPTY, mimetype=b"application/epub+zip"),
+    ".pages": repacked(EMPTY, Index__Document_iwa=b"x"),
+    ".xlsb": repacked(workbook(A=[["text"]]), xl__workbook_bin=b"x"),
+    ".msg": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "__substg1.0_0037001F".encode("utf-16-le"),
+}
+
+
+@pytest.mark.parametrize("suffix", OTHERS)
+def test_format_of_another_program_says_how_to_save_it(suffix: str) -> None:
+    media_type = document_type(f"a{suffix}", OTHERS[suffix])
+    with pytest.raises(
+        InputError, match=r"has a format that is not read here\. Save it as PDF, DOCX, PPTX, XLSX or EML"
+    ):
+        OFFICE[media_type](OTHERS[suffix])
+    assert document_type(f"a{suffix}", b"Words") == "", "a text can have the same ending"
 
 
 # --- Excel ------------------------------------------------------------------------------------------------------------
