@@ -47,7 +47,7 @@ def paragraphs(body: Any, package: Package | None = None, part: str = "") -> str
 def _list_number(paragraph: Any, counts: Counter[str]) -> str:
     """Return the number of a paragraph: "2. " or "b) ". Lists below it begin again."""
     properties, form = child(paragraph, "pPr"), child(paragraph, "pPr", "buAutoNum")
-    level = attribute(properties, "lvl") or "0" if properties is not None else "0"
+    level = attribute(properties, "lvl")[:1] or "0" if properties is not None else "0"  # PowerPoint has nine levels
     for deeper in [one for one in counts if one > level or (one == level and form is None)]:
         del counts[deeper]
     found = re.fullmatch(

@@ -105,11 +105,13 @@ def with_address(text: str, address: str) -> str:
 def document_type(name: str, data: bytes) -> str:
     """Return the media type of a document with this file name, or "" if it is none.
 
-    A PDF is known from its bytes. The others are known from the name, because all begin like any ZIP archive or text;
-    the reader refuses a file that is not what its name says.
+    PDF and RTF are known from their bytes: some programs name RTF files ".doc". The others are known from the name,
+    because all begin like any ZIP archive or text; the reader refuses a file that is not what its name says.
     """
     if data.startswith(b"%PDF-"):
         return PDF
+    if data.startswith(b"{\\rtf"):
+        return RTF
     suffix = PurePath(name).suffix.lower()
     return SUFFIXES.get(suffix) or (_REFUSED.get(suffix, "") if data.startswith(_PACKED) else "")
 

@@ -125,15 +125,20 @@ def read_eml(data: bytes) -> tuple[str, list[str], Collection[str]]:
     mails = _NEXT.split(data) if data.startswith(b"From ") else [data]
     if len(mails) > 1:  # in a mailbox such lines of a message begin with ">"
         mails = [re.sub(rb"^>(>*From )", rb"\1", one, flags=re.MULTILINE) for one in mails]
-    messages = [message_from_bytes(one, policy=policy.compat32) for one in mails]
-    message = messages[0]
+    message = message_from_bytes(mails[0], policy=policy.compat32)
     if not any(_header(message, name) for name in _HEADERS):
         raise refused("wrong_document", kind="EML")
+    return clean(_header(message, "Subject")), checked_pages(_sections(message, mails[1:])), ()
+
+
+def _sections(message: "Message[str, str]", more: list[bytes]) -> Iterator[str]:
+    """Yield the sections of a message and of those after it in a mailbox, and the names of what is not read."""
     names: list[str] = []
-    sections = [text for one in messages for text in _message(one, names)]
+    yield from _message(message, names)
+    for one in more:
+        yield from _message(message_from_bytes(one, policy=policy.compat32), names)
     if names:
-        sections.append("Attached to this message, and not read:\n" + "\n".join(names))
-    return clean(_header(message, "Subject")), checked_pages(sections), ()
+        yield "Attached to this message, and not read:\n" + "\n".join(names)
 
 
 def read_html(data: bytes) -> tuple[str, list[str], Collection[str]]:
@@ -275,21 +280,20 @@ def flowed_text(source: str, *, joins: bool) -> str:
 
     `joins`: that space belongs to no word.
     """
-    out: list[str] = []
+    out: list[list[str]] = []
     before: str | None = None
     for line in source.replace("\r\n", "\n").split("\n"):
         text = line.lstrip(">")
         quote = line[: len(line) - len(text)]
         text = text.removeprefix(" ")
-        if before == quote:
-            out[-1] += text
-        else:
-            out.append(f"{quote}{' ' * bool(quote)}{text}")
         is_open = text.endswith(" ") and text != "-- "
+        shown = text[:-1] if is_open and joins else text
+        if before == quote:
+            out[-1].append(shown)
+        else:
+            out.append([f"{quote}{' ' * bool(quote)}", shown])
         before = quote if is_open else None
-        if is_open and joins:
-            out[-1] = out[-1][:-1]
-    return "\n".join(out)
+    return "\n".join(map("".join, out))
 
 
 def event_text(source: str) -> str:

@@ -20,7 +20,7 @@ from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfgen.canvas import Canvas
 
 from agent.documents import reading, worker
-from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, SUFFIXES, XLSX, Document, document_type
+from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, RTF, SUFFIXES, XLSX, Document, document_type
 from agent.documents.reading import READING, read_document, read_in_sandbox
 from agent.errors import InputError
 from agent.media.sandbox import SandboxJob, parse_sentence
@@ -280,6 +280,9 @@ async def test_document_is_read_once() -> None:
         ("a.docx", b"PK", DOCX),
         ("a.xls", b"\xd0\xcf", XLSX),
         ("a.eml", b"From: a", EML),
+        ("a.mbox", b"From a", EML),
+        ("letter.doc", b"{\\rtf1", RTF),
+        ("a.xls", b"Month\tRent", ""),
         ("a.zip", b"PK", ""),
         ("a.html", b"<p>", ""),
     ],

@@ -224,9 +224,12 @@ def test_sentences_are_not_left_in_english(language: str) -> None:
     assert [one for one in same if "{" not in one and "+" not in one] == []
 
 
-def test_german_has_one_word_for_a_chat() -> None:
+@pytest.mark.parametrize(
+    "others", ["gespräch|unterhaltung|konversation", r"\bdesign|farbschema|farbthema|erscheinungsbild|darstellung"]
+)
+def test_german_has_one_word_for_a_chat_and_for_colours(others: str) -> None:
     texts = [str(one.string) for one in catalogues.load(catalogues.paths()[0])]
-    assert [text for text in texts if re.search("gespräch|unterhaltung|konversation", text, re.IGNORECASE)] == []
+    assert [text for text in texts if re.search(others, text, re.IGNORECASE)] == []
 
 
 def test_dates_are_written_as_the_reader_does() -> None:
