@@ -48,7 +48,16 @@ from agent.history.records import (
     new_id,
     versions_of,
 )
-from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
+from agent.history.run_events import (
+    LEASE_SECONDS,
+    NO_RUN,
+    RENEWED_SECONDS,
+    RUN_CONFLICT,
+    WATCHED_SECONDS,
+    RunEvent,
+    RunEvents,
+    UnfinishedRun,
+)
 from agent.history.search import SearchHit, fold, hit_in, words_of
 
 BATCH = 200
@@ -65,8 +74,8 @@ T = TypeVar("T")
 class RunState:
     """A run: the numbers of its last event and of the last one that the entries contain.
 
-    `length` is that of the log with its events, in the units of the storage, which sets it. Only `replica` may write it
-    (see `agent.history.replicas`). A visitor wants it to stop if `is_stopped`, and watched it then elsewhere.
+    `length` is that of the log with its events, in the units of the storage, which sets it. For the rest, see
+    `UnfinishedRun`.
     """
 
     last: int = 0
@@ -74,9 +83,13 @@ class RunState:
     length: int = 0
     begun_at: float = 0.0
     ended_at: float | None = None
-    replica: str = ""
+    leased_until: float = 0.0
     is_stopped: bool = False
-    watched_at: float = 0.0
+    watched_until: float = 0.0
+
+    def is_leased(self, at: datetime) -> bool:
+        """Return True if the lease has not expired then. One from the far future is from before a clock was set."""
+        return 0 <= self.leased_until - at.timestamp() <= LEASE_SECONDS + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +199,6 @@ class View(Protocol):
     Only a back-end on a server makes its callers wait: for the others, no method that is awaited ever waits.
     """
 
-    @property
-    def replica(self) -> str:
-        """The id of the process that writes, "" if it is not one of several."""
-        ...
-
     def clock(self) -> datetime:
         """Return the time by which items expire. Call it after the first read."""
         ...
@@ -238,16 +246,12 @@ class View(Protocol):
         """Return these owners, the bytes of each, and when their last conversation expires. One can come repeatedly."""
         ...
 
-    async def unfinished(self, limit: int) -> Sequence[tuple[str, Item]]:
-        """Return runs without an end of live conversations, the oldest first."""
+    async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
+        """Return runs without an end of live conversations, of all owners or this one, the oldest first."""
         ...
 
     async def ended(self, before: float) -> Collection[tuple[str, str]]:
         """Return the owners and ids of the conversations with runs that ended before then."""
-        ...
-
-    async def is_in_use(self, owner: str, items: Sequence[Item]) -> bool:
-        """Return True if this owner would lose something with these conversations, see `erase_unused`."""
         ...
 
     async def places(self, item: Item) -> Mapping[str, EntryPlace]:
@@ -294,6 +298,10 @@ class Storage(Protocol):
 
     clock: Callable[[], datetime]
 
+    async def time(self) -> datetime:
+        """Return the current time by the clock of the back-end."""
+        ...
+
     async def read(self, work: Work[T], *, is_long: bool = False) -> T:
         """Return the result of `work`, which changes nothing. If it `is_long`, others have their turn meanwhile."""
         ...
@@ -322,8 +330,11 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 class LocalView(ABC):
     """The part of a `View` that looks at all items, for a back-end that has them at hand."""
 
-    replica = ""
     clock: Callable[[], datetime]
+
+    async def time(self) -> datetime:
+        """Implement `Storage.time`."""
+        return self.clock()
 
     @abstractmethod
     def items_of(self, owner: str) -> Sequence[Item]:
@@ -377,21 +388,17 @@ class LocalView(ABC):
         ends = ((item, float("inf") if item.expires_at is None else item.expires_at) for item in self.all(owners))
         return ((item.owner, item.size, end) for item, end in ends)
 
-    async def unfinished(self, limit: int) -> Sequence[tuple[str, Item]]:
+    async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
         """Implement `View.unfinished`."""
         at = self.clock()
-        found = ((id_, item) for id_, item in self.runs() if item.runs[id_].ended_at is None and item.is_live(at))
+        runs = ((id_, item) for id_, item in self.runs() if owner in (None, item.owner))
+        found = ((id_, item) for id_, item in runs if item.runs[id_].ended_at is None and item.is_live(at))
         return [*islice(found, limit)]
 
     async def ended(self, before: float) -> Collection[tuple[str, str]]:
         """Implement `View.ended`."""
         found = ((item, item.runs[id_].ended_at) for id_, item in self.runs())
         return [*dict.fromkeys((item.owner, item.id) for item, end in found if end is not None and end < before)]
-
-    async def is_in_use(self, owner: str, items: Sequence[Item]) -> bool:
-        """Implement `View.is_in_use`: an answer is being written in one of them."""
-        at = self.clock()
-        return any(run.ended_at is None for item in items if item.is_live(at) for run in item.runs.values())
 
     def place_for(self, item: Item, *, is_newest: bool) -> int:
         """Return the place that the item gets."""
@@ -404,6 +411,8 @@ class LocalView(ABC):
 
 class KeyValueStore:
     """A `HistoryStore` over a storage. A cancelled save has stored everything or nothing."""
+
+    is_shared = False
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -534,11 +543,61 @@ class KeyValueRuns:
 
         return await self._storage.read(work)
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+    async def unfinished(
+        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+    ) -> Sequence[UnfinishedRun]:
         """Implement `RunStore.unfinished`."""
 
         async def work(view: View) -> list[UnfinishedRun]:
-            return [unfinished_run(item, run_id) for run_id, item in await view.unfinished(max(limit, 0))]
+            if owner is None or conversation_id is None:
+                found = await view.unfinished(owner, max(limit, 0))
+            else:
+                item = await view.get(owner, conversation_id)
+                found = [(run_id, item) for run_id in item.runs] if item else []
+            runs = [_unfinished(view, run_id, item) for run_id, item in found]
+            return [run for run in runs if run][: max(limit, 0)]
+
+        return await self._storage.read(work)
+
+    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.hold`. Leases that were renewed a moment ago need no write."""
+
+        async def work(view: View) -> list[tuple[UnfinishedRun, bool]]:
+            found = [(run_id, await view.with_run(run_id)) for run_id in run_ids]
+            runs = [run for run_id, item in found if item and (run := _unfinished(view, run_id, item))]
+            soon = view.clock().timestamp() + RENEWED_SECONDS if runs else 0.0
+            return [(run, run.is_lost or run.leased_until < soon) for run in runs if run.leased_until > 0]
+
+        async def renew(run: UnfinishedRun, view: View) -> None:
+            def change(state: RunState, at: float) -> RunState:
+                return replace(state, leased_until=0.0 if release else at + LEASE_SECONDS)
+
+            await _change_run(view, run.run_id, run.owner, change)
+
+        held = await self._storage.read(work)
+        for run, is_due in held:
+            if is_due or release:
+                await self._storage.write(partial(renew, run))
+        return [run for run, _ in held]
+
+    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
+        """Implement `RunStore.look`."""
+
+        def change(state: RunState, at: float) -> RunState:
+            return replace(state, watched_until=at + WATCHED_SECONDS, is_stopped=state.is_stopped or stop)
+
+        async def work(view: View) -> UnfinishedRun | None:
+            item = await _change_run(view, run_id, owner, change)
+            return _unfinished(view, run_id, item) if item else None
+
+        return await self._storage.write(work)
+
+    async def would_lose(self, record: Record) -> bool:
+        """Implement `RunStore.would_lose`."""
+
+        async def work(view: View) -> bool:
+            item = await view.get(record.owner, record.id)
+            return item is not None and _would_lose(item, view.clock())
 
         return await self._storage.read(work)
 
@@ -561,10 +620,39 @@ class KeyValueRuns:
         return sum([await self._storage.write(partial(clean, *one)) for one in old])
 
 
-def unfinished_run(item: Item, run_id: str) -> UnfinishedRun:
-    """Return a run of this conversation as callers see it."""
-    saved = item.runs[run_id].saved
-    return UnfinishedRun(run_id=run_id, conversation_id=item.id, owner=item.owner, saved=saved)
+def _unfinished(view: View, run_id: str, item: Item) -> UnfinishedRun | None:
+    """Return a run of this conversation, or None if it has ended or the conversation has expired."""
+    run, at = item.runs[run_id], view.clock()
+    if run.ended_at is not None or not item.is_live(at):
+        return None
+    return UnfinishedRun(
+        run_id=run_id,
+        conversation_id=item.id,
+        owner=item.owner,
+        saved=run.saved,
+        leased_until=run.leased_until,
+        is_lost=not run.is_leased(at),
+        is_stopped=run.is_stopped,
+        is_watched=run.watched_until > at.timestamp(),
+    )
+
+
+async def _change_run(
+    view: View, run_id: str, owner: str, change: Callable[[RunState, float], RunState]
+) -> Item | None:
+    """Change what is known of a run, at this time. Return its conversation, or None if this owner has no such run."""
+    item = await view.with_run(run_id)
+    if item is None or item.owner != owner or _unfinished(view, run_id, item) is None:
+        return None
+    run = change(item.runs[run_id], view.clock().timestamp())
+    view.put(item := replace(item, runs={**item.runs, run_id: run}))
+    return item
+
+
+def _would_lose(item: Item, at: datetime) -> bool:
+    """Return True if a run would lose this conversation, see `RunStore.would_lose`."""
+    runs = [run for run in item.runs.values() if run.ended_at is None]
+    return any(item.is_live(at) or run.is_leased(at) for run in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -622,6 +710,10 @@ class KeyValueRetention:
     """The `RetentionStore` of the store."""
 
     _storage: Storage
+
+    async def time(self) -> datetime:
+        """Implement `RetentionStore.time`."""
+        return await self._storage.time()
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -703,7 +795,7 @@ class KeyValueRetention:
         async def work(view: View) -> bool:
             items = await view.of(owner)
             found = {(item.owner, item.id, item.revision, item.expires_at) for item in items}
-            if not items or found != versions_of(records) or await view.is_in_use(owner, items):
+            if not items or found != versions_of(records) or any(_would_lose(item, view.clock()) for item in items):
                 return False
             view.remove(items)
             return True
@@ -810,17 +902,18 @@ async def _runs_with(
     run = runs.get(events.run_id)
     if run is None and await view.with_run(events.run_id) is not None:
         raise Conflict(RUN_CONFLICT)
-    run = run or RunState(replica=view.replica, begun_at=view.clock().timestamp())
+    clock = view.clock()
+    at = clock.timestamp()
+    run = run or RunState(begun_at=at, leased_until=at)
     if place != (events.owner, events.conversation_id) or run.ended_at is not None or events.first != run.last + 1:
         raise Conflict(RUN_CONFLICT)
-    if run.replica != view.replica:
+    if run.is_leased(clock) if events.of_lost else run.leased_until <= 0:
         raise Conflict(RUN_CONFLICT)
-    run = replace(run, last=events.last, saved=events.last if saved else run.saved)
+    run = replace(run, last=events.last, saved=events.last if saved else run.saved, leased_until=at + LEASE_SECONDS)
     if not events.has_ended:
         return {**runs, events.run_id: run}
-    at = view.clock()
-    run = replace(run, ended_at=at.timestamp())
-    return {**_runs_since(runs, at - timedelta(seconds=ENDED_RUN_SECONDS)), events.run_id: run}
+    run = replace(run, ended_at=at)
+    return {**_runs_since(runs, clock - timedelta(seconds=ENDED_RUN_SECONDS)), events.run_id: run}
 
 
 def _runs_since(runs: Mapping[str, RunState], before: datetime) -> Mapping[str, RunState]:

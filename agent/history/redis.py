@@ -8,10 +8,8 @@ from datetime import datetime
 
 from agent.history.key_value import KeyValueStore
 from agent.history.records import now
-from agent.history.redis_replicas import RedisReplicas
 from agent.history.redis_server import RedisServer
 from agent.history.redis_storage import RedisStorage
-from agent.history.replicas import Replicas
 
 
 class RedisStore(KeyValueStore):
@@ -21,11 +19,12 @@ class RedisStore(KeyValueStore):
     the URL `is_secret`, errors don't name it.
     """
 
+    is_shared = True
+
     def __init__(self, url: str, *, clock: Callable[[], datetime] = now, is_secret: bool = False) -> None:
         self.server = RedisServer(url, clock, is_secret=is_secret)
         storage = RedisStorage(self.server)
         super().__init__(storage)
-        self.replicas: Replicas = RedisReplicas(storage)
 
     async def find_weaknesses(self) -> Sequence[tuple[str, str]]:
         """Return each setting of the server that can lose conversations, and what to do about it."""
@@ -38,8 +37,3 @@ class RedisStore(KeyValueStore):
         if info.get("cluster_enabled"):
             found.append(("it is a node of a cluster, and only one node is asked", "Name a server of its own."))
         return found
-
-    async def aclose(self) -> None:
-        """Implement `HistoryStore.aclose`. Calls in progress are finished first."""
-        await self.replicas.leave()
-        await super().aclose()

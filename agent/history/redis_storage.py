@@ -15,8 +15,6 @@ All keys begin with one hash tag, so that a cluster keeps them on one node, and 
     bytes, owners       the size of each owner, and the names of the owners
     run-of, shared-by   `Item.born`, a space and the id of the conversation of each run, and of each link
     unfinished, ended   the runs without an end by their beginning, and the others by their end
-    writing, writers    the number of runs that each replica writes, and the names of these replicas
-    writing:REPLICA     these runs by their beginning
     schema              the number of this layout
 
 Work reads what it needs and collects its changes. They are made by one script, if no item that they replace has another
@@ -28,7 +26,6 @@ import json
 from collections import OrderedDict
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -36,6 +33,7 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Set,
 )
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -86,12 +84,19 @@ class RedisStorage:
 
     def __init__(self, server: RedisServer) -> None:
         self.server, self.clock = server, server.clock
-        self.replica = ""
-        self.is_in_use: Callable[[RedisView, str, Sequence[Item]], Awaitable[bool]]
         self.logs = KnownLogs()
         self.ahead, self.measured_at = 0.0, float("-inf")
         self._items = OrderedDict[str, tuple[bytes, Item]]()
         self._is_checked = False
+
+    async def time(self) -> datetime:
+        """Implement `Storage.time`."""
+
+        async def work(view: RedisView) -> datetime:
+            await view.ask(("EXISTS", view.key("schema")))
+            return view.clock()
+
+        return await self.read(work)
 
     async def read(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]", *, is_long: bool = False) -> T:
         """Implement `Storage.read`."""
@@ -163,7 +168,7 @@ class RedisView:
     """
 
     def __init__(self, storage: RedisStorage, *, assumes: bool = False) -> None:
-        self._storage, self._server, self.replica = storage, storage.server, storage.replica
+        self._storage, self._server = storage, storage.server
         self._assumes, self.has_assumed = assumes, False
         self._time: datetime | None = None
         self.server_time = 0.0
@@ -321,8 +326,13 @@ class RedisView:
             found += [(owner, int(size), float(last[1])) for owner, size, last in each if size and last]
         return found
 
-    async def unfinished(self, limit: int) -> Sequence[tuple[str, Item]]:
+    async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
         """Implement `View.unfinished`."""
+        if owner is not None:
+            (names,) = await self.ask(("SMEMBERS", self.key("answering", owner)))
+            items = [item for item in await self.load([*map(_text, names)]) if item.is_live(self.clock())]
+            runs = [(item.runs[run_id].begun_at, run_id, item) for item in items for run_id in _open(item.runs)]
+            return [(run_id, item) for _, run_id, item in sorted(runs, key=lambda run: run[:2])][:limit]
         (ids,) = await self.ask(("ZRANGE", self.key("unfinished"), 0, -1))
         found = list[tuple[str, Item]]()
         for some in _portions([*map(_text, ids)], PORTION):
@@ -343,10 +353,6 @@ class RedisView:
         """Implement `View.ended`."""
         (ids,) = await self.ask(("ZRANGEBYSCORE", self.key("ended"), "-inf", f"({before!r}"))
         return {(item.owner, item.id) for item in await self._with_runs([*map(_text, ids)]) if item}
-
-    async def is_in_use(self, owner: str, items: Sequence[Item]) -> bool:
-        """Implement `View.is_in_use`."""
-        return await self._storage.is_in_use(self, owner, items)
 
     # Logs
 
@@ -506,18 +512,12 @@ class RedisView:
             if run.ended_at is not None and (run_id not in old or old[run_id].ended_at is None):
                 yield "ZADD", self.key("ended"), run.ended_at, run_id
         is_open, was_open = _open(item.runs), _open(old)
-        for run_id in was_open.keys() - is_open.keys():
+        for run_id in was_open - is_open:
             yield "ZREM", self.key("unfinished"), run_id
-        for run_id in is_open.keys() - was_open.keys():
+        for run_id in is_open - was_open:
             yield "ZADD", self.key("unfinished"), item.runs[run_id].begun_at, run_id
         if bool(is_open) != bool(was_open):
             yield "SADD" if is_open else "SREM", self.key("answering", item.owner), item.id
-        for run_id, replica in was_open.items() - is_open.items():
-            yield "ZREM", self.key("writing", replica), run_id
-            yield "COUNT", self.key("writing"), self.key("writers"), replica, -1
-        for run_id, replica in is_open.items() - was_open.items():
-            yield "ZADD", self.key("writing", replica), item.runs[run_id].begun_at, run_id
-            yield "COUNT", self.key("writing"), self.key("writers"), replica, 1
 
     # Indexes
 
@@ -556,9 +556,9 @@ def _place(item: Item) -> str:
     return f"{item.born} {item.id}"
 
 
-def _open(runs: Mapping[str, RunState]) -> Mapping[str, str]:
-    """Return the replica of each run without an end."""
-    return {run_id: run.replica for run_id, run in runs.items() if run.ended_at is None}
+def _open(runs: Mapping[str, RunState]) -> Set[str]:
+    """Return the runs without an end."""
+    return {run_id for run_id, run in runs.items() if run.ended_at is None}
 
 
 def _portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
