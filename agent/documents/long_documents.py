@@ -199,13 +199,21 @@ def _text_reader(name: str, text: str) -> Callable[[], Awaitable[Document]]:
     return read
 
 
+def _scans_of(read: Mapping[str, str]) -> dict[int, str]:
+    """Return what OCR has read of a document, by page, or nothing if an import has something else in its place."""
+    try:
+        return {int(page): str(text) for page, text in json.loads(read.get("ocr") or "{}").items()}
+    except (ValueError, AttributeError, RecursionError):
+        return {}
+
+
 async def read_again(file: File, read: Mapping[str, str], load: LoadFile) -> Document:
     """Return the text of a document, with what OCR has read of it: that is stored with the message, in `read`.
 
     Raises an `AgentError`. A file of which OCR has read all pages is not loaded.
     """
     media_type = _type_read(file, read)
-    scans = {int(page): str(text) for page, text in json.loads(read.get("ocr") or "{}").items()}
+    scans = _scans_of(read)
     if scans and len(scans) == int(read["count"]):
         pages = tuple(scans[page] for page in sorted(scans))
         return Document(media_type, "", pages, is_ocr=True, scans=tuple(sorted(scans)))

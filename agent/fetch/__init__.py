@@ -283,7 +283,7 @@ async def _read(response: httpx2.Response, host: str, limit: int) -> bytes:
             _("{host} compresses its answer by {coding}, which was not asked for.", host=host, coding=repr(coding[:40]))
         )
     declared = response.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
+    if declared.isdecimal() and int(declared[:20]) > limit:
         raise too_large
     body = _Gzip(limit) if "gzip" in coding else _Plain()
     on_the_wire = 0

@@ -575,7 +575,7 @@ def _pairs(reply: Sequence[bytes]) -> list[tuple[bytes, float]]:
 
 
 def _dump(item: Item) -> bytes:
-    return _ITEM.dump_json(item, exclude={"record", "text"})
+    return _ITEM.dump_json(item, exclude={"record", "text"}, exclude_defaults=True)
 
 
 def _dumped(value: object) -> bytes:

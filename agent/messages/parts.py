@@ -37,6 +37,7 @@ _UNCHANGED_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Picture types that Pillow reads only with plugins. They are not converted."""
 
+_COUNT = re.compile("[0-9]{1,6}")
 _BACKTICKS = re.compile("`+")
 _SUFFIX = re.compile(r"\.\w{1,10}$")
 _WITHOUT_SUFFIX = re.compile(
@@ -185,9 +186,20 @@ def document_text(name: str, document: Document, found: Excerpt, *, is_earlier: 
 
 
 def extracted_text_of(item: object) -> dict[str, str] | None:
-    """Return the metadata of a part made by `extracted_text` or `document_text`: "read", "name", "kind"; else None."""
+    """Return the metadata of a part made by `extracted_text` or `document_text`: "read", "name", "kind"; else None.
+
+    An imported message can have any metadata: only texts are returned, and a document has a "count" that is a number.
+    """
     metadata = item.metadata if isinstance(item, TextContent) else None
-    return cast(dict[str, str], metadata) if isinstance(metadata, dict) and "read" in metadata else None
+    if not isinstance(metadata, dict):
+        return None
+    texts = {name: value for name, value in cast(dict[object, object], metadata).items() if isinstance(value, str)}
+    found = {name: value for name, value in texts.items() if isinstance(name, str)}
+    if not found.keys() >= {"read", "name", "kind"}:
+        return None
+    if found["kind"] == "document" and not _COUNT.fullmatch(found.get("count", "")):
+        found["count"] = "0"
+    return found
 
 
 def fence(text: str) -> str:
@@ -272,12 +284,13 @@ def _read(path: str | PathLike[str]) -> bytes:
 def _checked(data: bytes) -> bytes:
     if not isinstance(cast(object, data), bytes | bytearray | memoryview):
         raise InputError(f"from_bytes takes the bytes of a file, not {type(data).__name__!r}; from_path takes its path")
-    return data
+    return bytes(data)
 
 
 def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
     """Return the picture part. `decode` detects truncated files; pictures of a conversation were decoded before."""
-    if (shown := detect_mime(_checked(data))) in _NOT_ALWAYS_READ or (shown in _UNCHANGED_TYPES and not decode):
+    data = _checked(data)
+    if (shown := detect_mime(data)) in _NOT_ALWAYS_READ or (shown in _UNCHANGED_TYPES and not decode):
         return BinaryImage(data, media_type=shown)
     try:
         media_type, png = open_image(data)
@@ -287,7 +300,8 @@ def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
 
 
 def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:
-    shown = next((word for word, known in AUDIO_FORMATS.items() if known == detect_mime(_checked(data))), None)
+    data = _checked(data)
+    shown = next((word for word, known in AUDIO_FORMATS.items() if known == detect_mime(data)), None)
     if format_ is not None and format_.lower() not in AUDIO_FORMATS:
         raise InputError(f"{what}: no format {format_!r} is known; there are {', '.join(AUDIO_FORMATS)}")
     if shown is None:

@@ -15,10 +15,11 @@ from collections import ChainMap
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from markdown_it import MarkdownIt
+from markdown_it import MarkdownIt, helpers
 from markdown_it.common.utils import isMdAsciiPunct, isPunctChar, isWhiteSpace
 from markdown_it.renderer import RendererHTML
 from markdown_it.ruler import RuleOptionsType
@@ -464,6 +465,47 @@ def _is_link(url: str) -> bool:
 # Inline rules
 
 
+def _find_label_end(state: StateInline, start: int, disableNested: bool = False) -> int:
+    """Return the place of the bracket that ends the name of a link, or -1.
+
+    It remembers the end of each bracket, because otherwise each of many open ones is read to the end of the text.
+    With `disableNested`, a name has no end if there is a link in it.
+    """
+    most, ends = state.posMax, state.cache
+    key = _key(state, start, disableNested)
+    if key in ends:
+        return ends[key]
+    ends[key], begins, depth = -1, state.pos, 1
+    state.pos = start + 1 if state.src.find("]", start, most) > 0 else most
+    while state.pos < most:
+        at, sign = state.pos, state.src[state.pos]
+        if sign == "]" and not (depth := depth - 1):
+            ends[key] = at
+            break
+        state.md.inline.skipToken(state)
+        if sign != "[":
+            continue
+        if state.pos > at + 1:
+            if disableNested:
+                break
+        elif (end := ends.get(_key(state, at, disableNested))) is None:
+            depth += 1
+        elif end < 0:
+            break
+        else:
+            state.pos = end + 1
+    state.pos = begins
+    return ends[key]
+
+
+def _key(state: StateInline, start: int, is_flat: bool) -> int:
+    """Return the key of a bracket in the cache of this text, beside those of its places and of `_read_formula`."""
+    return -100 - 2 * (start * (len(state.src) + 1) + state.posMax) - is_flat
+
+
+_LINK_PARSERS = SimpleNamespace(**{**vars(helpers), "parseLinkLabel": _find_label_end})
+
+
 def _read_source(state: StateInline, silent: bool) -> bool:
     found = _MARK.match(state.src, state.pos)
     if found is None:
@@ -483,11 +525,11 @@ def _read_formula(state: StateInline, silent: bool) -> bool:
     for number, (opens, closes, is_display) in enumerate(_SIGNS, 1):
         if not state.src.startswith(opens, at):
             continue
-        if -number in state.cache:  # the rest of the text has no end of such a formula
+        if at >= state.cache.get(-number, at + 1):  # the rest of the text has no end of such a formula
             return False
         end = state.src.find(closes, at + 2)
         if end < 0:
-            state.cache[-number] = 1
+            state.cache[-number] = at
         if not at < end <= state.posMax - 2:
             return False
         return _push_formula(state, end + 2, state.src[at + 2 : end], silent=silent, is_display=is_display)
@@ -528,9 +570,10 @@ def _read_tag(state: StateInline, silent: bool) -> bool:
         return True
     tag = found["tag"].lower()
     number = -10 - ("sub", "sup", "kbd").index(tag)
-    ends = None if number in state.cache else _ENDS[tag].search(state.src, found.end())
-    if ends is None:
-        state.cache[number] = 1
+    has_end = state.pos < state.cache.get(number, state.pos + 1)
+    ends = _ENDS[tag].search(state.src, found.end()) if has_end else None
+    if has_end and ends is None:
+        state.cache[number] = state.pos
     if ends is None or ends.end() > state.posMax:
         return False
     if not silent:
@@ -883,6 +926,7 @@ def _markdown() -> MarkdownIt:
     for rule in (_read_urls, _read_tasks, _align_cells, _read_stubs):
         found.core.ruler.push(rule.__name__, rule)
     found.validateLink = _is_link  # pyright: ignore[reportAttributeAccessIssue]
+    found.helpers = _LINK_PARSERS  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
 

@@ -47,7 +47,13 @@ from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, answer_error
-from agent.web.gradio_compat.application import STATIC_FILES, mount, prepare_queue, without_applications
+from agent.web.gradio_compat.application import (
+    STATIC_FILES,
+    inputs_of_events,
+    mount,
+    prepare_queue,
+    without_applications,
+)
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.login import login_reader
 from agent.web.gradio_compat.video_streams import player_stand_in
@@ -332,7 +338,7 @@ def _middleware(
         login=_may_log_in(settings),
         origins=origins,
         icons=tuple(ICONS),
-        events={number: len(event.inputs) for number, event in page.fns.items()},
+        events=inputs_of_events(page),
         owns_event=queue.owns_event,
         calls={str(event.api_name): number for number, event in page.fns.items() if event.api_visibility == "public"},
         session_of=queue.session_of,

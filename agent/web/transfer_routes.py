@@ -30,7 +30,7 @@ from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import visitor_id_of
-from agent.web.middleware.requests import payer_of
+from agent.web.middleware.requests import declared_bytes, payer_of
 from agent.web.middleware.uploads import LINGER_SECONDS
 from agent.web.unsent_files import MB, UnsentFiles, delete
 
@@ -172,8 +172,7 @@ class _Body:
 
     async def receive(self, request: Request) -> None:
         """Write the body to the file. Raises `Limited` and `ClientDisconnect`."""
-        declared = request.headers.get("content-length", "0")
-        self._check(int(declared) if declared.isdecimal() else 0)
+        self._check(declared_bytes(request.headers))
         async for piece in request.stream():
             self._check(self._counted + len(piece))
             evicted = self._uploads.count(self._owner, len(piece))

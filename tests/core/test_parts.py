@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
-from pydantic_ai.messages import AudioUrl, BinaryContent, ImageUrl, ModelRequest, UserPromptPart
+from pydantic_ai.messages import AudioUrl, BinaryContent, ImageUrl, ModelRequest, TextContent, UserPromptPart
 
 from agent import Agent, Audio, Chat, Endpoint, Image, InputError, connect
 from agent.fetch import Guard
-from agent.messages.parts import AUDIO_FORMATS
+from agent.messages.parts import AUDIO_FORMATS, extracted_text_of
 from agent.messages.prompt import fetch_urls
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Config, running
@@ -203,3 +203,19 @@ async def test_default_guard_refuses_local_addresses(site: str) -> None:
         await fetch_urls([message])
     with pytest.raises(InputError, match="AudioUrl"):
         await fetch_urls([ModelRequest([UserPromptPart([AudioUrl("https://example.com/a.wav")])])])
+
+
+READ = {"read": "a", "name": "b", "kind": "document"}
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, "read", {"read": "a"}, {"read": "a", "name": 1, "kind": "image"}, {**READ, "kind": ["document"]}]
+)
+def test_odd_metadata_are_no_extracted_text(metadata: Any) -> None:
+    assert extracted_text_of(TextContent("x", metadata=metadata)) is None
+
+
+@pytest.mark.parametrize("count", ["", "x", "9" * 5000, "\N{ARABIC-INDIC DIGIT THREE}", 5, None, "-1"])
+def test_odd_count_of_pages_is_none(count: Any) -> None:
+    read = extracted_text_of(TextContent("x", metadata={**READ, "count": count, "more": 1}))
+    assert read == {**READ, "count": "0"}

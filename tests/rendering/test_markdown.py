@@ -4,10 +4,13 @@ import re
 from collections.abc import Sequence
 from html import unescape
 from time import thread_time
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_inline import StateInline
 
 from agent.rendering import markdown
 from agent.rendering.markdown import Blocks, to_blocks
@@ -171,6 +174,7 @@ DRAWN = {
     "types": ("`a` List<String> <b>", "<p><code>a</code> List&lt;String&gt; &lt;b&gt;</p>"),
     "tags": ("x<sub>2</sub><br>2<sup>n</sup> <KBD>Ctrl</KBD>", "<p>x<sub>2</sub><br>2<sup>n</sup> <kbd>Ctrl</kbd></p>"),
     "an open tag": ("x <sub>2", "<p>x &lt;sub&gt;2</p>"),
+    "a tag in an open bracket, before an open tag": ("[<sub>2</sub> <sub>", "<p>[<sub>2</sub> &lt;sub&gt;</p>"),
     "boxes": (
         "- [ ] a\n- [x] b",
         '<ul>\n<li><input type="checkbox" disabled> a</li>\n<li><input type="checkbox" disabled checked> b</li>\n</ul>',
@@ -326,6 +330,8 @@ FORMULAS = {
     "$HOME and $PATH, $HOME/bin:$PATH, $HOME/$USER, ($x,$y), $a-$b, echo $C; cost: 5$": [],
     "```sh\necho $x$ $y$\n```\n\n> ~~~~\n> $x$\n> ~~~\n> ~~~~": [],
     "<https://example.org/$y$>": [],
+    "[ $$a$$ $$": ["a"],
+    "![ \\(a\\) \\(": ["a"],
     "$ x$, $x $, $$, $ and a $x\ny$ b": [],
 }
 
@@ -345,6 +351,22 @@ def test_repeated_near_misses_take_little_time(near_miss: str, ends: str) -> Non
     began = thread_time()
     to_blocks((near_miss * markdown.MOST)[: markdown.MOST - len(ends)] + ends)
     assert thread_time() - began < 2
+
+
+@pytest.mark.parametrize("piece", ["[", "![", "[a ", "[[]", "![[a] ", "[`a` "])
+@pytest.mark.parametrize("end", ["", "]", "](x)", "]" * 600])
+def test_open_brackets_are_read_a_few_times(piece: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def skip(parser: ParserInline, state: StateInline, skip: Any = ParserInline.skipToken) -> None:
+        nonlocal looks
+        looks += 1
+        skip(parser, state)
+
+    monkeypatch.setattr(ParserInline, "skipToken", skip)
+    text = (piece * markdown.WINDOW)[: markdown.WINDOW - len(end) - 1] + end
+    to_blocks(text)
+    assert looks <= 8 * len(text)
 
 
 def test_code_has_its_colours_once_its_fence_is_closed() -> None:

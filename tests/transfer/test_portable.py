@@ -1,5 +1,6 @@
 """Our own export: nothing is lost in a round trip, all ids are new, and a large export needs little memory."""
 
+import json
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -162,6 +163,17 @@ DAMAGED: dict[str, dict[str, Any]] = {
 def test_damaged_conversation_is_left_out_whole(tmp_path: Path, changes: dict[str, Any]) -> None:
     found, reader = found_in([*element(), element(**changes)[1]], tmp_path)
     assert len(found) == 1
+    assert dict(reader.left_out) == {"damaged chat": 1}
+
+
+def test_conversation_that_the_page_cannot_show_is_left_out(tmp_path: Path) -> None:
+    """Otherwise the page could not open any more, because it shows the last conversation."""
+
+    def check(_: object) -> None:
+        raise KeyError("name")
+
+    reader = ImportReader(opened(json.dumps(element()).encode(), tmp_path), LIMITS.attachment_bytes, check)
+    assert [found for found in reader.find() if found] == []
     assert dict(reader.left_out) == {"damaged chat": 1}
 
 

@@ -68,3 +68,15 @@ def test_long_model_name_is_refused_to_programs(own: App) -> None:
     said = program.listen()
     assert "The name of a model has at most 200 characters; this one has 100,000." in said
     assert "aaaa" not in own.log
+
+
+def test_no_model_means_the_first_one_to_programs(own: App) -> None:
+    program = HttpVisitor(own.url)
+    assert program.join(program.chat, [{"text": "!text Hello.", "files": []}, None, {}, None]).status == 200
+    assert "Hello." in program.listen()
+
+
+def test_event_without_a_function_is_not_found(own: App) -> None:
+    program = HttpVisitor(own.url)
+    [event, *_] = [one for one in program.events if one["backend_fn"] is False]
+    assert program.join(event["id"], [None] * len(event["inputs"])).status == 404

@@ -1,18 +1,15 @@
 """No request costs the server much: bodies of events, forms, imports and names of files that are made to be slow."""
 
-import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from threading import get_ident
 from time import thread_time
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from pydantic_ai.messages import (
@@ -50,6 +47,7 @@ from agent.web.middleware.upload_form import UploadForm
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.openai_routes import MAX_MESSAGES
 from tests.conftest import App
+from tests.support.asgi_requests import asked, longest_step, routes_of
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.http_client import HttpVisitor, send_raw
@@ -253,16 +251,6 @@ def test_plans_of_attached_files_are_counted(start_app: Callable[..., App]) -> N
     assert ["Too many requests" in text for text in said] == [False] * REQUESTS_EACH + [True]
 
 
-def routes_of(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the method and the path of each route of the app, also of those that are mounted."""
-    for route in routes:
-        path = prefix + getattr(route, "path", "")
-        if inner := getattr(route, "routes", None):
-            yield from routes_of(inner, path.removesuffix("/"))
-        else:
-            yield from ((method, path) for method in sorted(getattr(route, "methods", None) or ["GET"]))
-
-
 LARGEST_NAMES = {
     "letters": "x" * 20_000,
     "digits": "1" * 20_000,
@@ -286,57 +274,6 @@ LARGEST_BODIES = {
     "a long part": b"--b\r\nx: " + b"y" * MAX_BODY,
     "objects of an export": b"[" + b"{}," * (MAX_BODY // 3) + b"{}]",
 }
-
-
-@contextmanager
-def longest_step() -> Generator[list[tuple[float, str]]]:
-    """Yield the longest step of the event loop in the block: its seconds of processor time, and what it ran."""
-    run, longest = asyncio.Handle._run, [(0.0, "")]  # pyright: ignore[reportPrivateUsage]
-    here = get_ident()
-
-    def measured(self: asyncio.Handle) -> None:
-        if get_ident() != here:  # the loop of the model server
-            return run(self)
-        began = thread_time()
-        run(self)
-        if (took := thread_time() - began) > longest[0][0]:
-            longest[0] = took, repr(self)
-
-    asyncio.Handle._run = measured
-    try:
-        yield longest
-    finally:
-        asyncio.Handle._run = run
-
-
-async def asked(
-    app: ASGIApp, method: str, path: str, query: str = "", body: bytes = b"", *, waits: bool = False, **headers: bytes
-) -> Message:
-    """Send a request as the server does, in pieces, then hang up or wait. Return the beginning of the answer."""
-    pieces, answer = [body[at : at + 65_536] for at in range(0, len(body), 65_536)] or [b""], list[Message]()
-
-    async def receive() -> Message:
-        await asyncio.sleep(0)
-        if not pieces:
-            await asyncio.sleep(60 if waits else 0)
-            return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
-
-    async def send(message: Message) -> None:
-        answer.append(message)
-
-    given = {"host": b"127.0.0.1", "content-type": b"multipart/form-data; boundary=b", **headers}
-    given |= {"content-length": str(len(body)).encode()} if body else {}
-    scope: Scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-        "path": unquote(path, errors="replace"), "raw_path": path.encode(), "query_string": query.encode(),
-        "root_path": "", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
-        "headers": [(name.replace("_", "-").encode(), value) for name, value in given.items()],
-    }  # fmt: skip
-    with suppress(TimeoutError):
-        async with asyncio.timeout(120):
-            await app(scope, receive, send)
-    return answer[0] if answer else dict[str, Any]()
 
 
 def largest_requests(method: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -369,8 +306,7 @@ async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
     app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
     slow, count = list[str](), 0
     async with app.router.lifespan_context(app):
-        first = await asked(app, "GET", "/")
-        cookie = next(value for name, value in first["headers"] if name == b"set-cookie").partition(b";")[0]
+        cookie = (await asked(app, "GET", "/")).cookie
         for method, path in dict.fromkeys(routes_of(app.routes)):
             for name, parts in largest_requests(method, path):
                 seconds, step = await slowest_of(app, method, **{"cookie": cookie, **parts})
@@ -471,7 +407,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
         for number in range(60):
             await chats._store.save(Record(owner=owner, title=f"pear {number}"))
         record, token, asked_in = await stored_chat(chats._store, owner, messages())
-        assert (await asked(app, "POST", f"/s/{token}/continue"))["status"] == 499  # hung up, so it is not copied
+        assert (await asked(app, "POST", f"/s/{token}/continue")).status == 499  # hung up, so it is not copied
         assert {*await chats._store.retention.sizes()} <= {owner, PROBE}
         copied, step = await slowest_of(app, "POST", path=f"/s/{token}/continue", cookie=cookie, waits=True)
         slow += [f"copy: {copied:.3f} s in {step[:200]}"] if copied > MOST_SECONDS else []
@@ -483,7 +419,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
                         record, token, asked_in = await stored_chat(chats._store, owner, messages())
                     parts = request_to_stored(method, path, record, token, asked_in[entry])
                     with longest_step() as longest:
-                        statuses[(await asked(app, method, cookie=cookie, query=query, **parts))["status"]] += 1
+                        statuses[(await asked(app, method, cookie=cookie, query=query, **parts)).status] += 1
                         await until(lambda: not chats.live_runs.count)
                     steps += longest
                 if min(steps)[0] > MOST_SECONDS:
@@ -506,6 +442,6 @@ async def test_no_long_conversation_of_a_program_holds_the_loop(
         body = json.dumps(
             {"model": app.state.conversations.models.find("").id, "messages": messages, "stream": streamed}
         )
-        assert (await asked(app, "POST", "/v1/chat/completions", body=body.encode(), waits=True))["status"] == 200
+        assert (await asked(app, "POST", "/v1/chat/completions", body=body.encode(), waits=True)).status == 200
         seconds, step = await slowest_of(app, "POST", path="/v1/chat/completions", body=body.encode(), waits=True)
     assert seconds < MOST_SECONDS, step

@@ -28,7 +28,7 @@ class Page(Conversations):
     def __init__(self, folder: Path, store: Any) -> None:
         settings = Settings(local=LocalSettings(cache_dir=folder, downloads=False))
         super().__init__(settings, store, MediaStore(folder / "media"), FakeLocalModels(), tools=[])
-        self.store, self.owner = store, ""
+        self.store, self.owner, self.first = store, "", ""
         self.own_data = OwnData(self, store, self.media)
         self.links = ChatLinks(store, settings)
 
@@ -62,6 +62,7 @@ async def long_chat(page: Page, count: int) -> tuple[str, str, str]:
     again = Entry(parent_id=entries[-2].id, message=prompt("edited"))
     record = Record(owner=page.owner, title="message 0", head_id=again.id, branches=(entries[-1].id,))
     await page.store.save(record, [*entries, again])
+    page.first = entries[0].id
     return record.id, again.id, entries[-1].id
 
 
@@ -76,6 +77,7 @@ LOOKS: dict[str, Look] = {
     "sent again": lambda page, chat, last, _older: page.find_sent(page.owner, chat, MessageId(last, again=True)),
     "choose": lambda page, chat, _last, older: page.branches.choose(page.owner, chat, older),
     "files": lambda page, chat, last, _older: _files_of_last(page, chat, last),
+    "text of an old message": lambda page, chat, _last, _older: page.views.turn(page.owner, chat, page.first),
     "hit of a search": lambda page, chat, _last, older: page.list.find_message(page.owner, chat, older),
     "search": lambda page, _chat, _last, _older: page.list.search(page.owner, "edited"),
     "list": lambda page, _chat, _last, _older: page.list.page(page.owner),

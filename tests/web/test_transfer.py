@@ -28,6 +28,7 @@ from agent.i18n.translator import ENGLISH
 from agent.media.references import files_named_in
 from agent.media.store import ROUTE, MediaStore
 from agent.settings import LocalSettings, Settings
+from agent.transfer.export import FORMATS
 from agent.transfer.portable import export_json
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.expiry import IMPORT_TIME, ExpiredConversations, hidden
@@ -315,13 +316,16 @@ def test_imported_title_that_nobody_sees_is_left_out(own: App) -> None:
     assert row["title"] == ""
 
 
-def test_conversation_that_the_page_cannot_show_is_left_out(own: App) -> None:
-    """Otherwise the page could not open any more, because it shows the last conversation."""
+@pytest.mark.parametrize(
+    "metadata", [{"read": "x"}, {"read": 1, "name": [], "kind": {}}, {"read": "x", "name": "a", "kind": "document"}]
+)
+def test_odd_metadata_of_an_import_break_no_route(own: App, metadata: dict[str, Any]) -> None:
     visitor = HttpVisitor(own.url)
-    broken = {"kind": "text-content", "content": "x", "metadata": {"read": "text without a name"}}
-    last = imported(visitor, ours("Look", broken))[-1]
-    assert last == {"type": "error", "message": "Nothing in the file could be imported: 1 damaged chat."}
-    assert imported(visitor, ours("Look", ended="stop", cost=-5.0))[-1]["type"] == "done"
+    odd = {"kind": "text-content", "content": "x", "metadata": metadata}
+    assert imported(visitor, ours("Look", odd, ended="stop", cost=-5.0))[-1]["type"] == "done"
+    [row] = visitor.ask("GET", "/conversations").json["conversations"]
+    for path in (f"/conversations/{row['id']}?format=blocks", *(f"/export?format={one}" for one in FORMATS)):
+        assert visitor.ask("GET", path).status == 200
 
 
 def test_second_chat_with_a_title_has_a_number(own: App) -> None:

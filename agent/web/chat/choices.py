@@ -72,7 +72,7 @@ class Choices:
 
 
 def requested_choices(
-    model: str, options: Mapping[str, Any], base: Choices | None = None, *, elsewhere: str
+    model: object, options: Mapping[str, Any], base: Choices | None = None, *, elsewhere: str
 ) -> Choices:
     """Return `base` (default: no choices) with the model and the options of a program. Raises `InputError`.
 
@@ -80,6 +80,8 @@ def requested_choices(
 
     Nothing is converted, so the text "false" is not accepted as a bool.
     """
+    if not isinstance(model, str):
+        raise InputError("model must be the id of a model.")
     options = dict(options)
     if "read_here" in options:  # its old name, accepted only in this version
         log.warning("the option read_here is called extract_text now")
@@ -87,7 +89,7 @@ def requested_choices(
     runs = {name: value for name, value in options.items() if name not in PAGE_OPTIONS}
     if unknown := sorted(runs.keys() - RUN_OPTIONS):
         known = ", ".join([*PAGE_OPTIONS, *RUN_OPTIONS])
-        raise InputError(f"unknown options: {', '.join(unknown)}; known are {known} and {elsewhere}")
+        raise InputError(f"unknown options: {', '.join(unknown)[:200]}; known are {known} and {elsewhere}")
     for name, value in options.items():
         if name in PAGE_OPTIONS and not isinstance(value, PAGE_OPTIONS[name]):
             known = "true, false" if PAGE_OPTIONS[name] is bool else "a text"
@@ -105,6 +107,21 @@ def requested_choices(
 def usual_temperature(spec: ModelSpec) -> float:
     """Return the temperature that is used if the visitor has set none."""
     return dict(spec.defaults).get("temperature", TEMPERATURE)
+
+
+def set_by_visitor(choices: Choices, spec: ModelSpec | None) -> Choices:
+    """Return a page's settings without those that show what its model can do and not what the visitor has set."""
+    if isinstance(choices.reasoning, str):
+        choices = replace(choices, reasoning=True, effort=choices.reasoning)
+    if spec is None:
+        return choices
+    usual = choices.temperature == usual_temperature(spec)
+    fixed = not spec.reasoning or spec.always_reasons
+    return replace(
+        choices,
+        temperature=None if usual else choices.temperature,
+        reasoning=Choices.reasoning if fixed else choices.reasoning,
+    )
 
 
 def text_of(value: object, most: int | None = None) -> str:

@@ -35,7 +35,7 @@ from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachment_plans import PRIVATE_LIMITS, PUBLIC_LIMITS
 from agent.web.chat.attachments import WRITE_FIRST, check_length, message_parts
 from agent.web.chat.branches import Branches
-from agent.web.chat.choices import Choices
+from agent.web.chat.choices import Choices, set_by_visitor
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch
@@ -150,6 +150,17 @@ class Conversations:
         if own is not None:
             own = adapt_prompt(own, self.settings, spec, specs, translator)
         return replace(choices, system_message=own)
+
+    def remember(self, visitor: Visitor, choices: Choices) -> None:
+        """Remember the model of a message, which the page shows when it is loaded again.
+
+        The other settings are remembered only if none are, for example after a restart, so that a page opened earlier
+        does not undo what was set on another page.
+        """
+        before = self.remembered.get(visitor.owner)
+        if before is None:
+            before = set_by_visitor(choices, self.model_for(visitor.owner, choices.model))
+        self.remembered.put(visitor, replace(before, model=choices.model))
 
     def better_model(self, owner: str, model: str) -> ModelSpec | None:
         """Return the first model if the visitor uses another one without having chosen it."""

@@ -5,7 +5,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from agent.errors import Conflict, NotFound
-from agent.history import Entry, HistoryStore, Record
+from agent.history import NO_ENTRY, Entry, HistoryStore, Record
 from agent.i18n import _
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.temporary_memory import is_temporary
@@ -69,6 +69,42 @@ async def last_turn(store: HistoryStore, record: Record) -> list[Entry]:
             if is_prompt(entry):
                 break
     return turn[::-1]
+
+
+async def entries_of_turn(store: HistoryStore, record: Record, message: str) -> list[Entry]:
+    """Return a visitor's message on the shown branch and what follows it up to the next one. Raises `NotFound`.
+
+    No other message is read.
+    """
+    ids = await store.following(record, message)
+    turn = [*await store.find(record, ids=[message])] if record.head_id in ids else list[Entry]()
+    if not any(map(is_prompt, turn)):
+        raise NotFound(NO_ENTRY)
+    async with aclosing(_after(store, record, ids)) as later:
+        async for entry in later:
+            if is_prompt(entry):
+                break
+            turn.append(entry)
+    return turn
+
+
+async def _after(store: HistoryStore, record: Record, ids: Sequence[str]) -> AsyncGenerator[Entry]:
+    """Yield the entries of the shown branch after the first of `ids`, which are all that follow it, and itself."""
+    if not record.branches:
+        for at in range(1, len(ids), PAGE):
+            for entry in await store.find(record, ids=ids[at : at + PAGE]):
+                yield entry
+        return
+    last: str | None = ids[0]
+    while last != record.head_id:
+        nexts, last = await store.find(record, after=[last]), None
+        for entry in nexts:
+            if len(nexts) == 1 or record.head_id in await store.following(record, entry.id):
+                yield entry
+                last = entry.id
+                break
+        if last is None:  # deleted meanwhile
+            return
 
 
 def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:

@@ -1,7 +1,6 @@
 """Reads what a page shows of a conversation: its newest turns, and the answer that is being written."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from time import monotonic
 
@@ -14,7 +13,7 @@ from agent.web.chat.questions import QuestionId
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
-from agent.web.chat.stored_entries import newest_entries, newest_first
+from agent.web.chat.stored_entries import entries_of_turn, newest_entries
 from agent.web.chat.transcript import Turn, is_prompt, to_turns
 
 WINDOW = 30
@@ -82,15 +81,8 @@ class ChatViews:
             turn = (await self.running_turn(live)).turn(monotonic())
             if turn.user is not None and turn.user.id == message:
                 return turn
-        record, entries = await self._store.get(conversation, owner=owner), list[Entry]()
-        async with aclosing(newest_first(self._store, record)) as newest:
-            async for entry in newest:
-                entries.append(entry)
-                if is_prompt(entry):
-                    if entry.id == message:
-                        return (await TURNS.run(to_turns, entries[::-1]))[0]
-                    entries.clear()
-        raise NotFound(NO_ENTRY)
+        entries = await entries_of_turn(self._store, await self._store.get(conversation, owner=owner), message)
+        return (await TURNS.run(to_turns, entries))[0]
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn:
         """Return the turn of an answer that is being written, or that has just ended."""

@@ -55,6 +55,11 @@ def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     return queue
 
 
+def inputs_of_events(page: gr.Blocks) -> dict[int, int]:
+    """Return the number of inputs of each event by its number. An event without a function asks the server nothing."""
+    return {number: len(event.inputs) for number, event in page.fns.items() if cast(Any, event).fn is not None}
+
+
 def mount(
     app: FastAPI, page: gr.Blocks, queue: BoundedQueue, *, root_path: str, max_file_size: int, **page_options: Any
 ) -> None:

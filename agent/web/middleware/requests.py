@@ -199,13 +199,21 @@ def _short_number(digits: str) -> int:
     return int(digits)
 
 
+def declared_bytes(headers: Headers) -> int:
+    """Return the length of the body that a request declares, or 0. It can be wrong."""
+    digits = headers.get("content-length", "")
+    return int(digits[:MAX_DIGITS]) if digits.isascii() and digits.isdigit() else 0
+
+
 def with_body(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Scope, Receive]:
-    """Return the request with this body. Raises `RequestRefused` if the value is not valid JSON."""
+    """Return the request with this body as JSON. Raises `RequestRefused` if the value is not valid JSON."""
     try:
         body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode(errors="replace")  # half an emoji: "?"
     except (ValueError, RecursionError) as error:
         raise RequestRefused(400) from error
-    headers = [pair for pair in scope["headers"] if pair[0] not in (b"content-length", b"transfer-encoding")]
+    about_body = (b"content-length", b"transfer-encoding", b"content-type", b"content-encoding")
+    headers = [pair for pair in scope["headers"] if pair[0] not in about_body]
+    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     sent = False
 
     async def receive_body() -> Message:
@@ -215,7 +223,7 @@ def with_body(scope: Scope, receive: Receive, value: dict[str, Any]) -> tuple[Sc
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}, receive_body
+    return {**scope, "headers": headers}, receive_body
 
 
 def with_query(scope: Scope, **query: str) -> Scope:

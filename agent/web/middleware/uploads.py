@@ -19,7 +19,7 @@ from agent.i18n import _
 from agent.system.threads import UPLOADS
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.isolation import API, visitor_id_of
-from agent.web.middleware.requests import payer_of
+from agent.web.middleware.requests import declared_bytes, payer_of
 from agent.web.middleware.upload_form import NOT_UNDERSTOOD, UploadForm
 from agent.web.middleware.upload_progress import UploadProgress
 from agent.web.unsent_files import MB, UnsentFiles, delete
@@ -104,8 +104,7 @@ class UploadMiddleware:
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise InputError(NOT_UNDERSTOOD)
         request = _Request(self._uploads, visitor)
-        declared = headers.get("content-length", "0")
-        request.check(int(declared) if declared.isdecimal() else 0)
+        request.check(declared_bytes(headers))
         form = UploadForm(
             options[b"boundary"],
             self._uploads.folder,

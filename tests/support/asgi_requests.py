@@ -1,0 +1,99 @@
+"""Requests to an app in this process, its routes, and the longest step of its event loop."""
+
+import asyncio
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from threading import get_ident
+from time import thread_time
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Message, Scope
+
+
+def routes_of(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the method and the path of each route of the app, also of those that are mounted."""
+    for route in routes:
+        path = prefix + getattr(route, "path", "")
+        if inner := getattr(route, "routes", None):
+            yield from routes_of(inner, path.removesuffix("/"))
+        else:
+            yield from ((method, path) for method in sorted(getattr(route, "methods", None) or ["GET"]))
+
+
+@contextmanager
+def longest_step() -> Generator[list[tuple[float, str]]]:
+    """Yield the longest step of the event loop in the block: its seconds of processor time, and what it ran."""
+    run, longest = asyncio.Handle._run, [(0.0, "")]  # pyright: ignore[reportPrivateUsage]
+    here = get_ident()
+
+    def measured(self: asyncio.Handle) -> None:
+        if get_ident() != here:  # the loop of the model server
+            return run(self)
+        began = thread_time()
+        run(self)
+        if (took := thread_time() - began) > longest[0][0]:
+            longest[0] = took, repr(self)
+
+    asyncio.Handle._run = measured
+    try:
+        yield longest
+    finally:
+        asyncio.Handle._run = run
+
+
+@dataclass
+class Asked:
+    """The answer to a request, or what there is of it. Without an answer, the status is 0."""
+
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
+    text: str = ""
+
+    @property
+    def cookie(self) -> bytes:
+        """The visitor's cookie that the answer sets, as a request sends it."""
+        return next(value for name, value in self.headers if name == b"set-cookie").partition(b";")[0]
+
+
+async def asked(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    query: str = "",
+    body: bytes = b"",
+    *,
+    waits: bool = False,
+    is_cut: bool = False,
+    address: str = "127.0.0.1",
+    **headers: bytes,
+) -> Asked:
+    """Send a request as the server does, in pieces, then hang up or wait. `is_cut`: hang up before the body's end."""
+    pieces, answer = [body[at : at + 65_536] for at in range(0, len(body), 65_536)] or [b""], Asked()
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        if not pieces:
+            await asyncio.sleep(60 if waits and not is_cut else 0)
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces) or is_cut}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            answer.status, answer.headers = message["status"], message["headers"]
+        answer.text += message.get("body", b"").decode(errors="replace")
+
+    given = {"host": b"127.0.0.1", "content_type": b"multipart/form-data; boundary=b"}
+    given |= {"content_length": str(len(body)).encode()} if body and "transfer_encoding" not in headers else {}
+    given |= headers
+    scope: Scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": unquote(path, errors="replace"), "raw_path": path.encode(), "query_string": query.encode(),
+        "root_path": "", "client": (address, 1), "server": ("127.0.0.1", 80),
+        "headers": [(name.replace("_", "-").encode(), value) for name, value in given.items()],
+    }  # fmt: skip
+    with suppress(TimeoutError):
+        async with asyncio.timeout(120):
+            await app(scope, receive, send)
+    return answer
