@@ -50,7 +50,7 @@ async def _measure(name: str) -> str:
             writes, looks = await _rate(records, append), await _rate(records, look)
             return (
                 f"{name}: {writes:.0f} batches of events a second, so {writes * SHARED_STORE_SECONDS:.0f} answers at "
-                f"once; {looks:.0f} looks a second, so {looks * EVENT_READ_SECONDS:.0f} pages of other processes at once"
+                f"once; {looks:.0f} looks a second, so {looks * EVENT_READ_SECONDS:.0f} pages of other processes"
             )
         finally:
             await store.aclose()
