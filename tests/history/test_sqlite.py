@@ -23,8 +23,18 @@ from agent.history.sql.schema import VERSION
 from agent.history.sql.sqlite import SqliteStore
 from agent.history.sql.sqlite_wipe import empty_log, wipe_pages
 from agent.history.sql.store import RECENT
-from tests.support.history_laws import batch
-from tests.support.history_stores import ALICE, chain, grown, prompt, prompts, run_sql, started, titled, traced
+from tests.support.history_stores import (
+    ALICE,
+    chain,
+    end_as_lost,
+    grown,
+    prompt,
+    prompts,
+    run_sql,
+    started,
+    titled,
+    traced,
+)
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -409,7 +419,8 @@ async def test_file_of_the_release_before_opens(tmp_path: Path) -> None:
         assert [event.value for event in await store.runs.events("run", owner="alice")] == [{"a": 1}]
         assert [link.digest for link in await store.links.of("chat", owner="alice")] == ["d"]
         assert [one.id for one in await store.retention.expiring(datetime(3000, 1, 1, tzinfo=UTC))] == ["other"]
-        await store.runs.append(batch(record, 2, "end", run="run", ended=True))
+        await end_as_lost(store)
+        record = await store.get("chat", owner="alice")
         record = await grown(store, record, chain(prompt("more"), after="e3"))
         await store.delete("other", owner="guest-bob")
     async with aclosing(await SqliteStore.open(path)) as store:

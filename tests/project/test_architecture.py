@@ -143,7 +143,6 @@ HOMES = {
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "redis": ("agent.history.redis_server",),
     "psycopg": (
-        "agent.history.postgres_replicas",
         "agent.history.sql.postgres_database",
         "agent.suspension.ledgers.postgres",
     ),

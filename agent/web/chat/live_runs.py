@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import Context
@@ -29,6 +30,8 @@ UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
 LOOK_SECONDS = 0.5
 """Seconds between two looks at the leases of the running answers, and at what visitors want of them elsewhere."""
+UNSTORED = 1000
+"""The most runs that are remembered because their end could not be stored."""
 log = logging.getLogger(__name__)
 
 EndCallback = Callable[[], Awaitable[None]]
@@ -189,7 +192,7 @@ class LiveRuns:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
         self._end_tasks: set[asyncio.Task[None]] = set()
-        self.unstored = set[str]()
+        self.unstored = deque[str](maxlen=UNSTORED)
         """The ids of the runs that have ended here, of which the store has events, but not the end."""
         self.is_closing = False
 
@@ -297,7 +300,7 @@ class LiveRuns:
             live.cancel_timer()
             await _finish(following, live)
             if live.log.is_stored and not live.log.is_end_stored and not live.log.is_released:
-                self.unstored.add(live.run_id)
+                self.unstored.append(live.run_id)
             if on_end is not None:
                 await on_end()
 

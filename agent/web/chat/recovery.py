@@ -28,6 +28,8 @@ from agent.web.chat.transcript import NO_ENDING
 
 CONFIRM_SECONDS = 2.0
 """Seconds after which a lease that has expired must still be the same."""
+REMEMBERED = 10_000
+"""The most expired leases that are remembered."""
 MAX_LOST = 2
 """Lost processes after which a page may still ask for the rest of an answer by itself."""
 GOES_ON = "goes_on"
@@ -107,6 +109,8 @@ class LostRuns:
         if not run.is_lost or self._is_written_here(run.conversation_id):
             self._expired.pop(run.run_id, None)
             return False
+        if len(self._expired) > REMEMBERED:  # of runs that others have ended
+            self._expired.clear()
         lease, found_at = self._expired.get(run.run_id, (None, 0.0))
         if lease != run.leased_until:
             found_at = monotonic()
