@@ -10,10 +10,11 @@ from weakref import WeakSet
 
 from agent.arguments import (
     check_addresses,
-    check_model,
+    check_models,
     read_base_options,
     read_context,
     read_limits,
+    read_models,
     read_suspended,
     read_tools,
 )
@@ -31,9 +32,10 @@ from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO, Capabilities
 from agent.output import AnswerType, T, read_output
-from agent.providers import Connection, OwnsServers
-from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, checked_options
+from agent.providers import Connection, ModelChoice, OwnsServers
+from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
 from agent.run import Run
+from agent.runtime.stand_ins import StandIns
 from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.suspension.seals import Seals
@@ -53,12 +55,18 @@ _CLOSING: set[asyncio.Task[None]] = set()
 """Tasks that close agents. A loop itself would not keep them alive."""
 
 
+async def _close(connections: Sequence[Connection]) -> None:
+    await asyncio.gather(*(one.aclose() for one in connections))
+
+
 class Agent(ExplainsAttributes):
     """A model, a system message, tools and limits. It stores no conversation: the caller passes the history in.
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the return
     value of `agent.connect`. `Agent("auto")` is the model that the page would choose on this machine: the first run
-    looks for it, and starts a small one if there is nothing else. `capabilities` such as
+    looks for it, and starts a small one if there is nothing else. In a list, as in
+    `Agent(["openai:gpt-6-luna", "anthropic:claude-sonnet-5-5", "auto"])`, each model stands in if those before it are
+    not available: a run asks the next one as long as nothing of the answer has come. `capabilities` such as
     `{"tools": "native", "context_tokens": 8192}` correct what is assumed about a model that is given by name. `seals`
     sign suspended runs. `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs
     pictures can be fetched from. The constructor does not use the network. A tool can be named, as in
@@ -72,7 +80,7 @@ class Agent(ExplainsAttributes):
     @explains_arguments
     def __init__(
         self,
-        model: str | Connection,
+        model: ModelChoice,
         *,
         provider: str | None = None,
         base_url: str | None = None,
@@ -85,13 +93,14 @@ class Agent(ExplainsAttributes):
         telemetry: Telemetry | None = None,
         guard: Guard = GUARD,
     ) -> None:
-        check_model(model)
-        if capabilities and not isinstance(model, str):
+        models = read_models(model)
+        own = {"provider": provider, "base_url": base_url, "api_key": api_key, "capabilities": capabilities or None}
+        if len(models) > 1 and (named := next((name for name, value in own.items() if value is not None), None)):
+            raise InputError(f"{named} belongs to one model, not to a list: put connect(spec, endpoint) into the list")
+        if capabilities and not isinstance(models[0], str):
             raise InputError("capabilities belong to a model that is given by its name; a connection has its own spec")
-        connection = (
-            connect_by_name(model, provider, base_url, api_key, capabilities) if isinstance(model, str) else model
-        )
-        self.connection, self._user = connection, _User()
+        self._user, self._known = _User(), dict[str | int, Connection]()
+        self.connections = self._connect(models, provider, base_url, api_key, capabilities)
         self.system_message = system_message
         found, self.toolsets = read_tools(tools)
         self.tools = tools_by_name(found)
@@ -100,10 +109,12 @@ class Agent(ExplainsAttributes):
         self.vectors: Vectors | None = None
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
-        if self.limits.dollars is not None and self.connection.spec.price is None:
-            raise InputError(
-                f"a limit in dollars cannot be kept: the price of {self.connection.spec.label} is not known"
-            )
+        check_models(self.connections, self.limits)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to the model, or to the first of several."""
+        return self.connections[0]
 
     @explains_arguments
     def run(
@@ -121,7 +132,7 @@ class Agent(ExplainsAttributes):
         """
         plan, journal = self._read_options(options, output)
         messages = to_messages(prompt)
-        check_prompt(messages, self.connection.spec)
+        check_prompt(messages, plan.connection.spec)
         check_addresses(messages, self.guard)
         return Run(plan, messages, read_context(context), journal, observers=self._observers())
 
@@ -153,9 +164,10 @@ class Agent(ExplainsAttributes):
         context = read_context(context)
         if not unfinished_text(context.messages):
             raise InputError("the conversation does not end with an unfinished text")
-        if not self.connection.spec.continues:
-            raise InputError(f"{self.connection.spec.label} cannot continue a text; ask it for the rest in a message")
         plan, journal = self._read_options(options)
+        spec = plan.connection.spec
+        if not spec.continues:
+            raise InputError(f"{spec.label} cannot continue a text; ask it for the rest in a message")
         return Run(plan, [], context, journal, observers=self._observers())
 
     @explains_arguments
@@ -181,6 +193,9 @@ class Agent(ExplainsAttributes):
         journal: Journal | None = None,
         changed_ok: bool = False,
         output: AnswerType[T] = None,
+        model: ModelChoice | None = None,
+        tools: Sequence[Tool | Function | Toolset | str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Run[T]:
         """Continue a suspended run. The new run begins with the results of the pending calls.
 
@@ -189,7 +204,8 @@ class Agent(ExplainsAttributes):
         `Refuse()`. Raises `InputError` if an answer is missing, unknown or empty. Raises `SuspensionError` with a
         `reason` if the suspension is invalid. The run raises what is found only later: the suspension was used before,
         or a server has other tools. A refused call uses nothing up. An agent with another model or other tools
-        resumes only with `changed_ok`. `output` is as for `run`: give the type again.
+        resumes only with `changed_ok`. `output`, `model`, `tools` and `headers` are as for `run`: give them again. Of
+        several models, the one that was asked last goes on.
         """
         given = read_suspended(suspended)
         sealed = isinstance(given, str)
@@ -197,12 +213,15 @@ class Agent(ExplainsAttributes):
         if suspension.schema != SCHEMA:
             raise refused("schema")
         answers = match_answers(suspension.pending, reply)
-        spec = self.connection.spec
-        if suspension.model not in ("", spec.id) and spec.id != AUTO and not changed_ok:
-            raise refused("model", then=suspension.model, now=spec.id)
+        agent = self._with(model, tools)
+        ids = [one.spec.id for one in agent.connections]
+        same = next((id_ for id_ in (suspension.model, AUTO) if id_ in ids), None)
+        if same is None and suspension.model and not changed_ok:
+            raise refused("model", then=suspension.model, now=ids[0])
+        agent.connections = agent.connections[ids.index(same) if same else 0 :]
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
-        plan = self._plan(suspension.options, output=output)
+        plan = agent._plan({**suspension.options, **({"headers": headers} if headers else {})}, output=output)
         return Run(plan, [], context, journal, resumed=resumed, observers=self._observers())
 
     def with_tools(self, *tools: Tool) -> "Agent":
@@ -232,18 +251,41 @@ class Agent(ExplainsAttributes):
         base, journal = given.pop("options", None), given.pop("journal", None)
         if journal is not None and not hasattr(journal, "write"):
             raise InputError(f"journal must be an object with the method write(message, note), not {shown(journal)}")
-        return self._plan(given, read_base_options(base) or DEFAULTS, output), journal
+        agent = self._with(given.pop("model", None), given.pop("tools", None))
+        return agent._plan(given, read_base_options(base) or DEFAULTS, output), journal
+
+    def _with(self, model: object, tools: object) -> "Agent":
+        """Return a copy for one run with these models and tools; None: those of this agent."""
+        other = copy(self)
+        if model is not None:
+            other.connections = self._connect(read_models(model))
+            check_models(other.connections, self.limits)
+        if tools is not None:
+            found, other.toolsets = read_tools(tools)
+            other.tools = tools_by_name(found)
+        return other
+
+    def _connect(self, models: Sequence[str | Connection], *how: Any) -> tuple[Connection, ...]:
+        """Return the connections to these models. Each name is connected once, `how` is as for `connect_by_name`."""
+        for one in models:
+            if not isinstance(one, str):
+                self._known[id(one)] = one
+            elif one not in self._known:
+                self._known[one] = connect_by_name(one, *(how or (None, None)))
+        return tuple(self._known[one if isinstance(one, str) else id(one)] for one in models)
 
     def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS, output: object = None) -> RunPlan:
-        self.connection.check()
-        _USERS.setdefault(id(self.connection), WeakSet()).add(self._user)
+        connection = StandIns(self.connections) if len(self.connections) > 1 else self.connection
+        connection.check()
+        for one in self.connections:
+            _USERS.setdefault(id(one), WeakSet()).add(self._user)
         return RunPlan(
-            connection=self.connection,
+            connection=connection,
             system_message=self.system_message,
             tools=self.tools,
             toolsets=self.toolsets,
             limits=self.limits,
-            options=checked_options(given, base, self.connection.spec),
+            options=shared_options(given, base, [one.spec for one in self.connections]),
             seals=self.seals,
             prepare=partial(fetch_urls, guard=self.guard),
             documents=self.documents,
@@ -264,16 +306,16 @@ class Agent(ExplainsAttributes):
 
     async def aclose(self) -> None:
         """Close the connections, unless another agent that is not closed has used them, too."""
-        if self._is_last_user():
-            await self.connection.aclose()
+        await _close(self._last_used())
 
-    def _is_last_user(self) -> bool:
-        """Return True if no other agent uses the connection. This agent then does not use it any more."""
-        users = _USERS.get(id(self.connection), WeakSet())
-        users.discard(self._user)
-        if not users:
-            _USERS.pop(id(self.connection), None)
-        return not users
+    def _last_used(self) -> list[Connection]:
+        """Return the connections that no other agent uses. This agent then does not use them any more."""
+        for id_ in map(id, self._known.values()):
+            users = _USERS.get(id_, WeakSet())
+            users.discard(self._user)
+            if not users:
+                _USERS.pop(id_, None)
+        return [one for one in self._known.values() if id(one) not in _USERS]
 
     def __enter__(self) -> "Agent":
         return self
@@ -283,14 +325,16 @@ class Agent(ExplainsAttributes):
 
         In a running event loop, such as a notebook's, a task of that loop closes the rest.
         """
-        if not self._is_last_user():
+        if not (connections := self._last_used()):
             return
         with suppress(RuntimeError):  # no loop runs here
-            closing = asyncio.get_running_loop().create_task(self.connection.aclose())
+            loop = asyncio.get_running_loop()
+            closing = loop.create_task(_close(connections))
             _CLOSING.add(closing)
             closing.add_done_callback(_CLOSING.discard)
-        if isinstance(self.connection, OwnsServers):
-            self.connection.end_servers()
+        for one in connections:
+            if isinstance(one, OwnsServers):
+                one.end_servers()
 
     async def __aenter__(self) -> "Agent":
         return self

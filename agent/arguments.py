@@ -19,7 +19,8 @@ from agent.history import STORE_KINDS, new_id
 from agent.keyword_arguments import shown
 from agent.limits import Limits
 from agent.messages.prompt import prompt_parts
-from agent.providers import Embedder, connect_embedder
+from agent.models.catalog import AUTO
+from agent.providers import Connection, Embedder, connect_embedder
 from agent.result import Options, RunResult
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.shared_stores import StoreAddress
@@ -30,14 +31,40 @@ LONGEST_ID = 200
 """The most characters of a chat's id."""
 
 
-def check_model(model: object) -> None:
-    """Raise `InputError` unless the value is a name or a connection."""
+def read_models(model: object) -> list[str | Connection]:
+    """Return the models of a list, or the one that was given. Raises `InputError` unless each is a name or connection.
+
+    The `connection` of each is known only later: see `check_models`.
+    """
+    if not isinstance(model, list | tuple):
+        return [_check_model(model)]
+    models = [_check_model(one) for one in cast(Sequence[object], model)]
+    if not models:
+        raise InputError('the list of models is empty: write Agent(["openai:gpt-6-luna", "auto"]), the first one first')
+    return models
+
+
+def _check_model(model: object) -> str | Connection:
+    """Return the value. Raises `InputError` unless it is a name or a connection."""
     if isinstance(model, str) or (hasattr(model, "spec") and hasattr(model, "model")):
-        return
+        return cast("str | Connection", model)
     given = "None; is a variable of the environment not set?" if model is None else shown(model)
     raise InputError(
         f'the model must be a name such as "openai:gpt-6-luna" or the return value of connect(...), not {given}'
     )
+
+
+def check_models(connections: Sequence[Connection], limits: Limits) -> None:
+    """Raise `InputError` for a model that is there twice, and for a limit in dollars on one without a price."""
+    seen: list[object] = []
+    for one in connections:
+        spec, endpoint = one.spec, getattr(one, "endpoint", None)
+        key: object = one if endpoint is None and spec.id != AUTO else (spec.id, endpoint)
+        if key in seen:
+            raise InputError(f"{spec.id} is twice in the list of models: a model cannot stand in for itself")
+        seen.append(key)
+        if limits.dollars is not None and spec.price is None:
+            raise InputError(f"a limit in dollars cannot be kept: the price of {spec.label} is not known")
 
 
 def read_limits(limits: object) -> Limits:

@@ -192,6 +192,7 @@ class Chat(ExplainsAttributes):
         self._index = ChatIndex()
         self._context = Context(session_id=self._history.id) if self._history else read_context(context)
         self._single_run, self._queue = single_run, queue
+        self._again: dict[str, Any] = {}  # the options of the last run that resuming it needs, too
         self._has_run = self._closed = False
         self._open_nothing()
 
@@ -351,7 +352,12 @@ class Chat(ExplainsAttributes):
             if options.get("journal") is not None:
                 raise InputError("a chat with a store saves its messages itself: leave the journal out")
             options = {**options, "journal": self._history}
-        return lambda agent: agent.run(prompt, context=self._context, output=output, **options)
+
+        def make(agent: Agent) -> Run:
+            self._again = {name: value for name, value in options.items() if name in ("model", "tools", "headers")}
+            return agent.run(prompt, context=self._context, output=output, **options)
+
+        return make
 
     def _resumed_run(self, reply: Reply, changed_ok: bool, output: Any) -> _MakeRun:
         def make(agent: Agent) -> Run:
@@ -361,7 +367,8 @@ class Chat(ExplainsAttributes):
                 raise InputError("nothing in this chat waits for an answer")
             if not isinstance(suspended, str):
                 suspended = agent.seals.seal(suspended)  # it has the id of the run, which the ledger lets pass once
-            return agent.resume(suspended, reply, journal=self._history, changed_ok=changed_ok, output=output)
+            journal = self._history
+            return agent.resume(suspended, reply, journal=journal, changed_ok=changed_ok, output=output, **self._again)
 
         return make
 

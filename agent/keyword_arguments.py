@@ -57,6 +57,8 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("messages", "history message_history chat_history"),
     ("output", "output_type output_schema response_format response_model result_type"),
     ("temperature", "temp"),
+    ("seed", "random_seed"),
+    ("stop", "stop_sequences stop_words"),
     ("keys", "secret key secret_key signing_key"),
     ("allow", "whitelist hosts domains"),
     ("url", "base_url uri endpoint server_url"),
@@ -88,7 +90,8 @@ _PLACES = {
     "context": "ask(prompt, context=result.context)",
     **dict.fromkeys(("id", "store"), "Chat(agent, store=..., id=...)"),
     **dict.fromkeys(
-        ("reasoning", "temperature", "max_tokens", "options"), "ask(prompt, temperature=..., reasoning=...)"
+        ("reasoning", "temperature", "max_tokens", "top_p", "seed", "stop", "extra_body", "options"),
+        "ask(prompt, temperature=..., reasoning=...)",
     ),
     "output": "ask(prompt, output=...)",
     "prompt": "ask(prompt), with pictures and sound in a list",
@@ -228,7 +231,7 @@ def _written(taken: Sequence[inspect.Parameter]) -> str:
 _Kind = tuple[str, Callable[[Any], bool]]
 """A kind of values, in words and as a test."""
 
-_FROM_ZERO = ("retries", "dollars", "redirects", "temperature")
+_FROM_ZERO = ("retries", "dollars", "redirects", "temperature", "top_p", "seed")
 """The arguments that can be 0. All other numbers of this package are counts, sizes or times above 0."""
 _NOT_SHOWN = ("api_key", "keys", "headers", "env")
 """Arguments whose values can be secret."""

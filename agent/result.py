@@ -1,9 +1,11 @@
 """The inputs and the result of a run as values, and the journal that it writes to."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypedDict, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypedDict, TypeGuard, cast, get_args
 
 from pydantic_ai.messages import (
     BinaryContent,
@@ -27,13 +29,14 @@ from agent.i18n import _, joined
 from agent.keyword_arguments import ExplainsAttributes, explains_fields, meant_by, shown
 from agent.limits import Limits
 from agent.messages.openai import to_openai
-from agent.models.catalog import ModelSpec
+from agent.models.catalog import Dialect, ModelSpec
 from agent.output import OutputType
-from agent.providers import Connection, Effort, Reasoning, effort_note, is_reasoning
+from agent.providers import Connection, Effort, ModelChoice, Reasoning, effort_note, is_reasoning
 from agent.responses import PART_SEPARATOR, is_blank
+from agent.runtime.stand_ins import StandIns
 from agent.suspension import Pending
 from agent.suspension.seals import Seals
-from agent.tools import Tool, Toolset
+from agent.tools import Function, Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 
@@ -43,6 +46,14 @@ OutputT = TypeVar("OutputT", covariant=True, default=object)
 
 MAX_TEMPERATURE: Mapping[str, int] = {"messages": 1}
 """The highest temperature of each dialect that does not accept 2."""
+
+MISSING_OPTIONS: Mapping[Dialect, tuple[str, Collection[str]]] = {
+    "chat": ("The Chat Completions API", ()),
+    "responses": ("OpenAI's Responses API", ("seed", "stop")),
+    "messages": ("Anthropic's Messages API", ("seed",)),
+    "generate": ("Google's Gemini API", ("extra_body",)),
+}
+"""The name of each dialect, and the options that it does not have."""
 
 
 class Journal(Protocol):
@@ -69,10 +80,20 @@ def _check_options(options: "Options", most: int = 2) -> None:
             options.max_tokens is None or (_is_whole_number(options.max_tokens) and options.max_tokens > 0),
             "1, 2, 3, ..., None",
         ),
+        "top_p": (options.top_p is None or (_is_number(options.top_p) and 0 <= options.top_p <= 1), "0 - 1, None"),
+        "seed": (options.seed is None or (_is_whole_number(options.seed) and options.seed >= 0), "0, 1, 2, ..., None"),
+        "stop": (options.stop is None or _is_text_or_list(options.stop), "a text, a list of texts, None"),
+        "timeout": (
+            options.timeout is None or (_is_number(options.timeout) and 0 < options.timeout < math.inf),
+            "seconds above 0, None",
+        ),
+        "extra_body": (options.extra_body is None or _is_dict(options.extra_body), "a dict with texts as keys, None"),
+        "headers": (options.headers is None or _are_headers(options.headers), "a dict of texts, None"),
     }
     for name, (fits, accepted) in values.items():
         if not fits:
-            value = shown(getattr(options, name))
+            given = getattr(options, name)
+            value = f"this {type(given).__name__}" if name == "headers" else shown(given)  # headers can be secret
             raise InputError(
                 _("{name} cannot be {value}. Known values: {known}.", name=name, value=value, known=accepted)
             )
@@ -86,6 +107,22 @@ def _is_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_text_or_list(value: object) -> bool:
+    texts = cast(Sequence[object], value) if isinstance(value, list | tuple) else [value]
+    return bool(texts) and all(isinstance(one, str) and one for one in texts)
+
+
+def _is_dict(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, Mapping) and all(isinstance(one, str) for one in cast(Mapping[object, object], value))
+
+
+def _are_headers(value: object) -> bool:
+    return _is_dict(value) and all(
+        isinstance(text, str) and text.isascii() and text.isprintable() and re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name)
+        for name, text in value.items()
+    )
+
+
 @explains_fields
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -93,33 +130,54 @@ class Options:
 
     `reasoning` is on, off, or an effort; `RunResult.effort` has the value that was sent. `ignore_reasoning` removes
     reasoning from the responses, but not from the conversation, because some providers need it again.
+
+    `stop` are texts before which the answer ends. `timeout` is the longest silence of the server in seconds.
+    `extra_body` is added to the body of each request, and `headers` to its headers. What the model's API does not have
+    is refused before any request, as in 'OpenAI's Responses API has no "seed"'.
     """
 
     reasoning: Reasoning | None = None
     ignore_reasoning: bool = False
     temperature: float | None = None
     max_tokens: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: str | Sequence[str] | None = None
+    timeout: float | None = None
+    extra_body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_options(self)
 
 
 DEFAULTS = Options()
+_OTHERS = ("options", "journal", "model", "tools")
+"""The other keyword options of a run."""
 
 
 class RunOptions(TypedDict, total=False):
     """The keyword options of `Agent.run`, which `Agent.ask`, `Chat` and `stream_to_display` take, too.
 
     `options` holds values for the fields of `Options`. These fields can also be given by themselves, as in
-    `run(..., reasoning=True)`, which overrides `options`. `journal` saves the messages.
+    `run(..., reasoning=True)`, which overrides `options`. `journal` saves the messages. `model` and `tools` count
+    instead of those of the agent. A name in `model` is connected once, and closed with the agent.
     """
 
     reasoning: Reasoning | None
     ignore_reasoning: bool
     temperature: float | None
     max_tokens: int | None
+    top_p: float | None
+    seed: int | None
+    stop: str | Sequence[str] | None
+    timeout: float | None
+    extra_body: Mapping[str, Any] | None
+    headers: Mapping[str, str] | None
     options: Options | None
     journal: Journal | None
+    model: ModelChoice | None
+    tools: Sequence[Tool | Function | Toolset | str] | None
 
 
 def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: ModelSpec | None = None) -> Options:
@@ -130,10 +188,27 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
     known = [field.name for field in fields(Options)]
     if unknown := next((name for name in given if name not in known), None):
         listed = _("There is no option {name}. Known options: {known}.", name=repr(unknown), known=", ".join(known))
-        raise InputError(joined([*meant_by(unknown, known, ("context", "options", "journal")), listed]))
+        settings = [name for name in known if name != "headers"]  # a key, for example, is meant for no header
+        raise InputError(joined([*meant_by(unknown, settings, (*_OTHERS, "context", "headers")), listed]))
     options = replace(base, **given)
     if spec is not None:
         _check_options(options, max_temperature(spec))
+        dialect, missing = MISSING_OPTIONS[spec.dialect]
+        if absent := next((name for name in missing if getattr(options, name) is not None), None):
+            raise InputError(_('{dialect} has no "{name}".', dialect=dialect, name=absent))
+    return options
+
+
+def shared_options(given: Mapping[str, Any], base: Options, specs: Sequence[ModelSpec]) -> Options:
+    """Return the options of a run that any of these models can answer. Raises as `checked_options` does for each.
+
+    Also refuses `headers` and `extra_body` if they would reach another provider than the one that they are meant for.
+    """
+    options, *_others = [checked_options(given, base, spec) for spec in specs]
+    if len(providers := dict.fromkeys(spec.provider for spec in specs)) > 1:
+        for name in ("headers", "extra_body"):
+            if getattr(options, name) is not None:
+                raise InputError(f"{name} belongs to one provider, and this run can ask {', '.join(providers)}")
     return options
 
 
@@ -171,13 +246,19 @@ class RunPlan:
         return self.connection.effort(self.options.reasoning)
 
     @property
+    def stood_in(self) -> tuple[str, ...]:
+        """Sentences about models that were not available, and about those that stand in for them."""
+        return tuple(self.connection.notes) if isinstance(self.connection, StandIns) else ()
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about a retired model, and about options that the model does not support."""
+        """Sentences about stand-ins, about a retired model, and about options that the model does not support."""
         spec = self.connection.spec
         notes = [effort_note(self.options.reasoning, self.effort, spec)]
-        if self.options.temperature is not None and not spec.temperature:
-            notes.append(f"The temperature of {spec.label} cannot be set; it was asked without.")
-        return tuple(filter(None, [*notes, spec.advice(datetime.now(UTC).date())]))
+        for name in ("temperature", "top_p"):
+            if getattr(self.options, name) is not None and not spec.temperature:
+                notes.append(f"The {name} of {spec.label} cannot be set; it was asked without.")
+        return tuple(filter(None, [*self.stood_in, *notes, spec.advice(datetime.now(UTC).date())]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +293,11 @@ class RunResult(ExplainsAttributes, Generic[OutputT]):
 
         def __getitem__(self, key: object) -> Any:
             raise TypeError(f"a result has fields, not items such as [{key!r}]: write result.text")
+
+    @property
+    def model(self) -> str:
+        """The id of the model that answered, as in "openai:gpt-6-luna"; that of the last one asked if none did."""
+        return self.note.model
 
     @property
     def failed(self) -> bool:

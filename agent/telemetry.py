@@ -96,7 +96,9 @@ class _Spans:
 
     def __init__(self, telemetry: Telemetry, tracer: Tracer) -> None:
         self._telemetry, self._tracer = telemetry, tracer
+        self._connection: Connection | None = None
         self._common: Attributes = {}
+        self._server: Attributes = {}
         self._redactor = Redactor()
         self._run: Span | None = None
         self._inside = OtelContext()
@@ -133,18 +135,24 @@ class _Spans:
             case ResponseEmitted() | StateSnapshot() | UserInputRequested() | RunCancelled():
                 pass
 
-    def _run_began(self, event: RunStarted) -> None:
-        connection = event.plan.connection
-        self._redactor = Redactor.of(connection)
-        self._common = {
+    def _name_model(self) -> None:
+        """Note who is asked now. Another model can stand in from one step to the next."""
+        connection = self._connection
+        assert connection is not None
+        self._common |= {
             "gen_ai.provider.name": _PROVIDERS.get(connection.spec.provider, connection.spec.provider),
             "gen_ai.request.model": connection.spec.name,
-            "gen_ai.conversation.id": event.context.session_id,
         }
         url = urlsplit(getattr(getattr(connection, "endpoint", None), "base_url", ""))
-        self._server: Attributes = {"server.address": url.hostname or ""} if url.hostname else {}
+        self._server = {"server.address": url.hostname or ""} if url.hostname else {}
         if url.hostname and (port := url.port or {"http": 80, "https": 443}.get(url.scheme)):
             self._server["server.port"] = port
+
+    def _run_began(self, event: RunStarted) -> None:
+        self._connection = event.plan.connection
+        self._redactor = Redactor.of(self._connection)
+        self._common = {"gen_ai.conversation.id": event.context.session_id}
+        self._name_model()
         name = self._telemetry.agent_name
         own = {"gen_ai.agent.name": name} if name else {}
         self._run = self._tracer.start_span(
@@ -159,6 +167,7 @@ class _Spans:
             self._run.set_attribute("gen_ai.system_instructions", self._json(instructions))
 
     def _step_began(self, event: StepStarted) -> None:
+        self._name_model()
         asked = {name: event.settings.get(name) for name in ("temperature", "max_tokens", "top_p", "seed")}
         given: Attributes = {
             f"gen_ai.request.{name}": value for name, value in asked.items() if isinstance(value, int | float)
@@ -302,10 +311,11 @@ class Redactor:
 
     @classmethod
     def of(cls, connection: Connection, env: Mapping[str, str] = os.environ) -> "Redactor":
-        """Return a redactor that knows the connection's key and the keys in the environment."""
-        own = getattr(getattr(connection, "endpoint", None), "api_key", None)
+        """Return a redactor that knows the keys of the connection, also of stand-ins, and those in the environment."""
+        all_: Sequence[Connection] = getattr(connection, "connections", (connection,))
+        own = {getattr(getattr(one, "endpoint", None), "api_key", None) for one in all_}
         names = {name for provider in load_catalog().providers.values() for name in provider.key_names}
-        keys = {own, *(env.get(name, "").strip() for name in names)}
+        keys = {*own, *(env.get(name, "").strip() for name in names)}
         return cls(tuple(sorted((key for key in keys if key and len(key) > 3), key=len, reverse=True)))
 
     def text(self, text: str) -> str:

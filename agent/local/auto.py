@@ -2,20 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from pydantic_ai.models import Model
-from pydantic_ai.settings import ModelSettings
-
-from agent.errors import ProviderError
-from agent.i18n import LocalizedText
 from agent.local.manager import LocalModels
 from agent.local.process import loop_runs_here
 from agent.models.catalog import AUTO, ModelSpec
-from agent.providers import Connection, LearnsRefusals, Reasoning, ServedModel, connect
+from agent.providers import Connection, ForwardingConnection, Reasoning, ServedModel, connect
 from agent.settings import LocalSettings
 
 log = logging.getLogger(__name__)
@@ -35,7 +28,7 @@ class _Chosen:
     connection: Connection | None = None
 
 
-class AutoConnection:
+class AutoConnection(ForwardingConnection):
     """A `Connection` to the model that `LocalModels` chooses, as it does for the page.
 
     `ready` finds it, with the first run in each event loop, and later runs stay with it as long as it answers. Nothing
@@ -72,37 +65,10 @@ class AutoConnection:
     def check(self) -> None:
         """Do nothing: only `ready` knows whether a request can be made."""
 
-    def model(self) -> Model:
-        """Return the chosen model for the running loop."""
-        return self._required().model()
-
-    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
-        """Wait for a free slot at the chosen model's server."""
-        return self._required().slot(on_position)
-
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
         """Return the effort that the chosen model will be asked for."""
         found = self._connection()
         return found.effort(reasoning) if found is not None else None
-
-    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """Return the request settings of the chosen model."""
-        return self._required().settings(reasoning)
-
-    def explain(self, error: Exception) -> ProviderError:
-        """Translate a failure of the chosen model."""
-        return self._required().explain(error)
-
-    def learn(
-        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
-    ) -> LocalizedText | None:
-        """Implement `LearnsRefusals`."""
-        chosen = self._required()
-        return (
-            chosen.learn(error, pictures=pictures, tools=tools, schema=schema)
-            if isinstance(chosen, LearnsRefusals)
-            else None
-        )
 
     async def aclose(self) -> None:
         """End what runs in this loop: the connection, and the server if one was started. The next run starts again."""
@@ -125,7 +91,7 @@ class AutoConnection:
             chosen = None
         return chosen.connection if chosen is not None and chosen.connection is not None else self._last
 
-    def _required(self) -> Connection:
+    def _target(self) -> Connection:
         chosen = self._chosen.get(asyncio.get_running_loop())
         assert chosen is not None, "a run calls `ready` first"
         assert chosen.connection is not None

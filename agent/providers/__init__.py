@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,10 @@ class Connection(Protocol):
         ...
 
 
+ModelChoice = str | Connection | Sequence[str | Connection]
+"""A model by its name or connection, or several: each one stands in if those before it are not available."""
+
+
 @runtime_checkable
 class ChosenLater(Protocol):
     """A `Connection` whose model is known only when the first run begins. Each run waits for `ready` first."""
@@ -130,6 +135,38 @@ class LearnsRefusals(Protocol):
         request would be made again.
         """
         ...
+
+
+class ForwardingConnection(ABC):
+    """The part of a `Connection` that forwards to another one, which can change between two requests."""
+
+    @abstractmethod
+    def _target(self) -> Connection: ...
+
+    def model(self) -> Model:
+        """Return the model for the running loop."""
+        return self._target().model()
+
+    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """Wait for a free slot at the model's server."""
+        return self._target().slot(on_position)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """Return the request settings of the model."""
+        return self._target().settings(reasoning)
+
+    def explain(self, error: Exception) -> ProviderError:
+        """Translate a failure of the model."""
+        return self._target().explain(error)
+
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
+        """Implement `LearnsRefusals`."""
+        target = self._target()
+        if not isinstance(target, LearnsRefusals):
+            return None
+        return target.learn(error, pictures=pictures, tools=tools, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,14 +63,10 @@ class GoogleConnection(ClientConnection):
         return given
 
     def _open(self, http: httpx2.AsyncClient) -> Model:
-        async def be_patient(request: httpx2.Request) -> None:
-            # The SDK has one figure for all time-outs, and would wait minutes for a connection.
-            request.extensions["timeout"] = self.timeout.as_dict()
-
         async def note(response: httpx2.Response) -> None:
             _begun.get([]).append(response)
 
-        http.event_hooks = {"request": [be_patient], "response": [note]}
+        http.event_hooks = {"response": [note]}
         # All requests go through our client. The SDK makes three more clients that are never used, and reads every
         # certificate twice for them, which takes 300 ms in the event loop. This empty context costs nothing.
         unused = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

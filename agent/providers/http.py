@@ -200,9 +200,18 @@ _PACE = ReadPace()
 
 
 class _BatchingTransport(httpx2.AsyncHTTPTransport):
-    """A transport that reads event streams in batches and merges the deltas of each; see `_BatchedStream`."""
+    """A transport that reads event streams in batches and merges the deltas of each; see `_BatchedStream`.
+
+    Of a time-out that is one figure for everything, only the read gets more than the time that is usual here: nobody
+    waits minutes for a connection.
+    """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        seconds = request.extensions.get("timeout", {})
+        usual = {**TIMEOUT.as_dict(), "read": None}
+        request.extensions["timeout"] = {
+            name: min(filter(None, (seconds.get(name), most)), default=None) for name, most in usual.items()
+        }
         response = await super().handle_async_request(request)
         if "text/event-stream" in response.headers.get("content-type", ""):
             assert isinstance(response.stream, httpx2.AsyncByteStream)

@@ -5,7 +5,7 @@ It knows no web page, store or vendor: it passes finished messages to a `Journal
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
@@ -13,14 +13,15 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from agent.context import Context
 from agent.documents.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.documents.tools import with_document_tools
-from agent.errors import AgentError
+from agent.errors import AgentError, InputError
 from agent.events import Observers, StateSnapshot, ToolCallEnded, ToolCallStarted
 from agent.history import Note, Timings
 from agent.i18n import _, joined
 from agent.limits import Limit
-from agent.messages.adapt import adapt
+from agent.messages.adapt import adapt, check_prompt
 from agent.messages.plain_text import off_loop
 from agent.messages.repair import in_order_of_calls, repair
+from agent.models.catalog import ModelSpec
 from agent.output import Misfit, repair_prompt
 from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, files_of_messages, text_of_message
@@ -29,6 +30,7 @@ from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.retry import Wait
 from agent.runtime.run_stream import RunStream
+from agent.runtime.stand_ins import StandIns
 from agent.runtime.tool_sessions import ToolSessions
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension import STOP, Pending, Resumption, Suspension, ask_to_continue, digests, needs_person, pending_call
@@ -58,6 +60,12 @@ class MessageLog:
     def added(self) -> Sequence[ModelMessage]:
         """The messages that this run has added."""
         return self.messages[self._start :]
+
+    @property
+    def question(self) -> Sequence[ModelMessage]:
+        """The requests since the last answer before this run."""
+        before = [one for one, message in enumerate(self.messages[: self._start]) if isinstance(message, ModelResponse)]
+        return [one for one in self.messages[max(before, default=-1) + 1 :] if isinstance(one, ModelRequest)]
 
     @property
     def context(self) -> Context:
@@ -173,15 +181,14 @@ class ResultBuilder:
 
     def cost(self) -> float | None:
         """Return the cost so far in US dollars, or None if it is unknown."""
-        price = self._plan.connection.spec.price
-        return self._meter.cost(price) if price else None
+        return self._meter.cost(self._plan.connection.spec.price)
 
     def note(self, outcome: Outcome | None = None) -> Note:
         """Return the note of a message. With an `outcome` it is for the last message and has the figures."""
         note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
         if outcome is None:
             return note
-        omitted = joined(self._corrections)
+        omitted = joined([*self._plan.stood_in, *self._corrections])
         return replace(_with_outcome(note, outcome), timings=self._meter.timings(), cost=self.cost(), omitted=omitted)
 
     def empty_answer(self) -> ModelResponse:
@@ -202,7 +209,7 @@ class ResultBuilder:
             session_id=self._log.session_id,
             model=self._plan.connection.spec.id,
             tools=digests(tools),
-            options=asdict(self._plan.options),
+            options={**asdict(replace(self._plan.options, headers=None))},  # headers can be secret
             messages=(*self._log.messages, last),
             pending=tuple(pending),
             limit=limit,
@@ -307,6 +314,7 @@ class AgentLoop:
         used = resumed.suspension.spent.allowing(resumed.suspension.limit) if resumed else BudgetUsed()
         self.messages = MessageLog(context.session_id, context.messages, journal)
         self.meter = UsageMeter()
+        self._opened: Mapping[str, Tool] = {}
         self._budget = Budget(plan.limits, used)
         self._clock = RunClock(stream, self._budget, self.meter)
         self.requests = ModelRequests(
@@ -377,17 +385,40 @@ class AgentLoop:
                 await self._store(message)
             self.messages.begun = True  # without a prompt, the run continues the last answer
         await self.calls.open()
-        self.calls.tools = with_document_tools(
-            self.calls.tools, await self._documents(), self._plan.connection.spec, self._plan.vectors
-        )
+        self._opened = self.calls.tools
+        await self._offer_tools()
         if self._resumed is not None and (outcome := await self._resume(self._resumed)):
             return outcome
         while (limit := self._budget.start_step(self.meter.timings(), self.results.cost())) is None:
-            response = await self.requests.request(self.messages.messages, self.calls.tools.values())
+            response = await self._ask()
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
             if outcome := await (self._handle_calls(response, calls) if calls else self._end(response)):
                 return outcome
         return self._limit_reached(limit)
+
+    async def _ask(self) -> ModelResponse:
+        """Return the next response. As long as nothing of it has come, the next model can stand in for this one."""
+        models = self._plan.connection
+        while True:
+            try:
+                return await self.requests.request(self.messages.messages, self.calls.tools.values())
+            except AgentError as failure:
+                if not isinstance(models, StandIns) or self.requests.has_begun:
+                    raise
+                self.meter.settle(models.spec.price)
+                await models.stand_in(failure, self._can_take)
+                await self._offer_tools()
+
+    async def _can_take(self, spec: ModelSpec) -> bool:
+        """Return True if this model can answer what the run was asked, with its pictures and sounds."""
+        if isinstance(self.messages.messages[-1], ModelResponse) and not spec.continues:
+            return False
+        question = self.messages.question
+        try:
+            await off_loop(question, check_prompt, question, spec)
+        except InputError:
+            return False
+        return True
 
     async def _end(self, response: ModelResponse) -> Outcome | None:
         """Return the outcome of an answer. If it does not fit its type, tell the model so once, and return None."""
@@ -485,6 +516,11 @@ class AgentLoop:
         if self._plan.documents is None and spec.tools == "none":
             return await prompt_with_passages(prompt, await self._documents(), spec)
         return prompt
+
+    async def _offer_tools(self) -> None:
+        """Offer the tools that were opened, and those for the documents that are too long for this model."""
+        documents, plan = await self._documents(), self._plan
+        self.calls.tools = with_document_tools(self._opened, documents, plan.connection.spec, plan.vectors)
 
     async def _documents(self) -> Sequence[LongDocument]:
         """Return the documents of the conversation that are too long for the model."""

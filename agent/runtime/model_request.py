@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import monotonic
@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
     ModelResponsePart,
+    PartStartEvent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -54,9 +55,10 @@ class ModelRequests:
     """The model requests of one run, one after the other. Owns the open stream.
 
     `emit` gets each piece of text and reasoning, `relabel` the new type and the text of a bubble whose type was wrong.
-    `on_wait` gets each pause before a retry and each place in the request
-    queue, and None when the wait is over. The `observers` get all events. `unshown_usage` is what the server counted
-    for an answer that was withheld or empty. `corrections` are the sentences on what the server turned out not to take.
+    `on_wait` gets each pause before a retry and each place in the request queue, and None when the wait is over. The
+    `observers` get all events. `has_begun`: text, reasoning or a call of the last answer has come, also a broken call
+    that was not emitted. `unshown_usage` is what the server counted for an answer that was withheld or empty.
+    `corrections` are the sentences on what the server turned out not to take.
     """
 
     def __init__(
@@ -75,13 +77,12 @@ class ModelRequests:
         self._run_id, self._plan, self._meter = run_id, plan, meter
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
         self._open: StreamedResponse | None = None
-        self._emitted = self._continues = False
-        self._is_bound, self._can_bind = False, plan.output is not None
+        self._emitted = self._continues = self.has_begun = False
+        self._is_bound, self._unbindable = False, ""
         self._seam = ""
         self._messages: Sequence[ModelMessage] = ()
         self._sent: Sequence[ModelMessage] = ()
         self._spec = plan.connection.spec
-        self._one_text = plan.connection.spec.dialect == "messages"  # it begins a new text for each citation
 
     async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
         """Return the model's complete answer, which can call the tools. Raises `ProviderError`.
@@ -89,6 +90,7 @@ class ModelRequests:
         A request is repeated only if nothing of its answer was emitted, because people have seen what was emitted.
         If the messages end with an unfinished answer, the model continues that.
         """
+        self._open = None
         definitions = [tool.definition for tool in tools]
         sent, offered = await self._prepare(messages, definitions)
         if not self._observers:
@@ -121,7 +123,8 @@ class ModelRequests:
         system, output, spec = self._plan.system_message, self._plan.output, self._spec
         if output is None:
             return system
-        self._is_bound = self._can_bind and binds_answers(spec, has_tools=bool(tools), is_open=output.is_open)
+        can_bind = binds_answers(spec, has_tools=bool(tools), is_open=output.is_open)
+        self._is_bound = can_bind and self._unbindable != spec.id
         if not self._is_bound:
             told = _("No JSON schema can bind this answer of {model}, so its prompt tells the form.", model=spec.label)
             self.corrections += [told] if told not in self.corrections else []
@@ -138,7 +141,7 @@ class ModelRequests:
     ) -> ModelResponse:
         tried = 0
         while True:
-            tried, self._emitted = tried + 1, False
+            tried, self._emitted, self.has_begun = tried + 1, False, False
             try:
                 response = await self._attempt(sent, offered)
             except ProviderError as failure:
@@ -166,7 +169,7 @@ class ModelRequests:
         """Return a wait of no time if the server refused something that the connection now leaves out."""
         connection = self._plan.connection
         if self._is_bound and not self._emitted and isinstance(failure.__cause__, UserError | ValueError):
-            self._can_bind = False  # the library does not send this schema to this model
+            self._unbindable = self._spec.id  # the library does not send this schema to this model
             return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(""))
         if self._emitted or not isinstance(connection, LearnsRefusals):
             return None
@@ -178,6 +181,10 @@ class ModelRequests:
             return None
         self.corrections.append(sentence)
         return Wait(until=monotonic(), seconds=0.0, sentence=sentence)
+
+    @property
+    def _one_text(self) -> bool:
+        return self._spec.dialect == "messages"  # it begins a new text for each citation
 
     def partial_response(self) -> ModelResponse | None:
         """Return the readable part of an unfinished answer, if there is one."""
@@ -195,8 +202,9 @@ class ModelRequests:
                 async for event in stream:
                     if self._observers:
                         self._observers(ProviderEvent(event))
+                    self.has_begun |= isinstance(event, PartStartEvent) and isinstance(event.part, ToolCallPart)
                     for piece in decoder.feed(event):
-                        self._emitted = True
+                        self._emitted = self.has_begun = True
                         self._meter.count_delta(piece[0], deltas.take())
                         self._emit(piece)
                     if (piece := decoder.take_relabelled()) is not None:
@@ -311,11 +319,19 @@ class ModelRequests:
         most = options.max_tokens
         if most is None and spec.dialect == "messages":  # the only dialect that requires it
             most = spec.usual_output_tokens
-        chosen = {"temperature": options.temperature if spec.temperature else None, "max_tokens": most}
+        usual = cast(Mapping[str, Any], self._plan.connection.settings(options.reasoning))
+        chosen = {
+            "temperature": options.temperature if spec.temperature else None,
+            "top_p": options.top_p if spec.temperature else None,
+            "max_tokens": most,
+            "seed": options.seed,
+            "stop_sequences": [options.stop] if isinstance(options.stop, str) else options.stop,
+            "timeout": options.timeout,
+            "extra_body": options.extra_body and {**usual.get("extra_body", {}), **options.extra_body},
+            "extra_headers": options.headers and {**usual.get("extra_headers", {}), **options.headers},
+        }
         given = {name: value for name, value in chosen.items() if value is not None}
-        return cast(
-            ModelSettings, {**self._plan.connection.settings(options.reasoning), **given, **self._plan.settings}
-        )
+        return cast(ModelSettings, {**usual, **given, **self._plan.settings})
 
 
 _CALL_AS_TEXT = re.compile(

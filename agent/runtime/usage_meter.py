@@ -30,6 +30,8 @@ class UsageMeter:
         self._output = 0
         self._cached = 0
         self._audio = self._longest_input = 0
+        self._settled: list[float | None] = []
+        self._settled_counts = (0, 0, 0, 0)
         self._estimated = False
         self._measured: bool | None = None
         self._generating = 0.0
@@ -103,19 +105,41 @@ class UsageMeter:
             reasoning=self.reasoning,
         )
 
-    def cost(self, price: Price) -> float | None:
+    def settle(self, price: Price | None) -> None:
+        """Count the steps so far at this price. Later ones are those of another model."""
+        if self._measured is not None:
+            self._settled.append(self._unsettled(price))
+            self._settled_counts = self._counts
+            self._longest_input, self._measured = 0, None
+
+    def cost(self, price: Price | None) -> float | None:
         """Return the cost in US dollars, or None if the server did not count every step or the price does not apply.
 
         For every provider, `input_tokens` include cached tokens and audio tokens. No provider tells how many audio
         tokens were cached, so they are counted as not cached.
         """
-        if not self._measured or 0 < price.up_to < self._longest_input:
+        parts = [*self._settled]
+        if self._measured is not None or not parts:
+            parts.append(self._unsettled(price))
+        known = [one for one in parts if one is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+    @property
+    def _counts(self) -> tuple[int, int, int, int]:
+        return self._input - self._cached - self._audio, self._cached, self._audio, self._output
+
+    def _unsettled(self, price: Price | None) -> float | None:
+        """Return the cost of the steps since `settle`."""
+        if not price or not self._measured or 0 < price.up_to < self._longest_input:
             return None
-        cached = price.input if price.cached is None else price.cached
-        sound = price.input if price.audio is None else price.audio
-        text = self._input - self._cached - self._audio
-        paid = text * price.input + self._cached * cached + self._audio * sound + self._output * price.output
-        return paid / 1e6
+        prices = (
+            price.input,
+            price.input if price.cached is None else price.cached,
+            price.input if price.audio is None else price.audio,
+            price.output,
+        )
+        counts = zip(self._counts, self._settled_counts, prices, strict=True)
+        return sum((count - settled) * each for count, settled, each in counts) / 1e6
 
     @property
     def reasoning(self) -> tuple[float, ...]:

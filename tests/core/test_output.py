@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from agent import Agent, Chat, Endpoint, InputError, Limits, ModelSpec, Run, connect
+from agent import Agent, Chat, Endpoint, InputError, Limits, Run, connect
 from agent.errors import AgentError
-from agent.models.catalog import load_catalog
 from agent.output import read_output
 from agent.tools import ask_user
 from tests.support.dialect_server import Playing, Reply, playing
+from tests.support.dialects import CLAUDE, DIALECTS, GEMINI, Dialect, chat_answer
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.models import QWEN3
-from tests.support.replies import anthropic_messages, chat_completions, google_generate_content, openai_responses
 from tests.tiers import examples
 
 
@@ -50,44 +49,34 @@ def server() -> Iterator[Playing]:
         yield server
 
 
-def chat_answer(text: str) -> Reply:
-    chunk = chat_completions.chunk
-    return chat_completions.reply(chat_completions.ROLE, chunk(content=text), *chat_completions.ending())
-
-
-def gemini_answer(text: str) -> Reply:
-    chunk = google_generate_content.chunk(google_generate_content.text(text))
-    return google_generate_content.reply(chunk, google_generate_content.end())
-
-
-CATALOG = load_catalog()
-CLAUDE, GEMINI = CATALOG.find("anthropic:claude-sonnet-5-5"), CATALOG.find("google:gemini-3.8-flash")
-OPENAI = CATALOG.find("openai:gpt-6-luna")
-DIALECTS: dict[str, tuple[ModelSpec, Callable[[str], Reply], str, bool, bool]] = {
-    # the model, its answers, the path of the URL; whether a schema binds the answer, also beside tools
-    "Responses": (OPENAI, openai_responses.answer, "/v1", True, True),
-    "Chat Completions of OpenAI": (replace(OPENAI, dialect="chat"), chat_answer, "/v1", True, True),
-    "vLLM": (QWEN3, chat_answer, "/v1", True, False),
-    "llama.cpp": (replace(QWEN3, provider="llama.cpp"), chat_answer, "/v1", True, False),
-    "emulated tools": (replace(QWEN3, tools="emulated"), chat_answer, "/v1", True, True),
-    "no schemas": (replace(QWEN3, schemas=False), chat_answer, "/v1", False, False),
-    "Claude": (CLAUDE, anthropic_messages.answer, "", True, True),
-    "an old Claude": (replace(CLAUDE, name="claude-3-haiku"), anthropic_messages.answer, "", False, False),
-    "Gemini": (GEMINI, gemini_answer, "", True, True),
-    "an old Gemini": (replace(GEMINI, name="gemini-2.5-flash"), gemini_answer, "", True, False),
+OLD_CLAUDE = DIALECTS["Claude"]._replace(spec=replace(CLAUDE, name="claude-3-haiku"))
+OLD_GEMINI = DIALECTS["Gemini"]._replace(spec=replace(GEMINI, name="gemini-2.5-flash"))
+BOUND: dict[str, tuple[Dialect, bool, bool]] = {
+    # whether a schema binds the answer of the model, also beside tools
+    "Responses": (DIALECTS["Responses"], True, True),
+    "Chat Completions of OpenAI": (DIALECTS["Chat Completions of OpenAI"], True, True),
+    "vLLM": (DIALECTS["vLLM"], True, False),
+    "llama.cpp": (DIALECTS["llama.cpp"], True, False),
+    "emulated tools": (DIALECTS["emulated tools"], True, True),
+    "no schemas": (DIALECTS["vLLM"]._replace(spec=replace(QWEN3, schemas=False)), False, False),
+    "Claude": (DIALECTS["Claude"], True, True),
+    "an old Claude": (OLD_CLAUDE, False, False),
+    "Gemini": (DIALECTS["Gemini"], True, True),
+    "an old Gemini": (OLD_GEMINI, True, False),
 }
 IN_WORDS = ("messages", "system", "input", "instructions", "contents", "systemInstruction")
 
 
 @pytest.mark.parametrize("with_tools", [False, True], ids=["alone", "beside tools"])
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", BOUND)
 async def test_schema_reaches_each_model(name: str, with_tools: bool, server: Playing) -> None:
-    spec, answer, path, alone, beside_tools = DIALECTS[name]
+    dialect, alone, beside_tools = BOUND[name]
+    spec = dialect.spec
     is_bound = beside_tools if with_tools else alone
     is_choice = with_tools and spec.tools == "emulated"
-    server.play(answer(f'{{"name": "reply", "text": {VALID}}}' if is_choice else VALID))
+    server.play(dialect.answer(f'{{"name": "reply", "text": {VALID}}}' if is_choice else VALID))
     tools = [weather] if with_tools else []
-    connection = connect(spec, Endpoint(server.url + path, "key"))
+    connection = dialect.connect(server)
     async with Agent(connection, system_message="Be brief.", tools=tools, limits=Limits(retries=0)) as agent:
         result = await agent.ask("The bill?", output=Invoice)
     assert result.checked().output == VALUE

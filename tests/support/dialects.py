@@ -4,17 +4,56 @@ A module takes the fixtures by their names: `running_server, server = dialects.r
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelRequest
 
-from agent import ProviderError
+from agent import Endpoint, ModelSpec, ProviderError, connect
+from agent.models.catalog import load_catalog
 from agent.providers import Connection
-from tests.support.dialect_server import Playing, playing
+from tests.support.dialect_server import Playing, Reply, playing
+from tests.support.models import QWEN3
+from tests.support.replies import anthropic_messages, chat_completions, google_generate_content, openai_responses
+
+
+def chat_answer(text: str) -> Reply:
+    chunk = chat_completions.chunk
+    return chat_completions.reply(chat_completions.ROLE, chunk(content=text), *chat_completions.ending())
+
+
+def gemini_answer(text: str) -> Reply:
+    chunk = google_generate_content.chunk(google_generate_content.text(text))
+    return google_generate_content.reply(chunk, google_generate_content.end())
+
+
+class Dialect(NamedTuple):
+    """A model, its answer with a text, and the path of its URL."""
+
+    spec: ModelSpec
+    answer: Callable[[str], Reply]
+    path: str
+
+    def connect(self, server: Playing) -> Connection:
+        """Return a connection to this server."""
+        return connect(self.spec, Endpoint(server.url + self.path, "key"))
+
+
+CLAUDE, GEMINI = load_catalog().find("anthropic:claude-sonnet-5-5"), load_catalog().find("google:gemini-3.8-flash")
+OPENAI = load_catalog().find("openai:gpt-6-luna")
+DIALECTS: dict[str, Dialect] = {
+    "Responses": Dialect(OPENAI, openai_responses.answer, "/v1"),
+    "Chat Completions of OpenAI": Dialect(replace(OPENAI, dialect="chat"), chat_answer, "/v1"),
+    "vLLM": Dialect(QWEN3, chat_answer, "/v1"),
+    "llama.cpp": Dialect(replace(QWEN3, provider="llama.cpp"), chat_answer, "/v1"),
+    "emulated tools": Dialect(replace(QWEN3, tools="emulated"), chat_answer, "/v1"),
+    "Claude": Dialect(CLAUDE, anthropic_messages.answer, ""),
+    "Gemini": Dialect(GEMINI, gemini_answer, ""),
+}
 
 
 @pytest.fixture(scope="module")

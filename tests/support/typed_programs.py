@@ -39,6 +39,8 @@ async def right_options(agent: Agent, chat: Chat) -> None:
     assert_type(await chat.ask("Hello", ignore_reasoning=True), RunResult)
     chat.query("Hello", max_tokens=9)
     chat.stream("Hello", journal=None)
+    await agent.ask("Hello", model="gpt", tools=[weather], top_p=0.5, seed=1, stop=["."], timeout=3)
+    agent.run("Hello", model=["gpt", agent.connection], stop=".", extra_body={"top_k": 3}, headers={"X-Team": "a"})
     kept: RunOptions = {"reasoning": False, "temperature": None}
     await stream_to_display(agent, "Hello", **kept)
 
@@ -47,7 +49,6 @@ async def misspelt_options(agent: Agent, chat: Chat) -> None:
     agent.run("Hello", temprature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await agent.ask("Hello", resoning=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await agent.ask("Hello", ctx=Context())  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    await agent.ask("Hello", model="gpt")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await chat.ask("Hello", max_token=9)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     chat.query("Hello", temprature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     chat.stream("Hello", temprature=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -58,6 +59,10 @@ async def wrong_values(agent: Agent, chat: Chat) -> None:
     agent.run("Hello", reasoning="off")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await agent.ask("Hello", max_tokens=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     chat.query("Hello", temperature="hot")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await agent.ask("Hello", seed="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    agent.run("Hello", headers={"X-Team": 1})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
+    chat.say("Hello", model=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    chat.say("Hello", tools=weather)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     chat.query("Hello", context=Context())  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
@@ -66,6 +71,9 @@ async def wrong_values(agent: Agent, chat: Chat) -> None:
 
 async def right_arguments(result: RunResult, picture: Path) -> None:
     agent = Agent("openai:gpt-6-luna", tools=["preset:currency", weather, shout], limits=Limits(steps=3))
+    Agent(["openai:gpt-6-luna", agent.connection, "auto"])
+    assert_type(agent.resume(result, "Yes.", model="gpt", tools=[], headers={"X-Team": "a"}), Run)
+    assert_type(result.model, str)
     prompt: Prompt = ["What is this?", picture, Image.from_url("https://example.org/a.png")]
     assert_type(await agent.ask(prompt, context=result.context), RunResult)
     assert_type(await agent.resume(result, "Yes."), RunResult)
@@ -77,6 +85,7 @@ async def right_arguments(result: RunResult, picture: Path) -> None:
 
 async def wrong_arguments(agent: Agent, result: RunResult) -> None:
     Agent(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Agent(["openai:gpt-6-luna", None])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     Agent("openai:gpt-6-luna", tools=weather)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Agent("openai:gpt-6-luna", limits={"steps": 3})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await agent.ask("Hello", context=result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
