@@ -48,6 +48,8 @@ class Package:
         self._addresses: dict[tuple[str, str], str] = {}
         self._parsed = 0
         self.left_out = set[str]()
+        self.drawn_characters = 0
+        """The characters of the charts and diagrams that are shown."""
         self.drawn: dict[str, str] = {}
         """The texts of the charts and diagrams that were read, by their parts."""
 

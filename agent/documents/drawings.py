@@ -16,6 +16,8 @@ from agent.media.sentences import refused
 
 DELETED = ("del", "moveFrom", "delText", "delInstrText")
 """Elements of deleted text."""
+MAX_SIGN = 8
+"""The characters of a sign that is written many times."""
 _CALLS = {
     **{"f": "({})/({})", "sSup": "{}^{}", "sSub": "{}_{}", "sSubSup": "{}_{}^{}", "func": "{} {}", "limLow": "{}_{}"},
     **{"limUpp": "{}^{}", "sPre": "_{}^{}{}"},
@@ -108,9 +110,15 @@ def shown_content(alternatives: Any) -> Any:
 
 
 def drawn_text(package: Package, part: str, kind: str) -> str:
-    """Return the text of a chart, or of a diagram if the kind is "relIds". Each is read once."""
+    """Return the text of a chart, or of a diagram if the kind is "relIds". Each is read once.
+
+    Raises `InputError` if those that are shown are too long together, because one can be shown many times.
+    """
     if part not in package.drawn:
         package.drawn[part] = _chart_text(package, part) if kind == "chart" else _diagram_text(package, part)
+    package.drawn_characters += len(package.drawn[part])
+    if package.drawn_characters > MAX_CHARACTERS:
+        raise refused("long_document", most=MAX_CHARACTERS)
     return package.drawn[part]
 
 
@@ -239,7 +247,7 @@ def _term(element: Any) -> str:
         return f"{sign}{below}{above} {''.join(rest)}"
     if tag == "d":
         begin, end = child(element, "dPr", "begChr"), child(element, "dPr", "endChr")
-        separator = value_at(element, "dPr", "sepChr")
+        separator = value_at(element, "dPr", "sepChr")[:MAX_SIGN]
         left, right = (
             ("(" if begin is None else attribute(begin, "val")),
             (")" if end is None else attribute(end, "val")),
@@ -247,7 +255,7 @@ def _term(element: Any) -> str:
         return left + (f" {separator} " if separator else ", ").join(parts) + right
     if tag in ("acc", "bar"):
         top = "\u0305" if value_at(element, "barPr", "pos") == "top" else "\u0332"
-        sign = (value_at(element, "accPr", "chr") or "\u0302") if tag == "acc" else top
+        sign = (value_at(element, "accPr", "chr")[:MAX_SIGN] or "\u0302") if tag == "acc" else top
         return "".join(f"{one}{sign}" for one in "".join(parts)) if len("".join(parts)) < 9 else "".join(parts)
     if tag in ("m", "eqArr"):
         return "; ".join(parts)

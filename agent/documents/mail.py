@@ -5,10 +5,11 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from email import message_from_bytes, policy
+from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
+from email.policy import Compat32
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any, cast
@@ -105,6 +106,8 @@ _BREAK = re.compile(r"=[ \t]+(?=\r?\n)")
 """A soft line break with white space that a server has added."""
 _LENGTH = re.compile(rb"(\d{1,12}) *\r?\n")
 """The first line of a file of Apple Mail: the length of the mail."""
+_MOST_OF_PARAMETERS = 2_000
+"""Characters of a header about a part."""
 _MOST_DECODED = 100_000
 """Characters of a header in which encoded words are decoded."""
 _MOST_NESTED = 5
@@ -117,15 +120,30 @@ _EVENT = {"SUMMARY": "Event", "DTSTART": "Begins", "DTEND": "Ends", "LOCATION": 
 """The properties of an event in a calendar that a person sees, and their names."""
 
 
+class _Policy(Compat32):
+    """Keeps only the beginning of a header about a part: finding its parameters takes quadratic time."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[:_MOST_OF_PARAMETERS] if name.lower().startswith("content-") else value
+
+
+_POLICY = _Policy()
+
+
 def read_eml(data: bytes) -> tuple[str, list[str], Collection[str]]:
     """Return the subject, as sections the message and the names of what is attached to it, and what is left out."""
     if length := _LENGTH.match(data):
         data = data[length.end() :][: int(length[1])]
     data = data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+<<<<<<< HEAD
     mails = _NEXT.split(data) if data.startswith(b"From ") else [data]
     if len(mails) > 1:  # in a mailbox such lines of a message begin with ">"
         mails = [re.sub(rb"^>(>*From )", rb"\1", one, flags=re.MULTILINE) for one in mails]
     message = message_from_bytes(mails[0], policy=policy.compat32)
+=======
+    message = message_from_bytes(data, policy=_POLICY)
+>>>>>>> 7ee9fd5c538f6dcbdf3c322a07fd4d4e66ceca72
     if not any(_header(message, name) for name in _HEADERS):
         raise refused("wrong_document", kind="EML")
     return clean(_header(message, "Subject")), checked_pages(_sections(message, mails[1:])), ()
@@ -383,7 +401,7 @@ def _unpacked(message: "Message[str, str]") -> "Message[str, str]":
     if [*message.keys()] or not isinstance(text, str):
         return message
     with suppress(ValueError):
-        return message_from_bytes(b64decode(text), policy=policy.compat32)
+        return message_from_bytes(b64decode(text), policy=_POLICY)
     return message
 
 

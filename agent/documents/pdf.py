@@ -20,6 +20,8 @@ MARK = (255, 226, 89)
 """The color of a marked passage."""
 MARGIN = 2
 """Pixels of a mark around its text."""
+MAX_FIELDS = 5_000
+"""Form fields of a document. PDFium looks through all of them for each one."""
 MAX_BOXES = 1_000
 """Rectangles of a marked passage. It has one for each line or change of the font."""
 FILLED_IN = "[Filled in or noted on this page]"
@@ -144,10 +146,24 @@ def open_pdf(data: bytes) -> Any:
 
 
 def _pages(document: Any, left_out: set[str]) -> Iterator[str]:
-    """Yield the text of each page. A page that cannot be loaded raises `PdfiumError`: parts would mislead."""
+    """Yield the text of each page. A page that cannot be loaded raises `PdfiumError`: parts would mislead.
+
+    Raises `InputError` for too many form fields.
+    """
     values = _values_of_xfa(document)
+    form, fields = document.formenv, 0
     for number in range(len(document)):
-        page = document[number]
+        document.formenv = None  # with it, loading a page looks up all its fields
+        try:
+            page = document[number]
+            fields += (count := _widgets(page) if form else 0)
+            if fields > MAX_FIELDS:
+                raise refused("slow_document")
+        finally:
+            document.formenv = form
+        if count:
+            page.close()
+            page = document[number]
         text_page = page.get_textpage()
         text = text_page.get_text_bounded()
         for hyphen in _HYPHENS:
@@ -216,6 +232,18 @@ def _links(document: Any, page: Any, text_page: Any, shown: str) -> list[str]:
         text = " ".join(text_page.get_text_bounded(box.left, box.bottom, box.right, box.top).split())
         lines[with_address(text or "Link", address)] = None
     return [*lines]
+
+
+def _widgets(page: Any) -> int:
+    """Return the number of form fields on a page."""
+    import pypdfium2.raw as pdfium
+
+    count = 0
+    for at in range(pdfium.FPDFPage_GetAnnotCount(page)):
+        note = pdfium.FPDFPage_GetAnnot(page, at)
+        count += pdfium.FPDFAnnot_GetSubtype(note) == pdfium.FPDF_ANNOT_WIDGET
+        pdfium.FPDFPage_CloseAnnot(note)
+    return count
 
 
 def _filled_in(document: Any, page: Any, left_out: set[str]) -> list[str]:
