@@ -136,14 +136,10 @@ def read_eml(data: bytes) -> tuple[str, list[str], Collection[str]]:
     if length := _LENGTH.match(data):
         data = data[length.end() :][: int(length[1])]
     data = data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-<<<<<<< HEAD
     mails = _NEXT.split(data) if data.startswith(b"From ") else [data]
     if len(mails) > 1:  # in a mailbox such lines of a message begin with ">"
         mails = [re.sub(rb"^>(>*From )", rb"\1", one, flags=re.MULTILINE) for one in mails]
-    message = message_from_bytes(mails[0], policy=policy.compat32)
-=======
-    message = message_from_bytes(data, policy=_POLICY)
->>>>>>> 7ee9fd5c538f6dcbdf3c322a07fd4d4e66ceca72
+    message = message_from_bytes(mails[0], policy=_POLICY)
     if not any(_header(message, name) for name in _HEADERS):
         raise refused("wrong_document", kind="EML")
     return clean(_header(message, "Subject")), checked_pages(_sections(message, mails[1:])), ()
@@ -154,7 +150,7 @@ def _sections(message: "Message[str, str]", more: list[bytes]) -> Iterator[str]:
     names: list[str] = []
     yield from _message(message, names)
     for one in more:
-        yield from _message(message_from_bytes(one, policy=policy.compat32), names)
+        yield from _message(message_from_bytes(one, policy=_POLICY), names)
     if names:
         yield "Attached to this message, and not read:\n" + "\n".join(names)
 
