@@ -14,13 +14,13 @@ from typing import Annotated, Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.errors import InputError
+from agent.errors import Conflict, HistoryError, InputError
 from agent.i18n import LocalizedText
 from agent.i18n.translator import Translator, negotiate
 from agent.media.transcribe import ReportProgress
 from agent.web.chat.choices import Choices, requested_choices, usual_temperature
 from agent.web.chat.conversations import CONTINUE, Conversations
-from agent.web.chat.live_runs import LiveRun
+from agent.web.chat.live_runs import RESTARTING, LiveRun
 from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.temporary_memory import is_temporary
@@ -207,12 +207,19 @@ class MessageRoutes:
         body = await self._read(request, _Continue)
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
         if body.run:
-            return _begun(where[0], await self._conversations.finish_lost(visitor, where[0], body.run)) | {
-                "asked": False
-            }
+            return _begun(where[0], await self._finish_lost(visitor, where[0], body.run)) | {"asked": False}
         please, choices = _translator(request)(CONTINUE), self._choices(request, visitor, body)
         live, asked = await self._conversations.continue_answer(visitor, *where, please, choices)
         return _begun(where[0], live) | {"asked": bool(asked)}
+
+    async def _finish_lost(self, visitor: Visitor, conversation: str, run: str) -> LiveRun:
+        """Go on with a lost run. A process that goes down answers with 503, so that the page asks another one."""
+        try:
+            return await self._conversations.finish_lost(visitor, conversation, run)
+        except Conflict:
+            if not self._conversations.live_runs.is_closing:
+                raise
+            raise HistoryError(RESTARTING) from None
 
     async def _show(self, request: Request, owner: str) -> Any:
         await self._conversations.branches.choose(owner, *await self._place(request, owner))

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import AsyncMock
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from redis import Redis
 
-from agent.errors import Conflict, Limited, NotFound
+from agent.errors import AgentError, Conflict, Limited, NotFound
 from agent.history import Record, RunEvent, now
 from agent.history.run_events import RunEvents
 from agent.media.store import MediaStore
@@ -25,6 +28,8 @@ from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
+from agent.web.conversation_routes import answer_error
+from agent.web.message_routes import MessageRoutes
 from agent.web.run_event_routes import RunFrames, stream
 from tests.support import postgres_server, redis_servers
 from tests.support.history_laws import batch
@@ -121,6 +126,31 @@ async def test_process_that_ends_in_order_leaves_its_answers_to_others(build: Bu
 
 async def read_all(live: RunningAnswer) -> list[str]:
     return [text async for text in stream(live, RunFrames(live), "")]
+
+
+async def test_process_that_goes_down_sends_page_to_another(build: Build, server: Running) -> None:
+    """It answers with 503, which a proxy and the page try again. A second request for the same rest is refused."""
+    one, other, third, held = await build(), await build(), await build(), marker()
+    conversation, run = await begin(one, f"!tokens 60 @100 hold 20 {held}")
+    await other.until_stored(run, "word9")
+    await one.lose_its_runs()
+    await other.until_ended(conversation, run)
+    other.page.live_runs.is_closing = True
+    assert await asked_for_rest(other, conversation, run) == 503
+    assert await asked_for_rest(third, conversation, run) == 200
+    assert await asked_for_rest(third, conversation, run) == 409
+    server.release(held)
+    view = await third.until_idle(conversation)
+    assert view.texts[1] == words(0, 60)
+
+
+async def asked_for_rest(house: House, conversation: str, run: str) -> int:
+    """Ask for the rest of a lost run over the route. Return the status."""
+    app = FastAPI(exception_handlers={AgentError: answer_error})
+    MessageRoutes(house.page, lambda _: "ann", AsyncMock(return_value=None)).add_to(app)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        path = f"/conversations/{conversation}/messages/message/continue"
+        return (await client.post(path, json={"run": run})).status_code
 
 
 async def test_answer_without_text_is_begun_again(build: Build, server: Running) -> None:

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 EndCallback = Callable[[], Awaitable[None]]
 
+RESTARTING = _("The server is restarting. Try again in a minute; your text stays here.")
 STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to end.")
 
 
@@ -222,7 +223,7 @@ class LiveRuns:
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
         if self.is_closing:
-            raise Conflict(_("The server is restarting. Try again in a minute; your text stays here."))
+            raise Conflict(RESTARTING)
         record = journal.record
         if self.is_busy(record.id):
             raise Conflict(STILL_WRITING)

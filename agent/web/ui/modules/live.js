@@ -7,7 +7,7 @@ import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
 import { $, TEMPORARY, box, button, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
-const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20;
+const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20;
 
 let stored = []; // the stored turns, without the one that is being written
 let written; // that turn
@@ -56,10 +56,15 @@ const follow = async (url, isMine) => {
   if (end.stored && isLast && written && !lacks && before === wanted) settle(end.complete);
   else refresh();
 };
-// Asks for the rest of an answer whose process was lost. Another page may have asked already, and then this is refused.
+// Asks for the rest of an answer whose process was lost, again as long as no process can begin it. Another page may have
+// asked already, and then this is refused.
 const finishLost = async (run) => {
-  const id = shown.conversation;
-  await ask(`/${id}${about(lastMessage())}/continue`, { method: "POST", body: { run } }).catch(() => {});
+  const id = shown.conversation, path = `/${id}${about(lastMessage())}/continue`;
+  for (let left = TRIES; left && shown.conversation === id; left--) {
+    const failure = await ask(path, { method: "POST", body: { run } }).then(() => null, (error) => error);
+    if (!failure || failure.status < 500) break;
+    await new Promise((then) => setTimeout(then, RETRY_MS));
+  }
   if (shown.conversation === id) refresh();
 };
 // The page shows the turn as it is stored. Another message can be sent, and nothing has to be asked for.
