@@ -195,7 +195,7 @@ def checked_options(given: Mapping[str, Any], base: Options = DEFAULTS, spec: Mo
         _check_options(options, max_temperature(spec))
         dialect, missing = MISSING_OPTIONS[spec.dialect]
         if absent := next((name for name in missing if getattr(options, name) is not None), None):
-            raise InputError(_('{dialect} has no "{name}".', dialect=dialect, name=absent))
+            raise InputError(f'{dialect} has no "{absent}"')
     return options
 
 

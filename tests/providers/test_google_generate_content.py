@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -256,19 +257,25 @@ async def test_leaving_stream_closes_socket(server: Playing) -> None:
     del events
 
 
-async def test_failed_connection_is_given_up_soon(server: Playing) -> None:
+@pytest.mark.parametrize(("asked", "read"), [(None, 300.0), (900, 900.0), (3, 3.0)])
+async def test_failed_connection_is_given_up_soon(
+    asked: float | None, read: float, server: Playing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.play(HI)
-    connection = connect(SPEC, Endpoint(server.url, KEY))
     seen: list[Mapping[str, float]] = []
+    send = httpx2.AsyncHTTPTransport.handle_async_request
 
-    async def look(request: Any) -> None:
+    async def look(self: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> httpx2.Response:
         seen.append(request.extensions["timeout"])
+        return await send(self, request)
 
-    model = connection.model()
-    model.client._api_client._async_httpx_client.event_hooks["request"].append(look)  # type: ignore[attr-defined]
-    await Agent(connection).ask("Hello")
-    await connection.aclose()
-    assert seen == [{"connect": 5.0, "read": 300.0, "write": 30.0, "pool": 5.0}]
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", look)
+    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
+        await agent.ask("Hello", timeout=asked)
+    [used] = seen
+    assert used == {name: min(most, read) for name, most in {"connect": 5, "write": 30, "pool": 5}.items()} | {
+        "read": read
+    }
 
 
 # --- what is really sent ----------------------------------------------------------------------------------------------
