@@ -23,7 +23,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.events import Observers
 from agent.fetch import GUARD, Guard
-from agent.keyword_arguments import ExplainsAttributes, explains_arguments
+from agent.keyword_arguments import ExplainsAttributes, explains_arguments, shown
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
@@ -230,6 +230,8 @@ class Agent(ExplainsAttributes):
         """Return the plan of a run with these options, and its journal."""
         given: dict[str, Any] = {**options}
         base, journal = given.pop("options", None), given.pop("journal", None)
+        if journal is not None and not hasattr(journal, "write"):
+            raise InputError(f"journal must be an object with the method write(message, note), not {shown(journal)}")
         return self._plan(given, read_base_options(base) or DEFAULTS, output), journal
 
     def _plan(self, given: Mapping[str, Any], base: Options = DEFAULTS, output: object = None) -> RunPlan:

@@ -119,6 +119,17 @@ _METHODS = {
     "run": "chat.say(prompt), or for response in chat.query(prompt)",
 }
 """Our calls, by the names of the methods of other libraries that do the same."""
+_OF_A_RESULT = {
+    **dict.fromkeys(
+        ("content", "message", "response", "data", "choices", "answer", "result", "output_text"), "result.text"
+    ),
+    **dict.fromkeys(("messages", "all_messages", "new_messages", "history"), "result.context.messages"),
+    **dict.fromkeys(("tool_calls", "steps", "to_input"), "result.to_input_list()"),
+    **dict.fromkeys(("to_json", "json", "model_dump", "model_dump_json"), "result.context.to_json()"),
+    **dict.fromkeys(("error", "exception", "reason"), "result.why, or result.checked()"),
+    **dict.fromkeys(("session_id", "conversation_id"), "result.context.session_id"),
+}
+"""The fields of a result, by the names that other libraries give them."""
 
 
 def meant_by(
@@ -200,8 +211,9 @@ class ExplainsAttributes:
 def no_attribute(owner: object, name: str) -> AttributeError:
     """Return the error for a method or field that an object does not have."""
     said = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    if name in _METHODS:
-        return AttributeError(f"{said}: write {_METHODS[name]}")
+    names = _OF_A_RESULT if type(owner).__name__ == "RunResult" else _METHODS
+    if name in names:
+        return AttributeError(f"{said}: write {names[name]}")
     return AttributeError(said, name=name, obj=owner)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, Protocol, Self, TypedDict, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypedDict, cast, get_args
 
 from pydantic_ai.messages import (
     BinaryContent,
@@ -24,7 +24,7 @@ from agent.documents.vectors import Vectors
 from agent.errors import AgentError, InputError
 from agent.history import Note
 from agent.i18n import _, joined
-from agent.keyword_arguments import explains_fields, meant_by, shown
+from agent.keyword_arguments import ExplainsAttributes, explains_fields, meant_by, shown
 from agent.limits import Limits
 from agent.messages.openai import to_openai
 from agent.models.catalog import ModelSpec
@@ -181,7 +181,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult(Generic[OutputT]):
+class RunResult(ExplainsAttributes, Generic[OutputT]):
     """The result of a run. `note` has its figures and, if the run ended early, the sentence that says why.
 
     `files` come from the model or from tools. A suspended run has `pending` questions or approvals, and `suspension`
@@ -207,6 +207,11 @@ class RunResult(Generic[OutputT]):
     system_message: str = field(default="", repr=False)
     failure: AgentError | None = field(default=None, repr=False, compare=False)
     output: OutputT | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, key: object) -> Any:
+            raise TypeError(f"a result has fields, not items such as [{key!r}]: write result.text")
 
     @property
     def failed(self) -> bool:

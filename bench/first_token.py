@@ -18,12 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import httpx
 from playwright.sync_api import Page
 
-from bench.attack.client import API, Client, message
+from bench.attack.client import Client
 from bench.page import browser_page, open_chat
 from bench.preload import preload, visitor_cookie
 from bench.process import ROOT, started, wait_until_up
@@ -45,7 +44,7 @@ WATCH = """
   }, true);
   new PerformanceObserver((all) => {
     for (const entry of all.getEntries()) {
-      if (!entry.name.includes("/queue/join") || bench.left || !bench.enter) continue;
+      if (!/\\/conversations(\\/\\w+\\/messages)?$/.test(entry.name) || bench.left || !bench.enter) continue;
       const left = bench.offset + entry.requestStart;
       if (left >= bench.enter - 1) bench.left = left;
     }
@@ -167,32 +166,18 @@ def settle(page: Page) -> None:
 
 
 def by_program(here: Place, rounds: int) -> list[Sent]:
-    """Send the same events without a browser."""
+    """Send the same messages without a browser."""
     sent: list[Sent] = []
     with Client(here.url) as client:
         client.http.cookies = httpx.Cookies([here.cookie])
         time.sleep(4)
+        chat = client.http.get("/conversations/current").json()["id"] if here.turns else ""
         for number in range(rounds):
-            if not here.turns or not number:
-                client.session = uuid4().hex[:11]
-            if here.turns and not number:
-                load(client)
             after, enter = here.last(), time.time() * 1000
-            client.press("composer", "submit", {"composer": message(prompt(number, here.wait))}).raise_for_status()
-            client.wait()
+            client.read(client.send(prompt(number, here.wait), chat).raise_for_status())
             sent.append(here.sent(number, after, enter=enter))
             time.sleep(0.3)
     return sent
-
-
-def load(client: Client) -> None:
-    """Select the visitor's last conversation, as a page does when it has loaded."""
-    events = [one for one in client.config["dependencies"] if any(name == "load" for _, name in one["targets"])]
-    event = next(one for one in events if one["backend_fn"])
-    data = [None] * len(event["inputs"])  # no conversation is named
-    body: dict[str, Any] = {"data": data, "fn_index": event["id"], "session_hash": client.session}
-    client.http.post(f"{API}queue/join", json=body).raise_for_status()
-    client.wait()
 
 
 WAYS = {"page": on_page, "raw": by_program}
@@ -205,10 +190,9 @@ COLUMNS = (
     ("to the model server", "leaves", "model"),
     ("Enter to the model server", "enter", "model"),
     ("first token to the run", "first", "text"),
-    ("to the answer of the handler", "text", "shown"),
-    ("to Gradio's last message", "shown", "told"),
+    ("to the page's answer", "stored", "told"),
     ("to the stream's request", "told", "asked"),
-    ("to the text on its way", "asked", "frame"),
+    ("to the text on its way", "text", "frame"),
     ("to the page", "frame", "seen"),
     ("first token to the page", "first", "seen"),
 )

@@ -1,7 +1,6 @@
 """A Gradio page without a browser: its cookie, its session and its events. Serves our page and the naive one."""
 
 import json
-import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -34,15 +33,6 @@ class PageConfig:
     def event(self, name: str) -> Event:
         """Return the event with this name in the API. Raises `StopIteration`."""
         return next(event for event in self.events if event["api_name"] == name)
-
-    def on(self, element: str, trigger: str) -> Event:
-        """Return the event of this element that asks the server. Raises `StopIteration`."""
-        return next(
-            event
-            for event in self.events
-            if event["backend_fn"]
-            and any(self.names.get(id_) == element and on == trigger for id_, on in event["targets"])
-        )
 
 
 class PageClient:
@@ -97,22 +87,23 @@ class OurPage(PageClient):
 
     streams_events = True
     run_id: str = ""
+    _chat: str = ""
     _last_frame: str = ""
 
     async def open(self) -> None:
         """Load the page and its settings, and the conversation, as live.js does."""
         (await self.http.get("/")).raise_for_status()
         await self.run(self.config.event("page_loaded"))
-        await self.run(self.config.event("show"))
+        current = await self.http.get("/conversations/current", params={"format": "blocks"})
+        self._chat = current.json()["id"] if current.status_code == 200 else ""
 
     async def ask(self, prompt: str) -> AsyncGenerator[str]:
         """Send a message and yield the frames of its answer."""
-        event = self.config.on("composer", "submit")
-        outputs = await self.run(event, {"composer": {"text": prompt, "files": []}})
-        live = next(value["live"] for value in outputs.values() if isinstance(value, dict) and "live" in value)
-        path, _, query = live.partition("?")
-        self.run_id = str(path).split("/")[1]
-        async with aclosing(stream(self.http, "/" + path, dict(re.findall(r"(\w+)=(\w+)", query)))) as frames:
+        path = f"/conversations/{self._chat}/messages" if self._chat else "/conversations"
+        sent = (await self.http.post(path, json={"text": prompt, "remember": True})).raise_for_status().json()
+        self.run_id, self._chat = sent["run"], sent["conversation"]
+        query = {"format": "blocks"}
+        async with aclosing(stream(self.http, f"/runs/{self.run_id}/events", query)) as frames:
             async for self._last_frame in frames:
                 yield self._last_frame
 
@@ -123,7 +114,8 @@ class OurPage(PageClient):
 
     async def stored(self) -> dict[str, Any]:
         """Ask for the stored conversation and return it."""
-        return await self.run(self.config.on("chat", "refresh"))
+        answer = await self.http.get(f"/conversations/{self._chat}", params={"format": "blocks"})
+        return answer.raise_for_status().json()
 
 
 class NaivePage(PageClient):

@@ -1,8 +1,9 @@
-"""Measures what one database carries for several replicas: the events of answers, and the looks of pages at them.
+"""Measures what one database carries for several processes: the events of answers, and the looks of pages at them.
 
 `python -m bench.replicas` starts the PostgreSQL and the Redis of the tests and measures each for `SECONDS`. One process
 makes the calls, as many at once as a page has connections, so the client's CPU is part of the figures. An answer stores
-its events twice a second, and a page that another replica serves looks at them four times a second.
+its events twice a second, which renews its lease, and a page that another process serves looks at them four times a
+second.
 """
 
 import asyncio
@@ -13,8 +14,8 @@ from pathlib import Path
 from time import perf_counter
 
 from agent.history import Record, RunEvent, RunEvents, now
-from agent.web.chat.remote_runs import REMOTE_SECONDS
 from agent.web.chat.run_log import SHARED_STORE_SECONDS
+from agent.web.chat.running_answers import EVENT_READ_SECONDS
 from tests.support import postgres_server
 from tests.support.history_stores import SERVERS, STORES
 
@@ -49,7 +50,7 @@ async def _measure(name: str) -> str:
             writes, looks = await _rate(records, append), await _rate(records, look)
             return (
                 f"{name}: {writes:.0f} batches of events a second, so {writes * SHARED_STORE_SECONDS:.0f} answers at "
-                f"once; {looks:.0f} looks a second, so {looks * REMOTE_SECONDS:.0f} pages of other replicas at once"
+                f"once; {looks:.0f} looks a second, so {looks * EVENT_READ_SECONDS:.0f} pages of other processes"
             )
         finally:
             await store.aclose()

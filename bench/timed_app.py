@@ -5,7 +5,6 @@ The app itself is unchanged: the steps are seen from outside, through some of it
 """
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import app
@@ -13,14 +12,12 @@ from agent.providers import http
 from agent.runtime.run_stream import RunStream
 from agent.web.answer_frames import TurnFrames
 from agent.web.chat.journal import StoreJournal
-from agent.web.gradio_compat.event_queue import BoundedQueue
+from agent.web.message_routes import MessageRoutes
 from agent.web.middleware.isolation import IsolationMiddleware
-from agent.web.ui.handlers import Handlers
 
-STEPS = ("join", "handler", "stored", "leaves", "text", "shown", "told", "asked", "frame")
+STEPS = ("join", "handler", "stored", "leaves", "text", "told", "asked", "frame")
 """The request of the page arrives; its handler starts; the message is stored; the request to the model leaves; the run
-has its first text; the handler gives the page the address of the answer; Gradio has queued its last message about the
-event, on which the page acts; the page asks for the answer; the text leaves."""
+has its first text; the page is told the answer's id; the page asks for the answer; the text leaves."""
 
 Mark = tuple[float, float]
 
@@ -54,27 +51,23 @@ def now() -> Mark:
 
 def watch(steps: Steps) -> None:
     """Let the methods of the app report their steps."""
-    from gradio.server_messages import ProcessCompletedMessage  # late, because the app has its own way to import Gradio
-
-    isolate, submit, write = IsolationMiddleware.__call__, Handlers.submit, StoreJournal.write
+    isolate, store, write = IsolationMiddleware.__call__, MessageRoutes._store, StoreJournal.write
     transport = cast(Any, http)._BatchingTransport
     send, emit, after = transport.handle_async_request, RunStream.emit, TurnFrames.after
-    tell = BoundedQueue.send_message
 
     async def isolated(self: IsolationMiddleware, scope: Any, receive: Any, answer: Any) -> None:
         path = str(scope.get("path", ""))
-        if path.endswith("/queue/join"):
+        if scope.get("method") == "POST" and path.startswith("/conversations"):
             scope["bench"] = now()
         elif path.startswith("/runs/"):
             steps.pass_("asked")
         await isolate(self, scope, receive, answer)
 
-    async def submitted(self: Handlers, given: Any, request: Any) -> AsyncIterator[Any]:
-        steps.begin(request.request.scope["bench"])
-        async for shown in submit(self, given, request):
-            if self.widgets.chat.view in shown:
-                steps.pass_("shown")
-            yield shown
+    async def stored(self: MessageRoutes, request: Any, *given: Any) -> dict[str, Any]:
+        steps.begin(request.scope["bench"])
+        begun = await store(self, request, *given)
+        steps.pass_("told")
+        return begun
 
     async def written(self: StoreJournal, message: Any, note: Any) -> None:
         await write(self, message, note)
@@ -83,11 +76,6 @@ def watch(steps: Steps) -> None:
     async def sent(self: Any, request: Any) -> Any:
         steps.pass_("leaves")
         return await send(self, request)
-
-    def told(self: BoundedQueue, event: Any, message: Any) -> None:
-        tell(self, event, message)
-        if isinstance(message, ProcessCompletedMessage):
-            steps.pass_("told", after="shown")
 
     def emitted(self: RunStream, piece: Any) -> None:
         steps.pass_("text")
@@ -100,10 +88,8 @@ def watch(steps: Steps) -> None:
         return frames
 
     cast(Any, IsolationMiddleware).__call__ = isolated
-    submitted.__annotations__ = submit.__annotations__  # Gradio reads them to find the request
-    cast(Any, Handlers).submit = submitted
+    cast(Any, MessageRoutes)._store = stored
     cast(Any, StoreJournal).write = written
-    cast(Any, BoundedQueue).send_message = told
     cast(Any, RunStream).emit = emitted
     cast(Any, TurnFrames).after = frames_after
     transport.handle_async_request = sent

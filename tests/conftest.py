@@ -370,6 +370,7 @@ class Visitor:
         self.stop = page.locator("#composer").get_by_role("button", name="Stop")
         self.submit = page.locator("#composer").get_by_test_id("submit-button")
         self.examples = page.locator("#examples .example")
+        self.hint = page.locator("#hint")  # above the composer
         self.toast = page.get_by_test_id("toast-body")
 
     def open(self, url: str, *, ready: bool = True) -> None:

@@ -54,13 +54,13 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "stream without pings",
             'yield ": ping\\n\\n"',
             "pass",
-            "web/test_run_log.py web/test_heavy_work.py web/test_lost_events.py web/test_replicas.py",
+            "web/test_run_log.py web/test_heavy_work.py web/test_lost_events.py web/test_lost_processes.py",
         ),
         (
             "repeated event after a reconnection",
             "bisect_right(self",
             "-1 + bisect_right(self",
-            "web/test_run_log.py web/test_replicas.py web/test_lost_events.py",
+            "web/test_run_log.py web/test_lost_processes.py web/test_lost_events.py",
         ),
     ],
     "agent/web/chat/live_runs.py": [
@@ -80,9 +80,9 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     "agent/web/chat/running_answers.py": [
         (
             "owner of a run on another process",
-            "known.owner == owner and not",
-            "not",
-            "web/test_replicas.py web/test_lost_events.py web/test_replica_undo.py",
+            "unfinished(owner=owner) if run.run_id",
+            "unfinished() if run.run_id",
+            "web/test_lost_processes.py web/test_lost_events.py web/test_replica_undo.py",
         ),
     ],
     "agent/web/chat/conversation_list.py": [

@@ -29,6 +29,8 @@ MAX_PARSED = 4 * MAX_XML
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """The beginning of Office files before 2007, and of newer ones that have a password."""
+_OTHERS = ("mimetype", ".iwa", "xl/workbook.bin")
+"""The ends of names of parts that only the archives of other programs have: of OpenDocument, EPUB, Apple and Excel."""
 _DEFINITIONS = tuple(
     text.encode(encoding)
     for text in ("<!DOCTYPE", "<!ENTITY")
@@ -43,6 +45,7 @@ class Package:
         self._kind = kind
         self._parts = _checked(data, kind)
         self._known: dict[str, dict[str, tuple[str, str]]] = {}
+        self._addresses: dict[tuple[str, str], str] = {}
         self._parsed = 0
         self.left_out = set[str]()
         self.drawn_characters = 0
@@ -91,6 +94,11 @@ class Package:
         ids = [value for name, value in element.attrib.items() if name.endswith(("}id", "}embed", "}dm"))]
         return next((self._relationships(part)[one][1] for one in ids if one in self._relationships(part)), "")
 
+    def address(self, part: str, element: Any) -> str:
+        """Return the address outside the document that an element of a part links to by its `r:id`, or ""."""
+        self._relationships(part)
+        return self._addresses.get((part, attribute(element, "id")), "")
+
     def _relationships(self, part: str) -> dict[str, tuple[str, str]]:
         if part in self._known:
             return self._known[part]
@@ -98,7 +106,9 @@ class Package:
         found: dict[str, tuple[str, str]] = {}
         self._known[part] = found
         for one in self.xml(posixpath.join(folder, "_rels", f"{name}.rels")):
-            if local(one) == "Relationship" and one.get("TargetMode") != "External":
+            if one.get("TargetMode") == "External":
+                self._addresses[part, one.get("Id", "")] = one.get("Target", "")
+            elif local(one) == "Relationship":
                 target = posixpath.normpath(posixpath.join("/", folder, unquote(one.get("Target", "")))).lstrip("/")
                 found[one.get("Id", "")] = one.get("Type", "").rpartition("/")[2], target
         return found
@@ -164,13 +174,17 @@ def _checked(data: bytes, kind: str) -> dict[str, bytes]:
     `zipfile` never unpacks more of a part than its entry claims, so the sum of the claims is a limit.
     """
     if data.startswith(_COMPOUND):
-        raise refused("locked_document" if "EncryptedPackage".encode("utf-16-le") in data else "old_document")
+        kinds = {"EncryptedPackage": "locked_document", "__substg1.0_": "other_document"}
+        named = (kind for name, kind in kinds.items() if name.encode("utf-16-le") in data)
+        raise refused(next(named, "old_document"))
     if data and not data.startswith(b"PK"):
         raise refused("wrong_document", kind=kind)
     found: dict[str, bytes] = {}
     try:
         with ZipFile(BytesIO(data)) as archive:
             parts = archive.infolist()
+            if any(part.filename.lower().endswith(_OTHERS) for part in parts):
+                raise refused("other_document")
             if any(part.flag_bits & 1 for part in parts):
                 raise refused("locked_document")
             xml = [part for part in parts if part.filename.lower().endswith((".xml", ".rels", ".vml"))]

@@ -3,11 +3,14 @@
 # lxml's results are known only in part.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
-from agent.documents.number_formats import number_text
+from agent.documents.kinds import raised, with_address
+from agent.documents.number_formats import counted, number_text
 from agent.documents.refusals import MAX_CHARACTERS
 from agent.media.sentences import refused
 
@@ -22,9 +25,51 @@ _CALLS = {
 """The signs with which the parts of an equation are written in a line."""
 
 
-def paragraphs(body: Any) -> str:
-    """Return the paragraphs of DrawingML below this element, one on each line."""
-    return "\n".join(_runs(paragraph) for paragraph in outermost(body, "p"))
+_FORMS = {"arabic": "decimal", "alphaLc": "lowerLetter", "alphaUc": "upperLetter"} | {
+    "romanLc": "lowerRoman",
+    "romanUc": "upperRoman",
+}
+"""Word's names of the forms of numbers in DrawingML."""
+_FILE = re.compile(r"\S+\.\w{3,4}")
+
+
+def paragraphs(body: Any, package: Package | None = None, part: str = "") -> str:
+    """Return the paragraphs of DrawingML below this element, one on each line, with their numbers.
+
+    The links of a part of a package get their addresses.
+    """
+    counts = Counter[str]()
+    lines: list[str] = []
+    for paragraph in outermost(body, "p"):
+        number, text = _list_number(paragraph, counts), _runs(paragraph, package, part)
+        lines.append(number + text if text.strip() else text)
+    return "\n".join(lines)
+
+
+def _list_number(paragraph: Any, counts: Counter[str]) -> str:
+    """Return the number of a paragraph: "2. " or "b) ". Lists below it begin again."""
+    properties, form = child(paragraph, "pPr"), child(paragraph, "pPr", "buAutoNum")
+    level = attribute(properties, "lvl") or "0" if properties is not None else "0"
+    for deeper in [one for one in counts if one > level or (one == level and form is None)]:
+        del counts[deeper]
+    found = re.fullmatch(
+        r"([a-z]+(?:Lc|Uc|))(Period|ParenR|ParenBoth|Plain)", attribute(form, "type") if form is not None else ""
+    )
+    if found is None:
+        return ""
+    start = attribute(form, "startAt")
+    counts[level] += 1 if level in counts or not start.isdecimal() else min(int(start[:6]), 32_767)
+    text = counted(counts[level], _FORMS.get(found[1], "decimal"))
+    return {"Period": "{}. ", "ParenR": "{}) ", "ParenBoth": "({}) ", "Plain": "{} "}[found[2]].format(text)
+
+
+def picture_text(element: Any) -> str:
+    """Return what somebody wrote about a picture as its alternative text, in brackets, or ""."""
+    for one in all_of(element, "docPr", "cNvPr", "shape"):
+        text = " ".join((attribute(one, "descr") or attribute(one, "alt")).split())
+        if text and not _FILE.fullmatch(text):
+            return f"[{text}]"
+    return ""
 
 
 def shape_texts(package: Package, part: str, shapes: Any) -> Iterator[str]:
@@ -33,17 +78,21 @@ def shape_texts(package: Package, part: str, shapes: Any) -> Iterator[str]:
         tag = local(shape)
         if tag == "AlternateContent":
             yield from shape_texts(package, part, shown_content(shape))
+        elif _is_hidden(shape):
+            if text_of(shape, "t").strip():
+                package.left_out.add("hidden")
         elif tag == "txBody":
-            yield paragraphs(shape)
+            yield paragraphs(shape, package, part)
         elif tag == "tbl":
             yield "\n".join(
-                "\t".join(" ".join(paragraphs(cell).split()) for cell in row if local(cell) == "tc")
+                "\t".join(" ".join(paragraphs(cell, package, part).split()) for cell in row if local(cell) == "tc")
                 for row in outermost(shape, "tr")
             )
         elif tag in ("chart", "relIds"):
             yield drawn_text(package, package.target(part, shape), tag)
         elif tag in ("pic", "oleObj", "control"):
             package.left_out.add("pictures" if tag == "pic" else "objects")
+            yield picture_text(shape) if tag == "pic" else ""
         elif not _is_page_number(shape):
             yield from shape_texts(package, part, shape)
 
@@ -143,10 +192,12 @@ def _points(values: Any) -> dict[int, str]:
     return {at: " ".join(texts) for at, texts in out.items()}
 
 
-def _runs(paragraph: Any) -> str:
+def _runs(paragraph: Any, package: Package | None, part: str) -> str:
     out: list[str] = []
-    for one in outermost(paragraph, "t", "br", "tab", "oMath", "Fallback"):
+    for one in outermost(paragraph, "r", "fld", "t", "br", "tab", "oMath", "Fallback"):
         match local(one):
+            case "r" | "fld":
+                out.append(_run(one, package, part))
             case "t":
                 out.append(one.text or "")
             case "oMath":
@@ -154,6 +205,19 @@ def _runs(paragraph: Any) -> str:
             case tag:
                 out.append({"br": "\n", "tab": "\t"}.get(tag, ""))
     return "".join(out)
+
+
+def _run(run: Any, package: Package | None, part: str) -> str:
+    """Return the text of a run, with its address if it is a link, and marks if it is struck out or raised."""
+    text, properties = text_of(run, "t"), child(run, "rPr")
+    if properties is None:
+        return text
+    if attribute(properties, "baseline")[:1] in {*"123456789"}:
+        text = raised(text)
+    if attribute(properties, "strike") in ("sngStrike", "dblStrike") and text.strip():
+        text = f"~~{text}~~"
+    link = child(properties, "hlinkClick")
+    return text if link is None or package is None else with_address(text, package.address(part, link))
 
 
 def equation(element: Any) -> str:
@@ -203,6 +267,12 @@ def _term(element: Any) -> str:
 def _grouped(term: str) -> str:
     """Return a term that stands above or below another, in parentheses if it has several signs."""
     return term if term.isalnum() or len(term) < 2 else f"({term})"
+
+
+def _is_hidden(shape: Any) -> bool:
+    """Return True for a shape, a group or a frame that somebody has hidden."""
+    properties = next((found for one in shape if (found := child(one, "cNvPr")) is not None), None)
+    return properties is not None and attribute(properties, "hidden") in ("1", "true")
 
 
 def _is_page_number(shape: Any) -> bool:

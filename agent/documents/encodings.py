@@ -4,6 +4,7 @@
 
 import codecs
 import re
+from contextlib import suppress
 from itertools import islice, pairwise
 from unicodedata import category, name
 
@@ -18,12 +19,18 @@ _MARKS = {
 }
 _WINDOWS = tuple(f"cp125{number}" for number in range(8))
 _EAST_ASIAN = ("cp932", "euc_jp", "gb18030", "big5", "cp949")
-_CANDIDATES = (*_WINDOWS, *_EAST_ASIAN, "cp874", "koi8_r", "mac_roman", "cp850", "iso8859_2", "iso8859_15")
+_DOS = ("cp850", "cp852", "cp866")
+_CANDIDATES = (*_WINDOWS, *_EAST_ASIAN, *_DOS, "cp874", "koi8_r", "mac_roman", "iso8859_2", "iso8859_5", "iso8859_15")
 """The encodings that programs of today and yesterday write. Of more candidates, more read the same bytes."""
-_DECLARED = re.compile(rb"""(?:charset|encoding|coding)\s*[=:]\s*["']?([A-Za-z][\w.:-]*)""")
+_DECLARED = re.compile(
+    rb"""(?:(?:charset|encoding|coding)\s*[=:]\s*["']?|@charset\s+["']|\\usepackage\[)([A-Za-z][\w.:-]*)"""
+)
 _SUPERSETS = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
 """Encodings that stand for larger ones, as in browsers."""
-_ALIASES = {"iso-8859-8-i": "cp1255", "iso-8859-8-e": "cp1255", "x-sjis": "cp932", "x-gbk": "gb18030", "ansi": "cp1252"}
+_ALIASES = {
+    **{"iso-8859-8-i": "cp1255", "iso-8859-8-e": "cp1255", "x-sjis": "cp932", "x-gbk": "gb18030", "ansi": "cp1252"},
+    **{"ansinew": "cp1252", "applemac": "mac_roman"},
+}
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _USUAL = set("€£§°·•…–—‘’‚“”„«»‹›¡¿²³½×±©®™\u00a0、。・（）「」：，；！？％￥")
 """Characters beside letters that are common in texts."""
@@ -31,8 +38,18 @@ _EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "KATAKANA-HIRAGANA": "CJK", "FULL
 """The scripts of a Japanese text, which count as one."""
 _FOREIGN = re.compile(r"[^\x00-\x7f\ufffd]+")
 _FOREIGN_LINE = re.compile(rb"^[^\n\x80-\xff]*+[\x80-\xff][^\n]*\n?", re.MULTILINE)
-_ODD_PLACES = re.compile(r"(?<=[^\W\d_])[€£§°²³½×±©®™«»](?=[^\W\d_])|[\uff61-\uff9f]")
-"""A sign in the middle of a word, and Katakana of half width."""
+_ODD_PLACES = re.compile(
+    r"(?<=[^\W\d_])[€£§°²³½×±©®™«»“”„‚‹›•](?=[^\W\d_])|[\uff61-\uff9f]"
+    r"|(?<=[A-Za-z])[\u0370-\u052f\u0590-\u06ff](?=[A-Za-z])|(?<=[\u0400-\u052f])[A-Za-z](?=[^\w]|$)"
+    r"|\b[ъьЪЬ]|ς(?=\w)|σ\b|[ךםןףץ](?=\w)"
+)
+"""A sign in the middle of a word, Katakana of half width, words of two alphabets, and letters at a wrong end."""
+_KANA = re.compile(r"[\u3041-\u30ff]")
+_MOST_ODD = 0.35
+"""The part of the foreign characters that can be odd in an encoding that is sure."""
+_FEW = 2
+"""Foreign bytes that are too few to find an encoding. They are a mark or a letter of windows-1252, or damage."""
+_OF_FEW = re.compile(r"[“”„‘’–—…•€£§°²³½¼¾¹×±©®™«»¿¡\xa0µ·]|[ÄÖÜäöüßéèêëàâáãåçîïíìôóòõúûùñøæœØÆŒÅÉÈÀÁÇÑÓÚÍÊÎÔ]")
 _ALPHABETS = tuple(
     map(
         set,
@@ -44,6 +61,11 @@ _ALPHABETS = tuple(
     )
 )
 """The letters beside a-z of the languages with Latin letters, of which a text needs those of one."""
+_CYRILLIC = tuple(
+    {*"абвгдежзийклмнопрстуфхцчшщьюя"} - {*without} | {*more}
+    for without, more in (("", "ёъыэ"), ("", "єіїґ"), ("ищ", "ёіўыэ"), ("йщьюя", "ђјљњћџ"), ("йщьюя", "ѓѕјљњќџ"))
+)
+"""The letters of Russian and Bulgarian, Ukrainian, Belarusian, Serbian and Macedonian."""
 
 
 def decode_text(data: bytes) -> tuple[str, str] | None:
@@ -55,15 +77,17 @@ def decode_text(data: bytes) -> tuple[str, str] | None:
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             label = "" if encoding == "utf-8-sig" else encoding.upper()
-            return _decoded(data, encoding, label) or _damaged(data, encoding, label, least=4)
+            found = _decoded(data, encoding, label) or _damaged(data, encoding, label, least=4)
+            return found and (found[0].lstrip("\ufeff"), label)  # some programs write two marks
     if b"\x1b$" in data and (found := _decoded(data, "iso2022_jp", "ISO-2022-JP")):
+        return found
+    data = data.removesuffix(b"\x1a")  # the end of a file of DOS
+    controls = len(_CONTROLS.findall(data))
+    if found := _wide(data) or (_wide_foreign(data) if 16 * controls >= len(data) and controls else None):
         return found
     if found := _decoded(data, "utf-8", ""):
         return found
-    if found := _wide(data):
-        return found
-    data = data.removesuffix(b"\x1a")  # the end of a file of DOS
-    if _CONTROLS.search(data):
+    if controls:
         return None
     declared = _DECLARED.search(data[:1_000])
     named = codec_of(declared[1].decode()) if declared else ""
@@ -86,13 +110,15 @@ def _damaged(data: bytes, encoding: str, label: str, *, least: float, most: floa
     whole = sum(map(len, _FOREIGN.findall(text))) if encoding.startswith("utf-8") else len(text) - bad
     is_cut = bad == 1 and text.endswith("\ufffd") and data[-2:-1] > b"\x7f"
     is_text = (is_cut or whole >= least * bad) and bad <= max(1, most * len(text)) and "\0" not in text
+    if any(category(char) in ("Cn", "Co") for char in {*text}):  # another encoding, by chance
+        return None
     return (text, label) if is_text and (len(text) > bad + 1 or whole) else None
 
 
 def _wide(data: bytes) -> tuple[str, str] | None:
     """Return a text in UTF-16 without a mark: every second byte of its ASCII letters and line ends is null."""
     halves = data[::2].count(0), data[1::2].count(0)
-    if len(data) % 2 or 5 * max(halves) < len(data) or 20 * min(halves) > len(data):
+    if not data or len(data) % 2 or 5 * max(halves) < len(data) or 20 * min(halves) > len(data):
         return None
     encoding = "utf-16-be" if halves[0] > halves[1] else "utf-16-le"
     found = _decoded(data, encoding, encoding.upper())
@@ -103,9 +129,41 @@ def _wide(data: bytes) -> tuple[str, str] | None:
     )
 
 
+def _wide_foreign(data: bytes) -> tuple[str, str] | None:
+    """Return a text of letters that are not ASCII in UTF-16 without a mark. In other texts its bytes are controls."""
+    for encoding in ("utf-16-le", "utf-16-be") if len(data) % 2 == 0 else ():
+        try:
+            text = data.decode(encoding)
+        except ValueError:
+            continue
+        letters = [char for char in text if char.isalpha()]
+        scripts = {_script(char) for char in letters if not char.isascii()}
+        is_text = not any(category(char) in ("Cc", "Cn", "Co") and not char.isspace() for char in text)
+        if is_text and len(scripts) == 1 and 2 * len(letters) > len(text) and _are_common(letters, scripts):
+            return text, encoding.upper()
+    return None
+
+
+def _are_common(letters: list[str], scripts: set[str]) -> bool:
+    """Return True if Chinese characters are all in one of the old, small sets. Random ones are not."""
+    if scripts != {"CJK"}:
+        return scripts <= {"CYRILLIC", "GREEK", "HEBREW", "ARABIC", "THAI", "HANGUL", "DEVANAGARI", "ARMENIAN"}
+    text = "".join(letters)
+    for small in ("gb2312", "big5", "shift_jis", "euc_kr"):
+        with suppress(ValueError):
+            text.encode(small)
+            return True
+    return False
+
+
+def _script(char: str) -> str:
+    word = name(char, "").split(" ")[0]
+    return _EAST.get(word, word)
+
+
 def codec_of(charset: str) -> str:
     """Return Python's name of a declared encoding, or "" if it is unknown or no plain one."""
-    charset = charset.strip().lower()
+    charset = re.sub(r"^(?:cp|ibm|dos|x-cp|win)[-_]?(\d{3,4})$", r"cp\1", charset.strip().lower())
     try:
         found = codecs.lookup(_ALIASES.get(charset, charset)).name
     except (LookupError, ValueError):
@@ -132,16 +190,26 @@ def _sure_encoding(data: bytes) -> str:
     """Return the encoding that alone makes a sensible text of these bytes, or ""."""
     import charset_normalizer
 
+    if sum(byte > 127 for byte in data) <= _FEW:
+        text = data.decode("cp1252", "replace")
+        is_usual = all(map(_OF_FEW.fullmatch, "".join(_FOREIGN.findall(text)))) and not _ODD_PLACES.search(text)
+        return "cp1252" if is_usual else ""
     sample = b"".join(line[:SAMPLE] for line in islice(_FOREIGN_LINE.findall(data), 500))[:SAMPLE]
     matches = charset_normalizer.from_bytes(sample, cp_isolation=list(_CANDIDATES))
-    scores = [(match.chaos + oddities(str(match)), -match.coherence, match) for match in matches]
-    close = [one for one in scores if one[0] <= min(score for score, _c, _m in scores) + 0.02]
+    scores = [(match.chaos + _oddities_in(match.encoding, str(match)), -match.coherence, match) for match in matches]
+    close = [one for one in scores if one[0] <= min(min(score for score, _c, _m in scores) + 0.02, _MOST_ODD)]
     first = [match for _s, coherence, match in close if coherence <= min(one[1] for one in close) + 0.02]
     western = next((match for match in first if "cp1252" in match.could_be_from_charset), None)
     turkish = any("cp1254" in match.could_be_from_charset and match is not western for match in first)
     if western is not None and not turkish:
         return "cp1252"
     return first[0].encoding if len(first) == 1 else ""
+
+
+def _oddities_in(encoding: str, text: str) -> float:
+    """Return how odd a text is in an encoding: Chinese and Korean programs write no Japanese syllables."""
+    is_foreign = encoding in ("gb18030", "big5", "cp949") and _KANA.search(text)
+    return oddities(text) + (len(_KANA.findall(text)) / len(text) if is_foreign else 0.0)
 
 
 def oddities(text: str) -> float:
@@ -151,9 +219,9 @@ def oddities(text: str) -> float:
     odd += len(_ODD_PLACES.findall(text)) + sum(
         1 for left, right in pairwise(text) if left.islower() and right.isupper()
     )
-    scripts = {
-        _EAST.get(word, word) for char in {*foreign} if char.isalpha() and (word := name(char, "").split(" ")[0])
-    }
+    scripts = {script for char in {*foreign} if char.isalpha() and (script := _script(char))}
     latin = [char for char in foreign if name(char, "").startswith("LATIN")]
     odd += min(sum(1 for char in latin if char.lower() not in letters) for letters in _ALPHABETS)
+    cyrillic = [char.lower() for char in foreign if name(char, "").startswith("CYRILLIC")]
+    odd += min(sum(1 for char in cyrillic if char not in letters) for letters in _CYRILLIC)
     return (odd + max(0, len(scripts) - 1)) / max(1, len(foreign))

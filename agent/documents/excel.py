@@ -13,14 +13,20 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
-from agent.documents.archive import Package, all_of, child, local, outermost, text_of, xml_refusal
+from agent.documents.archive import Package, all_of, child, local, outermost, text_of, value_at, xml_refusal
 from agent.documents.drawings import shape_texts
+from agent.documents.kinds import LINK, raised
 from agent.documents.number_formats import EPOCH, EPOCH_1904, number_text
+from agent.documents.passages import ranges_of
 from agent.documents.refusals import MAX_CHARACTERS, checked_pages
 from agent.media.sentences import refused
 
 MAX_COLUMNS, MAX_ROWS = 16_384, 1_048_576
 """Columns and rows of a sheet in Excel."""
+MAX_EMPTY = 50
+"""Empty cells before a cell in its row. One that is farther away is named instead: "AZ7: text"."""
+_PICTURES = "xl/richdata/richvaluerel.xml"
+"""The part of a workbook with pictures in cells."""
 _DATE_FORMATS = {
     **dict.fromkeys((14, 15, 16, 17, *range(27, 37), *range(50, 59)), "yyyy-mm-dd"),
     **dict.fromkeys((18, 19, 20, 21, 45, 47), "hh:mm:ss"),
@@ -51,6 +57,7 @@ class _Workbook:
         self._strings = [" ".join(_string(one).split()) for root in shared for one in root if local(one) == "si"]
         self._formats = self._read_formats()
         self._size = 0
+        self._has_pictures = len(package.xml(_PICTURES)) > 0
 
     def sheets(self) -> Iterator[str]:
         """Yield the text of each sheet: its name, its rows, its drawings and its comments."""
@@ -81,37 +88,46 @@ class _Workbook:
         from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
         shared: dict[str, str] = {}
-        rows = etree.iterparse(
-            BytesIO(self._package.bytes_of(part)), tag="{*}row", resolve_entities=False, huge_tree=True
-        )
+        tags = [f"{{*}}{tag}" for tag in ("row", "col", "hyperlink", "oleObject", "control")]
+        rows = etree.iterparse(BytesIO(self._package.bytes_of(part)), tag=tags, resolve_entities=False, huge_tree=True)
+        around = _Around(self._package, part)
         try:
-            for _event, row in islice(rows, MAX_ROWS):
+            for _event, row in islice(rows, MAX_ROWS + MAX_COLUMNS):
+                if local(row) != "row":
+                    around.add(row)
+                    continue
                 if (line := self._row(row, shared).rstrip("\t")).strip():
                     self._size += len(line)
                     if self._size > MAX_CHARACTERS:
                         raise refused("long_document", most=MAX_CHARACTERS)
+                    around.read(row, line)
                     yield line
                 row.clear()
                 while row.getprevious() is not None:
                     del row.getparent()[0]
         except etree.XMLSyntaxError as error:
             raise xml_refusal(error, "XLSX") from error
+        yield from around.lines()
 
     def _row(self, row: Any, shared: dict[str, str]) -> str:
         texts: list[str] = []
         left = MAX_CHARACTERS - self._size
+        at = 0
         for cell in row:
             if local(cell) != "c":
                 continue
-            column = _column(cell.get("r", "")) or len(texts) + 1
+            column = _column(cell.get("r", "")) or at + 1
             text = self._cell(cell, shared)
-            if text and len(texts) < column <= MAX_COLUMNS:
-                texts += [""] * (column - len(texts) - 1) + [text]
+            if text and at < column <= MAX_COLUMNS:
+                is_near = column - at <= MAX_EMPTY
+                texts += [""] * (column - at - 1) + [text] if is_near else [f"{cell.get('r')}: {text}"]
+                at = column
                 left -= len(text)
                 if left < 0:
                     raise refused("long_document", most=MAX_CHARACTERS)
             elif not cell.get("r"):
                 texts.append("")
+                at += 1
         return "\t".join(texts)
 
     def _cell(self, cell: Any, shared: dict[str, str]) -> str:
@@ -123,6 +139,9 @@ class _Workbook:
             if text and group:
                 shared[group] = f"{text} (as in {cell.get('r', '')})"
             return f"={text or shared.get(group, '')}"
+        if kind == "e" and cell.get("vm") and self._has_pictures:
+            self._package.left_out.add("pictures")
+            return ""
         if kind == "s":
             return _at(self._strings, value)
         if kind == "n" and value:
@@ -150,6 +169,47 @@ class _Workbook:
             yield f"Comment on {comment.get('ref', '')}: {' '.join(text.split())}"
 
 
+class _Around:
+    """Collects what a sheet has around its cells: links, embedded objects, hidden rows and columns."""
+
+    def __init__(self, package: Package, part: str) -> None:
+        self._package, self._part = package, part
+        self._rows: list[int] = []
+        self._columns: list[tuple[int, str]] = []
+        self._width = 0
+        self._links: list[str] = []
+        self._shown = set[str]()
+
+    def read(self, row: Any, line: str) -> None:
+        """Note a row that has cells."""
+        number = row.get("r", "")
+        if row.get("hidden") in ("1", "true") and number.isdecimal() and len(number) < 8:
+            self._rows.append(int(number))
+        self._width = max(self._width, line.count("\t") + 1)
+        self._shown.update(text for text in line.split("\t") if LINK.match(text))
+
+    def add(self, element: Any) -> None:
+        """Note a column, a link or an object."""
+        tag = local(element)
+        if tag == "col" and element.get("hidden") in ("1", "true"):
+            first, last = (_letters(element.get(name, "")) for name in ("min", "max"))
+            self._columns.append((_column(first), first if first == last else f"{first}-{last}"))
+        elif tag == "hyperlink":
+            address = self._package.address(self._part, element)
+            if LINK.match(address) and address not in self._shown:
+                self._links.append(f"Link in {element.get('ref', '')}: {address}")
+        elif tag in ("oleObject", "control"):
+            self._package.left_out.add("objects")
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for what is hidden and for each link."""
+        if self._rows:
+            yield f"Hidden rows: {ranges_of(self._rows)}"
+        if columns := [name for first, name in self._columns if first <= self._width]:
+            yield f"Hidden columns: {', '.join(columns)}"
+        yield from self._links
+
+
 def _at(texts: Sequence[str], number: str) -> str:
     """Return the text with this number, or "" if there is none."""
     return texts[int(number)] if number.isdecimal() and len(number) < 10 and int(number) < len(texts) else ""
@@ -158,7 +218,12 @@ def _at(texts: Sequence[str], number: str) -> str:
 def _string(element: Any) -> str:
     """Return the text of a string, without the readings of its characters."""
     hidden = {text for reading in outermost(element, "rPh") for text in all_of(reading, "t")}
-    return _unescaped("".join(one.text or "" for one in all_of(element, "t") if one not in hidden))
+    texts: list[str] = []
+    for one in all_of(element, "t"):
+        run = one.getparent()
+        is_raised = local(run) == "r" and value_at(run, "rPr", "vertAlign") == "superscript"
+        texts.append("" if one in hidden else raised(one.text or "") if is_raised else one.text or "")
+    return _unescaped("".join(texts))
 
 
 def _unescaped(text: str) -> str:
@@ -173,3 +238,13 @@ def _column(reference: str) -> int:
             break
         number = number * 26 + ord(letter) - 64
     return number
+
+
+def _letters(number: str) -> str:
+    """Return the name of a column: "AB" for "28"."""
+    left = int(number) if number.isdecimal() and len(number) < 6 else 0
+    out = ""
+    while left:
+        left, letter = divmod(left - 1, 26)
+        out = chr(65 + letter) + out
+    return out

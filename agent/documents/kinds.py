@@ -1,5 +1,6 @@
 """The kinds of documents that are read, how their parts are called, and the text of a document. Reads no document."""
 
+import re
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
@@ -11,6 +12,8 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 EML = "message/rfc822"
+RTF = "application/rtf"
+NOTEBOOK = "application/x-ipynb+json"
 HTML = "text/html"
 TEXT = "text/plain"
 
@@ -22,19 +25,31 @@ UNITS: dict[str, Unit] = {
     PPTX: "slide",
     XLSX: "sheet",
     EML: "section",
+    RTF: "section",
+    NOTEBOOK: "section",
     HTML: "section",
 }
 """The media types that can be read, each with the name of its parts."""
 SUFFIXES = {
-    **{".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML},
+    **{".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".eml": EML, ".mbox": EML, ".rtf": RTF},
+    ".ipynb": NOTEBOOK,
     **dict.fromkeys((".docm", ".dotx", ".dotm"), DOCX),
     **dict.fromkeys((".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), PPTX),
     **dict.fromkeys((".xlsm", ".xltx", ".xltm"), XLSX),
 }
 """The file name suffixes of documents, which no model gets as plain text. HTML is text."""
-_BEFORE_2007 = {".doc": DOCX, ".ppt": PPTX, ".xls": XLSX}
-"""Old formats. Their reader refuses them and says how to save them."""
-LABELS = {PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"}
+_REFUSED = {
+    **{".doc": DOCX, ".ppt": PPTX, ".xls": XLSX},
+    **{".odt": DOCX, ".ods": XLSX, ".odp": PPTX, ".pages": DOCX, ".numbers": XLSX, ".xlsb": XLSX},
+    **{".epub": DOCX, ".msg": DOCX},
+}
+"""Formats that are old or of other programs. The reader of the nearest one refuses them and says how to save them."""
+_PACKED = (b"PK", b"\xd0\xcf")
+"""The beginnings of archives, which no text has."""
+LABELS = {
+    **{PDF: "PDF", DOCX: "DOCX", PPTX: "PPTX", XLSX: "XLSX", EML: "EML", HTML: "HTML"},
+    **{RTF: "RTF", NOTEBOOK: "IPYNB"},
+}
 
 LEFT_OUT = {
     "pictures": N_("pictures"),
@@ -68,6 +83,25 @@ class Document:
         return UNITS.get(self.media_type, "section")
 
 
+_RAISED = str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")
+_SCHEME = re.compile(r"^(https?://|mailto:|tel:)", re.IGNORECASE)
+LINK = re.compile(r"\s*(https?:|mailto:|tel:)", re.IGNORECASE)
+"""The beginning of an address that is written after the text of its link."""
+
+
+def raised(text: str) -> str:
+    """Return superscript text: "10⁶", which "106" would not be. Other signs than those of numbers stay as they are."""
+    return text.translate(_RAISED) if re.fullmatch(r"[-+]?[0-9(][-+=()0-9n]{0,20}|n", text.strip()) else text
+
+
+def with_address(text: str, address: str) -> str:
+    """Return the text of a link with its address after it, unless the text is the address already."""
+    address = address.strip()
+    if not text.strip() or not LINK.match(address) or _SCHEME.sub("", address).rstrip("/") in text:
+        return text
+    return f"{text} ({address})"
+
+
 def document_type(name: str, data: bytes) -> str:
     """Return the media type of a document with this file name, or "" if it is none.
 
@@ -77,7 +111,7 @@ def document_type(name: str, data: bytes) -> str:
     if data.startswith(b"%PDF-"):
         return PDF
     suffix = PurePath(name).suffix.lower()
-    return SUFFIXES.get(suffix) or _BEFORE_2007.get(suffix, "")
+    return SUFFIXES.get(suffix) or (_REFUSED.get(suffix, "") if data.startswith(_PACKED) else "")
 
 
 def count_of(unit: str, count: int) -> LocalizedText:

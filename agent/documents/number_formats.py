@@ -1,4 +1,4 @@
-"""Writes the numbers of Office documents as their programs show them: dates, times, percents, currencies."""
+"""Writes the numbers of Office documents as programs show them: dates, times, percents, units, numbers of lists."""
 
 import re
 from datetime import datetime, timedelta
@@ -41,7 +41,24 @@ def number_text(value: str, code: str, epoch: datetime = EPOCH) -> str:
     if found := _CURRENCY.search(first):
         sign = found[1] or found[2]
         return f"{sign}{shown}" if re.search("[0#]", first[found.end() :]) else f"{shown} {sign}"
-    return shown
+    return _with_unit(shown, number, first)
+
+
+def _with_unit(shown: str, number: float, code: str) -> str:
+    """Return a number with the words that its format has before and after it: "40 days", "1.5M"."""
+    pieces = [piece for piece in _PIECES.findall(re.sub(r"\[[^\]]{0,255}\]|_.|\*.", "", code)) if piece]
+    digits = [at for at, piece in enumerate(pieces) if piece in "0#?"]
+    if not digits or any(len(piece) > 1 for piece in pieces[digits[0] : digits[-1]]):
+        return shown  # a mask, such as that of a telephone number
+    words = [
+        "".join(_WORDS.sub(r"\1\2", one) for one in some if len(one) > 1 or one == " ")
+        for some in (pieces[: digits[0]], pieces[digits[-1] :])
+    ]
+    rest = pieces[digits[-1] + 1 :]
+    scale = next((at for at, piece in enumerate(rest) if piece != ","), len(rest))
+    if scale and any(words):
+        shown = f"{number / 1_000**scale:.15g}"
+    return f"{words[0]}{shown}{words[1]}".strip()
 
 
 def _section(code: str, number: float) -> str:
@@ -75,3 +92,37 @@ def _moment(number: float, code: str, epoch: datetime) -> str:
         re.search("[hs]", code),
     )
     return " ".join([moment.date().isoformat()] * bool(has_day) + [time] * bool(has_time))
+
+
+def counted(number: int, form: str) -> str:
+    """Return a number in one of Word's forms: "3", "c" or "iii"."""
+    if form.endswith("Letter") and number > 0:
+        letters = chr(97 + (number - 1) % 26) * min((number - 1) // 26 + 1, 20)
+        return letters.upper() if form.startswith("upper") else letters
+    if form.endswith("Roman") and 0 < number < 4_000:
+        roman = ""
+        for value, sign in zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), _ROMAN, strict=True):
+            roman += sign * (number // value)
+            number %= value
+        return roman if form.startswith("upper") else roman.lower()
+    if form in _ALPHABETS and 0 < number <= len(_ALPHABETS[form]):
+        return _ALPHABETS[form][number - 1]
+    if form == "ordinal":
+        return f"{number}{'th' if number % 100 // 10 == 1 else _ORDINALS.get(number % 10, 'th')}"
+    return _FORMS.get(form, "{}").format(number)
+
+
+_ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+_FORMS = {"decimalZero": "{:02}", "numberInDash": "- {} -", "hex": "{:X}"}
+_ALPHABETS = {
+    **dict.fromkeys(("decimalEnclosedCircle", "decimalEnclosedCircleChinese"), "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"),
+    **dict.fromkeys(
+        ("chineseCounting", "chineseCountingThousand", "japaneseCounting", "taiwaneseCounting"),
+        (*"一二三四五六七八九十", *(f"十{one}" for one in "一二三四五六七八九"), "二十"),
+    ),
+    **{"russianLower": "абвгдежзиклмнопрстуфхцчшщыэюя", "russianUpper": "АБВГДЕЖЗИКЛМНОПРСТУФХЦЧШЩЫЭЮЯ"},
+    **{"hebrew1": "אבגדהוזחטי", "ganada": "가나다라마바사아자차카타파하", "aiueoFullWidth": "アイウエオカキクケコ"},
+    "iroha": "イロハニホヘトチリヌルヲ",
+}
+"""The first numbers in the forms of other scripts."""
+_ROMAN = ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I")

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
+from agent.documents.archive import all_of, local
+from agent.documents.kinds import LINK, with_address
 from agent.documents.locate import find_passage
 from agent.documents.refusals import MAX_PAGES, checked_pages, clean
 from agent.media.sentences import refused
@@ -24,6 +26,9 @@ MAX_BOXES = 1_000
 """Rectangles of a marked passage. It has one for each line or change of the font."""
 FILLED_IN = "[Filled in or noted on this page]"
 """The line before the values of form fields and the notes of a page, which are not in its text."""
+LINKS = "[Links on this page]"
+"""The line before the addresses of the links of a page whose text does not show them."""
+MAX_LINKS = 200
 _NO_NOTES = (2, 16, 20)
 """The kinds of annotations that are no notes: links, windows of notes, form fields."""
 _HIDDEN = 2 | 32
@@ -42,9 +47,9 @@ def read_pdf(data: bytes) -> tuple[str, list[str], Collection[str]]:
     title = clean(str(document.get_metadata_dict().get("Title") or ""))
     if title.lower() == "untitled":  # several programs write this instead of none
         title = ""
+    left_out = {"objects"} if document.count_attachments() else set[str]()
     try:
-        left_out = {"objects"} if document.count_attachments() else ()
-        return title, checked_pages(_pages(document), empty="scanned_document"), left_out
+        return title, checked_pages(_pages(document, left_out), empty="scanned_document"), left_out
     except PdfiumError as error:
         raise refused("broken_document", kind="PDF") from error
 
@@ -140,11 +145,12 @@ def open_pdf(data: bytes) -> Any:
     return document
 
 
-def _pages(document: Any) -> Iterator[str]:
+def _pages(document: Any, left_out: set[str]) -> Iterator[str]:
     """Yield the text of each page. A page that cannot be loaded raises `PdfiumError`: parts would mislead.
 
     Raises `InputError` for too many form fields.
     """
+    values = _values_of_xfa(document)
     form, fields = document.formenv, 0
     for number in range(len(document)):
         document.formenv = None  # with it, loading a page looks up all its fields
@@ -162,8 +168,11 @@ def _pages(document: Any) -> Iterator[str]:
         text = text_page.get_text_bounded()
         for hyphen in _HYPHENS:
             text = text.replace(f"{hyphen}\r\n", "").replace(hyphen, "")
-        filled = _filled_in(document, page)
-        yield "\n\n".join((text, f"{FILLED_IN}\n" + "\n".join(filled))) if filled else text
+        links = _links(document, page, text_page, "".join(text.split()))
+        filled = _filled_in(document, page, left_out) + values
+        values = []
+        more = [f"{head}\n" + "\n".join(lines) for head, lines in ((LINKS, links), (FILLED_IN, filled)) if lines]
+        yield "\n\n".join((text, *more))
         text_page.close()
         page.close()
 
@@ -180,7 +189,64 @@ def _widgets(page: Any) -> int:
     return count
 
 
-def _filled_in(document: Any, page: Any) -> list[str]:
+def _values_of_xfa(document: Any) -> list[str]:
+    """Return the values of a form of Adobe LiveCycle, of which the pages show only that another program is needed."""
+    import pypdfium2.raw as pdfium
+    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+    if document.get_formtype() != pdfium.FORMTYPE_XFA_FULL:
+        return []
+    lines: list[str] = []
+    for at in range(min(pdfium.FPDF_GetXFAPacketCount(document), 100)):
+        packet = _packet(document, at)
+        if b"datasets" not in packet or b"<!DOCTYPE" in packet or b"<!ENTITY" in packet:
+            continue
+        try:
+            root = etree.fromstring(packet, etree.XMLParser(resolve_entities=False, no_network=True, recover=True))
+        except etree.XMLSyntaxError:
+            continue
+        for one in () if root is None else all_of(root, "data"):
+            values = (value for value in one.iter() if not len(value) and (value.text or "").strip())
+            lines += [f"{local(value)}: {' '.join(value.text.split())}" for value in values]
+    return lines
+
+
+def _packet(document: Any, at: int) -> bytes:
+    from ctypes import byref, c_ulong, create_string_buffer
+
+    import pypdfium2.raw as pdfium
+
+    size = c_ulong()
+    pdfium.FPDF_GetXFAPacketContent(document, at, None, 0, byref(size))
+    buffer = create_string_buffer(min(size.value, 10_000_000))
+    pdfium.FPDF_GetXFAPacketContent(document, at, buffer, len(buffer), byref(size))
+    return buffer.raw
+
+
+def _links(document: Any, page: Any, text_page: Any, shown: str) -> list[str]:
+    """Return the texts of links with their addresses, which a page does not show."""
+    from ctypes import byref, c_int, create_string_buffer
+
+    import pypdfium2.raw as pdfium
+
+    lines: dict[str, None] = {}
+    position, link = c_int(0), pdfium.FPDF_LINK()
+    while len(lines) < MAX_LINKS and pdfium.FPDFLink_Enumerate(page, byref(position), byref(link)):
+        action = pdfium.FPDFLink_GetAction(link)
+        if not action or pdfium.FPDFAction_GetType(action) != pdfium.PDFACTION_URI:
+            continue
+        buffer = create_string_buffer(2_000)
+        pdfium.FPDFAction_GetURIPath(document, action, buffer, len(buffer))
+        address, box = buffer.value.decode("utf-8", "replace").strip(), pdfium.FS_RECTF()
+        plain = address.partition("://")[2] or address.partition(":")[2]
+        if not LINK.match(address) or plain.rstrip("/") in shown or not pdfium.FPDFLink_GetAnnotRect(link, byref(box)):
+            continue
+        text = " ".join(text_page.get_text_bounded(box.left, box.bottom, box.right, box.top).split())
+        lines[with_address(text or "Link", address)] = None
+    return [*lines]
+
+
+def _filled_in(document: Any, page: Any, left_out: set[str]) -> list[str]:
     """Return the values of form fields, the ticks and the notes on a page, one on each line, in the file's order."""
     import pypdfium2.raw as pdfium
 
@@ -189,6 +255,8 @@ def _filled_in(document: Any, page: Any) -> list[str]:
         note = pdfium.FPDFPage_GetAnnot(page, at)
         kind = pdfium.FPDFAnnot_GetSubtype(note)
         if not pdfium.FPDFAnnot_GetFlags(note) & _HIDDEN:
+            if kind == pdfium.FPDF_ANNOT_FILEATTACHMENT:
+                left_out.add("objects")
             if kind == pdfium.FPDF_ANNOT_WIDGET and document.formenv:
                 lines.append(_field(document.formenv, note))
             elif kind not in _NO_NOTES and (text := _text(pdfium.FPDFAnnot_GetStringValue, note, b"Contents")):

@@ -7,12 +7,16 @@ notes, comments and the numbers of lists are where a reader sees them.
 # lxml's results are known only in part.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
-from agent.documents.drawings import DELETED, drawn_text, equation, paragraphs, shown_content
+from agent.documents.drawings import DELETED, drawn_text, equation, paragraphs, picture_text, shown_content
+from agent.documents.kinds import raised, with_address
+from agent.documents.number_formats import counted
 from agent.documents.refusals import checked_pages
 
 SECTION_CHARACTERS = 8_000
@@ -20,6 +24,8 @@ SECTION_CHARACTERS = 8_000
 
 MAX_LEVELS = 9
 """Levels of a list in Word."""
+MAX_ADDRESS = 2_000
+"""Characters that are kept of the instruction and of the result of a field, for the address of a link."""
 MAX_BASES = 64
 """Styles that a style is based on, one on the other. Word allows few."""
 
@@ -31,7 +37,6 @@ _SKIPPED = (
     "trPr",
     "tcPr",
     "sectPr",
-    "instrText",
     "rt",
     "sdtPr",
     "sdtEndPr",
@@ -44,6 +49,22 @@ _SYMBOLS = {
     **{0xFC: "\u2713", 0xFB: "\u2717", 0xB7: "\u2022", 0xA7: "\u25aa", 0xE0: "\u2192", 0xD8: "\u27a2"},
 }
 """Characters of the symbol fonts that stand for ticks, bullets and arrows."""
+_SYMBOL_FONT = dict(
+    zip(
+        (*range(0x41, 0x5B), *range(0x61, 0x7B)),
+        "ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖαβχδεφγηιϕκλμνοπθρστυϖωξψζ",
+        strict=True,
+    )
+) | dict(
+    zip(
+        b"\"$'^\xa2\xa3\xa5\xab\xac\xad\xae\xaf\xb0\xb1\xb2\xb3\xb4\xb6\xb7\xb8\xb9\xba\xbb\xc5\xc6\xc7\xc8\xcc\xcd\xce\xcf\xd0\xd1\xd2\xd4\xd5\xd6"
+        b"\xd7\xd9\xda\xdb\xde\xe5\xf2",
+        "∀∃∋⊥′≤∞↔←↑→↓°±″≥×∂•÷≠≡≈⊕∅∩∪⊂⊆∈∉∠∇®™∏√⋅∧∨⇔⇒∑∫",  # noqa: RUF001
+        strict=True,
+    )
+)
+"""The Greek letters and signs of the font Symbol."""
+_ADDRESS = re.compile(r'\s*HYPERLINK\s+"([^"]{1,2000})"', re.IGNORECASE)
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 
 
@@ -67,11 +88,12 @@ class _Reader:
         self._part = self._main
         self._lists = _Lists(package, self._main)
         self._notes = {kind: self._by_id(f"{kind}s", kind) for kind in ("footnote", "endnote", "comment")}
+        self._is_hidden = False
         self._numbers: dict[tuple[str, str], int] = {}
         self._note_counts = Counter[str]()
         self._waiting: list[str] = []
-        self._fields: list[bool] = []
-        self._instructions = 0
+        self._fields: list[_Field] = []
+        self._open = 0
 
     def sections(self) -> Iterator[str]:
         """Yield the text of each section with its notes, and at last the headers and footers."""
@@ -132,9 +154,9 @@ class _Reader:
         for block in blocks:
             tag = local(block)
             if tag == "p":
-                self._fields, self._instructions = [], 0  # a result can have paragraphs, but an instruction has none
+                self._fields, self._open = [], 0  # a result can have paragraphs, but an instruction has none
                 begins, number = (False, "") if _is_deleted(block) else self._lists.read(block)
-                text = self._inline(block)
+                text = self._paragraph(block)
                 yield block, begins, number + text if text.strip() else text
             elif tag == "tbl":
                 yield block, False, "\n".join(self._rows(block))
@@ -172,6 +194,13 @@ class _Reader:
             elif local(one) in ("sdt", "sdtContent", "customXml", "ins", "moveTo"):
                 yield from self._inside(one, wanted)
 
+    def _paragraph(self, paragraph: Any) -> str:
+        outer = self._is_hidden
+        self._is_hidden = self._lists.is_hidden(value_at(paragraph, "pPr", "pStyle"))
+        text = self._inline(paragraph)
+        self._is_hidden = outer
+        return text.replace("~~~~", "")  # between two runs that are both struck out
+
     def _inline(self, element: Any) -> str:
         """Return the text below an element."""
         return "".join(self._one(one) for one in element)
@@ -182,17 +211,19 @@ class _Reader:
             if text_of(element, "t", "delText"):
                 self._package.left_out.add("deleted")
             return ""
-        if tag == "r" and child(element, "rPr", "vanish") is not None and _is_on(child(element, "rPr", "vanish")):
-            if text_of(element, "t"):
-                self._package.left_out.add("hidden")
-            return ""
         if tag in _SKIPPED:
             return ""
         match tag:
-            case "t":
-                return "" if self._instructions else element.text or ""
+            case "r":
+                return self._run(element)
+            case "t" | "instrText":
+                return self._text(element.text or "", is_code=tag == "instrText")
+            case "hyperlink":
+                return with_address(self._inline(element), self._package.address(self._part, element))
+            case "fldSimple":
+                return _linked(self._inline(element), attribute(element, "instr"))
             case "sym":
-                return _symbol(attribute(element, "char"))
+                return _symbol(attribute(element, "char"), attribute(element, "font"))
             case "fldChar":
                 return self._field(element)
             case "footnoteReference" | "endnoteReference" | "commentReference":
@@ -208,6 +239,35 @@ class _Reader:
             case _:
                 return _CHARACTERS.get(tag) or self._inline(element)
 
+    def _run(self, run: Any) -> str:
+        """Return the text of a run: nothing if it is hidden, and marks if it is struck out or raised."""
+        properties = child(run, "rPr")
+        if properties is None and not self._is_hidden:
+            return self._inline(run)
+        own = {} if properties is None else {local(one): one for one in properties}
+        style = attribute(own["rStyle"], "val") if "rStyle" in own else ""
+        is_hidden = self._is_hidden or self._lists.is_hidden(style)
+        if _is_on(own["vanish"]) if "vanish" in own else is_hidden:
+            if text_of(run, "t"):
+                self._package.left_out.add("hidden")
+            return ""
+        text = self._inline(run)
+        if "vertAlign" in own and attribute(own["vertAlign"], "val") == "superscript":
+            text = raised(text)
+        struck = any(_is_on(own[tag]) for tag in ("strike", "dstrike") if tag in own)
+        return f"~~{text}~~" if struck and text.strip() else text
+
+    def _text(self, text: str, *, is_code: bool) -> str:
+        """Return a text. That of an instruction of a field is kept for its end, and not shown."""
+        field = self._fields[-1] if self._fields else None
+        if field is None:
+            return "" if is_code else text
+        if is_code or self._open:
+            field.code += text if is_code and len(field.code) < MAX_ADDRESS else ""
+            return ""
+        field.text += text if len(field.text) < MAX_ADDRESS else ""
+        return text
+
     def _note(self, element: Any) -> str:
         """Return the mark of a note, whose text follows the paragraph."""
         kind = local(element).removesuffix("Reference")
@@ -218,7 +278,9 @@ class _Reader:
         if key not in self._numbers:
             self._note_counts[kind] += 1
             self._numbers[key] = self._note_counts[kind]
+            outer, self._part = self._part, next(self._package.related(self._main, f"{kind}s"), "")
             text = " ".join(text for _begins, text in self._joined(note))
+            self._part = outer
             name = f"^{'e' * (kind == 'endnote')}{self._numbers[key]}"
             if kind == "comment":
                 self._waiting.append(f"[Comment by {attribute(note, 'author') or 'somebody'}: {text}]")
@@ -227,19 +289,23 @@ class _Reader:
         return "" if kind == "comment" else f"[^{'e' * (kind == 'endnote')}{self._numbers[key]}]"
 
     def _field(self, element: Any) -> str:
-        """Return the tick or the chosen entry of a form field of old documents. Other results follow as text.
+        """Return the tick or the chosen entry of a form field, or the address of a link. Other results are texts.
 
         Texts between the beginning of a field and its result belong to the instruction.
         """
         match attribute(element, "fldCharType"):
             case "begin":
-                self._fields.append(True)
-                self._instructions += 1
+                self._fields.append(_Field())
+                self._open += 1
             case "separate" if self._fields:
-                self._instructions -= self._fields[-1]
-                self._fields[-1] = False
+                self._open -= self._fields[-1].is_open
+                self._fields[-1].is_open = False
             case "end" if self._fields:
-                self._instructions -= self._fields.pop()
+                field = self._fields.pop()
+                self._open -= field.is_open
+                if self._fields and len(self._fields[-1].text) < MAX_ADDRESS:
+                    self._fields[-1].text += field.text
+                return _linked(field.text, field.code).removeprefix(field.text)
             case _:
                 pass
         if (box := child(element, "ffData", "checkBox")) is not None:
@@ -264,6 +330,8 @@ class _Reader:
             self._package.left_out.add("objects")
         elif next(all_of(element, "blip", "imagedata"), None) is not None:
             self._package.left_out.add("pictures")
+            if text := picture_text(element):
+                return text
         boxes = [one for one in outermost(element, "txbxContent", "Fallback") if local(one) != "Fallback"]
         texts = [self._frame(one) for one in boxes]
         texts += [f"\n{text}\n" for one in all_of(element, "textpath") if (text := attribute(one, "string"))]
@@ -282,8 +350,17 @@ def _is_deleted(paragraph: Any) -> bool:
     return not has_end and not any(text_of(one, "t") for one in paragraph if local(one) not in DELETED)
 
 
+@dataclass
+class _Field:
+    """A field whose end was not read: its instruction, which is open until its result begins, and its text."""
+
+    is_open: bool = True
+    code: str = ""
+    text: str = ""
+
+
 class _Style:
-    """The heading level and the list that a style sets."""
+    """The heading level and the list that a style sets, and whether it hides text."""
 
     def __init__(self, style: Any) -> None:
         self.id = attribute(style, "styleId")
@@ -291,6 +368,8 @@ class _Style:
         self.name = value_at(style, "name").lower()
         self.outline = value_at(style, "pPr", "outlineLvl")
         self.list, self.level = value_at(style, "pPr", "numPr", "numId"), value_at(style, "pPr", "numPr", "ilvl")
+        vanish = child(style, "rPr", "vanish")
+        self.is_hidden = None if vanish is None else _is_on(vanish)
 
 
 class _Level:
@@ -335,6 +414,7 @@ class _Lists:
         self._lists: dict[str, _List] = {}
         self._counts: dict[str, dict[int, int]] = {}
         self._started = set[tuple[str, int]]()
+        self._hidden: dict[str, bool] = {}
 
     def read(self, paragraph: Any) -> tuple[bool, str]:
         """Return whether a paragraph is a heading of the first two levels, and its number or bullet."""
@@ -347,6 +427,15 @@ class _Lists:
         list_, level = self._place(properties, chain)
         number = self._number(list_, level) if list_ else ""
         return begins, "  " * (0 if outline else level) + number if number else ""
+
+    def is_hidden(self, style: str) -> bool:
+        """Return True if a style of a paragraph or of characters hides its text."""
+        if not style:
+            return False
+        if style not in self._hidden:
+            chain = self._chain(style)
+            self._hidden[style] = next((one.is_hidden for one in chain if one.is_hidden is not None), False)
+        return self._hidden[style]
 
     def _chain(self, style: str) -> list[_Style]:
         """Return a style and those that it is based on."""
@@ -416,48 +505,20 @@ class _Lists:
         return f"{text} " if text else ""
 
 
-def counted(number: int, form: str) -> str:
-    """Return a number in one of Word's forms: "3", "c" or "iii"."""
-    if form.endswith("Letter") and number > 0:
-        letters = chr(97 + (number - 1) % 26) * min((number - 1) // 26 + 1, 20)
-        return letters.upper() if form.startswith("upper") else letters
-    if form.endswith("Roman") and 0 < number < 4_000:
-        roman = ""
-        for value, sign in zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), _ROMAN, strict=True):
-            roman += sign * (number // value)
-            number %= value
-        return roman if form.startswith("upper") else roman.lower()
-    if form in _ALPHABETS and 0 < number <= len(_ALPHABETS[form]):
-        return _ALPHABETS[form][number - 1]
-    if form == "ordinal":
-        return f"{number}{'th' if number % 100 // 10 == 1 else _ORDINALS.get(number % 10, 'th')}"
-    return _FORMS.get(form, "{}").format(number)
+def _linked(text: str, code: str) -> str:
+    """Return the result of a field, with the address after it if the instruction makes it a link."""
+    found = _ADDRESS.match(code)
+    return with_address(text, found[1]) if found else text
 
 
-_ORDINALS = {1: "st", 2: "nd", 3: "rd"}
-_FORMS = {"decimalZero": "{:02}", "numberInDash": "- {} -", "hex": "{:X}"}
-_ALPHABETS = {
-    **dict.fromkeys(("decimalEnclosedCircle", "decimalEnclosedCircleChinese"), "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"),
-    **dict.fromkeys(
-        ("chineseCounting", "chineseCountingThousand", "japaneseCounting", "taiwaneseCounting"),
-        (*"一二三四五六七八九十", *(f"十{one}" for one in "一二三四五六七八九"), "二十"),
-    ),
-    **{"russianLower": "абвгдежзиклмнопрстуфхцчшщыэюя", "russianUpper": "АБВГДЕЖЗИКЛМНОПРСТУФХЦЧШЩЫЭЮЯ"},
-    **{"hebrew1": "אבגדהוזחטי", "ganada": "가나다라마바사아자차카타파하", "aiueoFullWidth": "アイウエオカキクケコ"},
-    "iroha": "イロハニホヘトチリヌルヲ",
-}
-"""The first numbers in the forms of other scripts."""
-_ROMAN = ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I")
-
-
-def _symbol(code: str) -> str:
+def _symbol(code: str, font: str) -> str:
     """Return a character of a symbol font, "" if it stands for none that is known."""
     try:
         number = int(code, 16)
     except ValueError:
         return ""
     if 0xF000 <= number <= 0xF0FF:
-        return _SYMBOLS.get(number - 0xF000, "")
+        return (_SYMBOL_FONT if font == "Symbol" else _SYMBOLS).get(number - 0xF000, "")
     return chr(number) if 0x20 <= number < 0xD800 else ""
 
 

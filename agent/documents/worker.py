@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection
 from typing import cast
 
 from agent.documents.excel import read_xlsx
-from agent.documents.kinds import DOCX, EML, HTML, LABELS, PDF, PPTX, XLSX
-from agent.documents.mail import read_eml, read_html
-from agent.documents.pdf import FILLED_IN, marked_page, picture_pages, read_pdf, render_page
+from agent.documents.kinds import DOCX, EML, HTML, LABELS, NOTEBOOK, PDF, PPTX, RTF, XLSX
+from agent.documents.mail import read_eml, read_html, read_notebook, read_rtf
+from agent.documents.pdf import FILLED_IN, LINKS, marked_page, picture_pages, read_pdf, render_page
 from agent.documents.powerpoint import read_pptx
 from agent.documents.word import read_docx
 from agent.errors import InputError
@@ -31,6 +31,8 @@ READERS: dict[str, Callable[[bytes], tuple[str, list[str], Collection[str]]]] = 
     PPTX: read_pptx,
     XLSX: read_xlsx,
     EML: read_eml,
+    RTF: read_rtf,
+    NOTEBOOK: read_notebook,
     HTML: read_html,
 }
 MAX_TITLE = 200
@@ -45,7 +47,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.buffer.write(_rendered(data, *map(int, numbers)))
             return 0
         title, pages, left_out = READERS[media_type](data)
-        empty = [number for number, page in enumerate(pages, 1) if not page or page.startswith(FILLED_IN)]
+        empty = [number for number, page in enumerate(pages, 1) if not page or page.startswith((FILLED_IN, LINKS))]
         scans = picture_pages(data, empty) if media_type == PDF else []
     except InputError as error:
         return _refuse(cast(LocalizedText, error.text))  # all of them are made by `refused`

@@ -21,12 +21,10 @@ from agent.history.records import (
     now,
     vectors_id,
 )
-from agent.history.replicas import BEAT_SECONDS, OwnRun, Replicas, replicas_of
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import SearchHit, excerpt_parts
 
 __all__ = [
-    "BEAT_SECONDS",
     "CHANGED_ELSEWHERE",
     "NO_CONVERSATION",
     "NO_ENTRY",
@@ -40,9 +38,7 @@ __all__ = [
     "Link",
     "LinkStore",
     "Note",
-    "OwnRun",
     "Record",
-    "Replicas",
     "RetentionStore",
     "RunEvent",
     "RunEvents",
@@ -57,6 +53,5 @@ __all__ = [
     "new_token",
     "now",
     "open_store",
-    "replicas_of",
     "vectors_id",
 ]

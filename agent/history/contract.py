@@ -16,13 +16,35 @@ from agent.history.search import SearchHit
 
 
 class RunStore(Protocol):
-    """The events of runs. A save can store events together with a message, see `HistoryStore.save`."""
+    """The events of runs, and who may write them. A save can store events with a message, see `HistoryStore.save`.
+
+    The process that writes a run renews its lease: with each batch of events, and with `hold` while there are none.
+    When the lease has expired, anybody may end the run, and then nobody can write it any more.
+    """
 
     async def append(self, events: RunEvents) -> None:
-        """Store new events of a run.
+        """Store new events of a run, which renews its lease.
 
-        Raises `Conflict` if they do not follow the stored ones or if the run has ended, because another process has
-        written. Raises `NotFound` if the owner does not have the conversation.
+        Raises `Conflict` if they do not follow the stored ones, if the run has ended or was released, or if they are
+        `of_lost` and the lease has not expired. Raises `NotFound` if the owner does not have the conversation.
+        """
+        ...
+
+    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
+        """Renew the leases of the writer's runs where that is due, and return those that are not lost to it.
+
+        Missing ones have ended, or their conversations are gone. With `release`, the leases end now, for ever.
+        """
+        ...
+
+    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
+        """Say that a page watches this owner's run, with `stop` that it is to stop. Return None if it has ended."""
+        ...
+
+    async def would_lose(self, record: Record) -> bool:
+        """Return True if a run without an end would lose this conversation, should somebody delete it now.
+
+        That is any run of a conversation that has not expired, and in an expired one a run with a lease.
         """
         ...
 
@@ -30,8 +52,13 @@ class RunStore(Protocol):
         """Return the stored events with a higher number than `after`, in order. Raises `NotFound`."""
         ...
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
-        """Return runs of all owners that have no end, the oldest first. Those of expired conversations are left out."""
+    async def unfinished(
+        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+    ) -> Sequence[UnfinishedRun]:
+        """Return runs without an end, the oldest first: all, or those of an owner or of one conversation of an owner.
+
+        Those of expired conversations are left out.
+        """
         ...
 
     async def remove(self, before: datetime) -> int:
@@ -69,6 +96,10 @@ class LinkStore(Protocol):
 
 class RetentionStore(Protocol):
     """Expiry and sizes, for housekeeping and quotas. Unlike the other calls, these see expired conversations."""
+
+    async def time(self) -> datetime:
+        """Return the current time by the clock of the store, by which conversations and leases expire."""
+        ...
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -122,9 +153,7 @@ class RetentionStore(Protocol):
 
         `records` are all that the owner had. The check and the removal are one step, so that nothing is lost that the
         owner stores in between. It returns False and removes nothing if `erase` would keep one of them, if the owner
-        has another conversation now or none, if one has a run that would lose it (see `Replicas.is_answering`; without
-        replicas, a run without an end in a conversation that has not expired), or if another replica has reserved room
-        for the owner (see `Replicas.reserve`).
+        has another conversation now or none, or if one has a run that would lose it (see `RunStore.would_lose`).
         """
         ...
 
@@ -137,8 +166,10 @@ class HistoryStore(Protocol):
     """The calls that all stores answer alike.
 
     Any number of tasks of one event loop can share a store. A store never changes the values that it is given.
+    `is_shared` is True if it is on a server, which processes on several machines can share.
     """
 
+    is_shared: bool
     runs: RunStore
     links: LinkStore
     retention: RetentionStore

@@ -26,12 +26,12 @@ import logging
 import os
 import shutil
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Self, TypeVar
@@ -40,8 +40,18 @@ from filelock import lock_descriptor
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import AgentError, ConfigError, HistoryError, NotFound, reason_of
-from agent.history.codec import dump_record, load_records
-from agent.history.key_value import EntryPlace, Item, KeyValueStore, StoredEntry, View
+from agent.history.codec import load_records
+from agent.history.key_value import (
+    EntryPlace,
+    Item,
+    KeyValueStore,
+    KnownLogs,
+    LocalView,
+    SearchedEntry,
+    StoredEntry,
+    Work,
+    finish,
+)
 from agent.history.records import NO_CONVERSATION, Record, now
 from agent.history.run_events import RunEvents, join_events
 from agent.history.uninterrupted import UninterruptedWork
@@ -57,8 +67,6 @@ _ITEM = TypeAdapter(Item)
 FOLDER_LOCK_SECONDS = 2.5
 """Seconds that a write waits for other processes, from its call on if the write before it waited in vain."""
 _FOLDER_LOCK_POLL_SECONDS = 0.004
-REMEMBERED = 32
-"""Conversations whose places of entries are remembered, so that a message costs as much in a long one as in a new."""
 log = logging.getLogger(__name__)
 
 
@@ -81,15 +89,7 @@ class JsonStore(KeyValueStore):
         return cls(storage)
 
 
-@dataclass(slots=True)
-class _KnownLog:
-    """The places of the entries in the first `length` bytes of a file."""
-
-    length: int = 0
-    places: dict[str, EntryPlace] = field(default_factory=dict[str, EntryPlace])
-
-
-class JsonStorage:
+class JsonStorage(LocalView):
     """A `Storage` of files, until `aclose`. The methods that are not `async` block, and run in a thread.
 
     Reading needs no lock: a record's file is replaced as a whole, and the bytes that it refers to never change.
@@ -102,7 +102,7 @@ class JsonStorage:
         self._turn = asyncio.Lock()
         self._work = UninterruptedWork()
         self._known: dict[Path, dict[str, tuple[Signature, Item | None]]] = {}
-        self._logs = OrderedDict[tuple[str, str, str], _KnownLog]()
+        self._logs = KnownLogs()
         self._logs_lock = Lock()
 
     async def open(self) -> None:
@@ -110,13 +110,13 @@ class JsonStorage:
         with self._naming_errors(ConfigError):
             await HISTORY_FILES.run(self._prepare)
 
-    async def read(self, work: Callable[[View], T], *, is_long: bool = False) -> T:
+    async def read(self, work: Work[T], *, is_long: bool = False) -> T:
         """Implement `Storage.read`. Raises `HistoryError` if a file cannot be read."""
         self._work.check_open()
         with self._naming_errors(HistoryError):
-            return await HISTORY_FILES.run(work, self)
+            return await HISTORY_FILES.run(lambda: finish(work(self)))
 
-    async def write(self, work: Callable[[View], T]) -> T:
+    async def write(self, work: Work[T]) -> T:
         """Implement `Storage.write`. No other process writes meanwhile."""
         return await self._work.run(self._in_turn(work, time.monotonic() + self._patience))
 
@@ -126,8 +126,11 @@ class JsonStorage:
 
     # Conversations
 
-    def get(self, owner: str, id_: str) -> Item | None:
+    async def get(self, owner: str, id_: str) -> Item | None:
         """Implement `View.get`."""
+        return self._stored(owner, id_)
+
+    def _stored(self, owner: str, id_: str) -> Item | None:
         folder = self._folder(owner, id_)
         try:
             item = self._item(folder.parent, folder.name)
@@ -137,7 +140,7 @@ class JsonStorage:
             raise damaged(folder / RECORD)
         return item
 
-    def is_taken(self, id_: str) -> bool:
+    async def is_taken(self, id_: str) -> bool:
         """Implement `View.is_taken`."""
         try:
             owner = (self._ids / name_of(id_)).read_text()
@@ -145,76 +148,84 @@ class JsonStorage:
             return False
         return (self._owners / owner / name_of(id_) / RECORD).exists()
 
-    def with_run(self, run_id: str) -> Item | None:
+    async def with_run(self, run_id: str) -> Item | None:
         """Implement `View.with_run`."""
         name = name_of(run_id)
         found = (self._item_at(self._runs / index) for index in self._run_names() if index.endswith(f"-{name}"))
         return next((item for item in found if item is not None and run_id in item.runs), None)
 
-    def with_link(self, digest: str) -> Item | None:
+    async def with_link(self, digest: str) -> Item | None:
         """Implement `View.with_link`."""
         item = self._item_at(self._links / name_of(digest))
         return item if item is not None and digest in item.links else None
 
-    def of(self, owner: str) -> Sequence[Item]:
-        """Implement `View.of`. Reads only the files that have changed."""
+    def items_of(self, owner: str) -> Sequence[Item]:
+        """Implement `LocalView.items_of`. Reads only the files that have changed."""
         return sorted(self._items(self._owners / name_of(owner)), key=lambda item: -item.place)
 
     def all(self, owners: str) -> Iterator[Item]:
-        """Implement `View.all`."""
+        """Implement `LocalView.all`."""
         for name in _names(self._owners):
             yield from (item for item in self._items(self._owners / name) if item.owner.startswith(owners))
 
     def runs(self) -> Iterator[tuple[str, Item]]:
-        """Implement `View.runs`."""
+        """Implement `LocalView.runs`."""
         for index in self._run_names():
             name, item = index.partition("-")[2], self._item_at(self._runs / index)
             yield from ((id_, item) for id_ in (item.runs if item else ()) if item and name_of(id_) == name)
 
     # Logs
 
-    def places(self, item: Item) -> Mapping[str, EntryPlace]:
+    async def places(self, item: Item) -> Mapping[str, EntryPlace]:
         """Implement `View.places`. Reads only what is new since the last call."""
-        key, path = (item.owner, item.id, item.born), self._folder_of(item) / ENTRIES
+        path = self._folder_of(item) / ENTRIES
         with self._logs_lock, _not_deleted():
-            known = self._logs.pop(key, None) or _KnownLog()
-            start = known.length
-            for head, line, text in _entries_in(path, start, item.length) if start < item.length else ():
-                begin = start + len(line) + 1
-                start = begin + len(text) + 1
-                known.places[head["id"]] = EntryPlace(head["parent_id"], begin, start - 1)
-            known.length = start
-            self._logs[key] = known
-            if len(self._logs) > REMEMBERED:
-                self._logs.popitem(last=False)
+            known = self._logs.of(item)
+            for head, place, _ in _entries_in(path, known.length, item.length):
+                known.places[head["id"]] = place
+            known.length = max(known.length, item.length)
         return known.places
 
-    def texts(self, item: Item, places: Sequence[EntryPlace]) -> list[str]:
+    async def texts(self, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[str]:
         """Implement `View.texts`."""
-        path = self._folder_of(item) / ENTRIES
-        if not places:
-            return []
-        with _not_deleted(), path.open("rb") as file:
-            try:
-                return [_read_at(file, place).decode() for place in places]
-            except ValueError as error:
-                raise damaged(path) from error
+        found = list[str]()
+        for item, pairs in groupby(wanted, lambda pair: pair[0]):
+            path = self._folder_of(item) / ENTRIES
+            with _not_deleted(), path.open("rb") as file:
+                try:
+                    found += [_read_at(file, place).decode() for _, place in pairs]
+                except ValueError as error:
+                    raise damaged(path) from error
+        return found
 
-    def entries(self, item: Item) -> Sequence[StoredEntry]:
-        """Implement `View.entries`."""
+    def searched_entries(self, item: Item) -> Sequence[SearchedEntry]:
+        """Implement `LocalView.searched_entries`."""
         return read_entries(self._folder_of(item), item)
 
-    def events(self, item: Item, run_id: str, after: int) -> list[str]:
+    async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
         """Implement `View.events`."""
+        item = await self.with_run(run_id)
+        if item is None:
+            return None
         with _not_deleted():
             lines = _read_lines(self._folder_of(item) / _events_file(run_id), 0, item.runs[run_id].length)
-        return [line.decode() for line in lines[after:]]
+        return item, [line.decode() for line in lines[after:]]
 
     # Changes
 
-    def put(self, item: Item, entries: Sequence[StoredEntry] = (), events: RunEvents | None = None) -> None:
+    def put(
+        self,
+        item: Item,
+        entries: Sequence[StoredEntry] = (),
+        events: RunEvents | None = None,
+        *,
+        is_newest: bool = False,
+    ) -> None:
         """Implement `View.put`."""
-        folder, before = self._folder_of(item), self.get(item.owner, item.id)
+        folder, before = self._folder_of(item), self._stored(item.owner, item.id)
+        if item.record is None:
+            raise self.damaged(item)
+        item = replace(item, place=self.place_for(item, is_newest=is_newest))
         is_new = before is None
         if before is None:
             _write_private(self._ids / name_of(item.id), name_of(item.owner))
@@ -351,14 +362,14 @@ class JsonStorage:
             if item is None or index.name not in map(name_of, item.links):
                 index.unlink()
 
-    async def _in_turn(self, work: Callable[[View], T], deadline: float) -> T:
+    async def _in_turn(self, work: Work[T], deadline: float) -> T:
         async with self._turn:
             with self._naming_errors(HistoryError):
                 return await HISTORY_FILES.run(self._alone, work, deadline)
 
-    def _alone(self, work: Callable[[View], T], deadline: float) -> T:
+    def _alone(self, work: Work[T], deadline: float) -> T:
         with self._locked(deadline if self._was_locked else time.monotonic() + self._patience):
-            return work(self)
+            return finish(work(self))
 
     @contextmanager
     def _locked(self, deadline: float) -> Generator[None]:
@@ -424,17 +435,19 @@ def read_item(path: Path) -> tuple[Signature, Item | None]:
     except ValidationError:
         log.warning("a conversation cannot be read: %s", damaged(path))
         return signature, None
-    return signature, replace(item, record=_record_in(path, text))
+    record = _record_in(path, text)
+    return signature, replace(item, record=record, text=text.decode().removesuffix("\n") if record else "")
 
 
-def read_entries(folder: Path, item: Item) -> list[StoredEntry]:
-    """Return the entries in the order of their storage. Raises `HistoryError`."""
-    with _not_deleted():
-        found = _entries_in(folder / ENTRIES, 0, item.length)
+def read_entries(folder: Path, item: Item) -> list[SearchedEntry]:
+    """Return the entries in the order of their storage. Raises `HistoryError`, also if one is no text."""
+    path = folder / ENTRIES
     try:
-        return [StoredEntry(head["id"], head["parent_id"], head["text"], text.decode()) for head, _, text in found]
+        with _not_deleted():
+            found = [(head, place, text.decode()) for head, place, text in _entries_in(path, 0, item.length)]
+        return [SearchedEntry(head["id"], head["parent_id"], head["text"], place) for head, place, _ in found]
     except (ValueError, KeyError, TypeError) as error:
-        raise damaged(folder / ENTRIES) from error
+        raise damaged(path) from error
 
 
 def _record_in(path: Path, text: bytes) -> Record | None:
@@ -450,21 +463,22 @@ def _signature_of(found: os.stat_result) -> Signature:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-def _entries_in(path: Path, start: int, end: int) -> list[tuple[dict[str, Any], bytes, bytes]]:
-    """Return the head of each entry in these bytes of a file, the line of this head, and that of the entry."""
-    lines = _read_lines(path, start, end)
+def _entries_in(path: Path, start: int, end: int) -> list[tuple[dict[str, Any], EntryPlace, bytes]]:
+    """Return the head, the place and the text of each entry in these bytes of a file."""
+    lines, found = _read_lines(path, start, end), list[tuple[dict[str, Any], EntryPlace, bytes]]()
     try:
         heads: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(lines[::2]))
-        found = [*zip(heads, lines[::2], lines[1::2], strict=True)]
-        if all("id" in head and "parent_id" in head for head in heads):
-            return found
-    except (ValueError, TypeError) as error:
+        for head, line, text in zip(heads, lines[::2], lines[1::2], strict=True):
+            begin = start + len(line) + 1
+            start = begin + len(text) + 1
+            found.append((head, EntryPlace(head["parent_id"], begin, start - 1), text))
+    except (ValueError, TypeError, KeyError) as error:
         raise damaged(path) from error
-    raise damaged(path)
+    return found
 
 
 def _read_lines(path: Path, start: int, end: int) -> list[bytes]:
-    if start == end:
+    if start >= end:
         return []
     with path.open("rb") as file:
         file.seek(start)
@@ -502,10 +516,9 @@ def _append(path: Path, start: int, data: bytes) -> int:
 
 def _replace_record(folder: Path, item: Item, *, is_new: bool) -> None:
     """Replace a record's file, all or nothing, also if the power fails meanwhile."""
-    assert item.record is not None
     path, draft = folder / RECORD, folder / _DRAFT
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(_ITEM.dump_json(item, exclude={"record"}) + b"\n" + dump_record(item.record).encode() + b"\n")
+        file.write(_ITEM.dump_json(item, exclude={"record", "text"}) + b"\n" + item.text.encode() + b"\n")
         file.flush()
         _set_new_time(draft, path)
         os.fsync(file.fileno())

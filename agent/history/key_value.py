@@ -1,16 +1,30 @@
-"""One history store over keys and values. The memory and the JSON files are two of its back-ends, see `Storage`.
+"""One history store over keys and values. Memory, JSON files and a Redis server are its back-ends, see `Storage`.
 
 A conversation is one `Item`, which is replaced as a whole, with logs that only grow: its entries, and the events of
 each of its runs. Links and runs are parts of their conversation's item, so that each change is a change of one item.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, islice
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import (
@@ -34,11 +48,24 @@ from agent.history.records import (
     new_id,
     versions_of,
 )
-from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun
+from agent.history.run_events import (
+    LEASE_SECONDS,
+    NO_RUN,
+    RENEWED_SECONDS,
+    RUN_CONFLICT,
+    WATCHED_SECONDS,
+    RunEvent,
+    RunEvents,
+    UnfinishedRun,
+)
 from agent.history.search import SearchHit, fold, hit_in, words_of
 
 BATCH = 200
 """Records that `add_expiry` writes at once."""
+REMEMBERED = 128
+"""Conversations whose places of entries are remembered, so that a message costs as much in a long one as in a new."""
+ENDED_RUN_SECONDS = 24 * 3600
+"""Seconds that the events of an ended run are kept if nobody removes them and its conversation goes on."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -47,13 +74,22 @@ T = TypeVar("T")
 class RunState:
     """A run: the numbers of its last event and of the last one that the entries contain.
 
-    `length` is that of the log with its events, in the units of the storage, which sets it.
+    `length` is that of the log with its events, in the units of the storage, which sets it. For the rest, see
+    `UnfinishedRun`.
     """
 
     last: int = 0
     saved: int = 0
     length: int = 0
+    begun_at: float = 0.0
     ended_at: float | None = None
+    leased_until: float = 0.0
+    is_stopped: bool = False
+    watched_until: float = 0.0
+
+    def is_leased(self, at: datetime) -> bool:
+        """Return True if the lease has not expired then. One from the far future is from before a clock was set."""
+        return 0 <= self.leased_until - at.timestamp() <= LEASE_SECONDS + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +98,8 @@ class Item:
 
     `place` orders an owner's conversations by their newest messages: it has the microseconds since 1970, and more where
     the clock stands still or steps back. `length` is that of the log with the entries, in the units of the storage,
-    which sets it. `entries_size` and `record_size` are the bytes of their texts. `born` is new for each conversation,
-    also for a second one with the same id.
+    which sets it. `entries_size` and `record_size` are the bytes of their texts, and `text` is that of the record.
+    `born` is new for each conversation, also for a second one with the same id.
     """
 
     id: str
@@ -80,6 +116,7 @@ class Item:
     links: Mapping[str, Link] = field(default_factory=dict[str, Link])
     born: str = ""
     record: Record | None = None
+    text: str = ""
 
     @property
     def size(self) -> int:
@@ -89,6 +126,19 @@ class Item:
     def is_live(self, at: datetime) -> bool:
         """Return True if the conversation has not expired then."""
         return self.expires_at is None or self.expires_at > at.timestamp()
+
+    def with_record(self, record: Record, text: str) -> "Item":
+        """Return the item with this record, whose JSON is `text`."""
+        return replace(
+            self,
+            revision=record.revision,
+            head_id=record.head_id,
+            pinned=record.pinned,
+            expires_at=_seconds(record.expires_at),
+            record=record,
+            text=text,
+            record_size=len(text.encode()),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,59 +160,124 @@ class EntryPlace:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class SearchedEntry:
+    """The text of an entry as `agent.history.search.fold` makes it, and its place."""
+
+    id: str
+    parent_id: str | None
+    text: str
+    place: EntryPlace
+
+
+@dataclass(slots=True)
+class KnownLog:
+    """The places of the entries in the first `length` units of a log."""
+
+    length: int = 0
+    places: dict[str, EntryPlace] = field(default_factory=dict[str, EntryPlace])
+
+
+class KnownLogs:
+    """The logs that a process has read. They only grow, so what is known of one never changes, whoever writes it."""
+
+    def __init__(self) -> None:
+        self._logs = OrderedDict[tuple[str, str, str], KnownLog]()
+
+    def of(self, item: Item) -> KnownLog:
+        """Return what is known of the log of this conversation."""
+        key = item.owner, item.id, item.born
+        log = self._logs[key] = self._logs.pop(key, None) or KnownLog()
+        if len(self._logs) > REMEMBERED:
+            self._logs.popitem(last=False)
+        return log
+
+
 class View(Protocol):
-    """The items as one piece of work sees and changes them. No method awaits."""
+    """The items as one piece of work sees and changes them.
 
-    clock: Callable[[], datetime]
+    Only a back-end on a server makes its callers wait: for the others, no method that is awaited ever waits.
+    """
 
-    def get(self, owner: str, id_: str) -> Item | None:
+    def clock(self) -> datetime:
+        """Return the time by which items expire. Call it after the first read."""
+        ...
+
+    async def get(self, owner: str, id_: str) -> Item | None:
         """Return this owner's conversation, expired or not. Raises `HistoryError` if it is damaged."""
         ...
 
-    def is_taken(self, id_: str) -> bool:
+    async def is_taken(self, id_: str) -> bool:
         """Return True if any owner has a conversation with this id."""
         ...
 
-    def with_run(self, run_id: str) -> Item | None:
+    async def with_run(self, run_id: str) -> Item | None:
         """Return the conversation that has this run."""
         ...
 
-    def with_link(self, digest: str) -> Item | None:
+    async def with_link(self, digest: str) -> Item | None:
         """Return the conversation that has this link."""
         ...
 
-    def of(self, owner: str) -> Sequence[Item]:
+    async def of(self, owner: str) -> Sequence[Item]:
         """Return an owner's conversations, the highest place first. Damaged ones are logged and left out."""
         ...
 
-    def all(self, owners: str) -> Iterator[Item]:
-        """Yield the conversations of the owners that begin so, in no particular order."""
+    async def page(self, owner: str, pinned: bool | None, first: int, count: int) -> Sequence[Item]:
+        """Return up to `count` live conversations in the same order, without the first ones. `pinned` as in `list`."""
         ...
 
-    def runs(self) -> Iterator[tuple[str, Item]]:
-        """Yield the id of each run and its conversation, the oldest first."""
+    def searched(self, owner: str, words: Sequence[str]) -> AsyncGenerator[tuple[Item, Sequence[SearchedEntry]]]:
+        """Yield live conversations in the same order, with their texts. Those without one of the words can be missing.
+
+        Damaged ones are logged and left out.
+        """
         ...
 
-    def places(self, item: Item) -> Mapping[str, EntryPlace]:
+    async def expiring(self, by: float, owners: str, limit: int, skip: Collection[str]) -> Sequence[Item]:
+        """Return the conversations that `RetentionStore.expiring` returns."""
+        ...
+
+    async def endless(self, owners: str) -> Sequence[Item]:
+        """Return the conversations without an expiry of the owners that begin so."""
+        ...
+
+    async def sizes(self, owners: str) -> Iterable[tuple[str, int, float]]:
+        """Return these owners, the bytes of each, and when their last conversation expires. One can come repeatedly."""
+        ...
+
+    async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
+        """Return runs without an end of live conversations, of all owners or this one, the oldest first."""
+        ...
+
+    async def ended(self, before: float) -> Collection[tuple[str, str]]:
+        """Return the owners and ids of the conversations with runs that ended before then."""
+        ...
+
+    async def places(self, item: Item) -> Mapping[str, EntryPlace]:
         """Return the places of the entries by their ids, in the order of their storage. The mapping can grow later."""
         ...
 
-    def texts(self, item: Item, places: Sequence[EntryPlace]) -> list[str]:
+    async def texts(self, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[str]:
         """Return the entries at these places, as JSON objects."""
         ...
 
-    def entries(self, item: Item) -> Sequence[StoredEntry]:
-        """Return all entries in the order of their storage."""
+    async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
+        """Return the conversation of a run, and its events without the first `after` ones, as JSON objects."""
         ...
 
-    def events(self, item: Item, run_id: str, after: int) -> list[str]:
-        """Return the events of a run without the first `after` ones, as JSON objects."""
-        ...
-
-    def put(self, item: Item, entries: Sequence[StoredEntry] = (), events: RunEvents | None = None) -> None:
+    def put(
+        self,
+        item: Item,
+        entries: Sequence[StoredEntry] = (),
+        events: RunEvents | None = None,
+        *,
+        is_newest: bool = False,
+    ) -> None:
         """Replace a conversation and add to its logs, all or nothing, also if the process is killed meanwhile.
 
-        The logs of runs that the item does not have any more are removed. Call it in `write`.
+        The logs of runs that the item does not have any more are removed. If it `is_newest`, its place becomes higher
+        than those of the owner's other conversations. Call it in `write`, after the conversation was read.
         """
         ...
 
@@ -175,17 +290,24 @@ class View(Protocol):
         ...
 
 
+Work = Callable[[View], Coroutine[Any, Any, T]]
+
+
 class Storage(Protocol):
     """A back-end: it keeps items and logs, and knows nothing of what they mean."""
 
     clock: Callable[[], datetime]
 
-    async def read(self, work: Callable[[View], T], *, is_long: bool = False) -> T:
+    async def time(self) -> datetime:
+        """Return the current time by the clock of the back-end."""
+        ...
+
+    async def read(self, work: Work[T], *, is_long: bool = False) -> T:
         """Return the result of `work`, which changes nothing. If it `is_long`, others have their turn meanwhile."""
         ...
 
-    async def write(self, work: Callable[[View], T]) -> T:
-        """Return the result of `work` as if no other process had changed anything meanwhile.
+    async def write(self, work: Work[T]) -> T:
+        """Return the result of `work` as if no other process had changed anything meanwhile. It can run repeatedly.
 
         It ends even if the caller is cancelled.
         """
@@ -196,8 +318,101 @@ class Storage(Protocol):
         ...
 
 
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never waits, such as work on a `LocalView`."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("the work waits")
+
+
+class LocalView(ABC):
+    """The part of a `View` that looks at all items, for a back-end that has them at hand."""
+
+    clock: Callable[[], datetime]
+
+    async def time(self) -> datetime:
+        """Implement `Storage.time`."""
+        return self.clock()
+
+    @abstractmethod
+    def items_of(self, owner: str) -> Sequence[Item]:
+        """Return what `of` returns."""
+
+    @abstractmethod
+    def all(self, owners: str) -> Iterator[Item]:
+        """Yield the conversations of the owners that begin so, in no particular order."""
+
+    @abstractmethod
+    def runs(self) -> Iterator[tuple[str, Item]]:
+        """Yield the id of each run and its conversation, the oldest first."""
+
+    @abstractmethod
+    def searched_entries(self, item: Item) -> Sequence[SearchedEntry]:
+        """Return all entries in the order of their storage. Raises `HistoryError`."""
+
+    async def of(self, owner: str) -> Sequence[Item]:
+        """Implement `View.of`."""
+        return self.items_of(owner)
+
+    async def page(self, owner: str, pinned: bool | None, first: int, count: int) -> Sequence[Item]:
+        """Implement `View.page`."""
+        found = (item for item in self._live(owner) if pinned in (None, item.pinned))
+        return [*islice(found, first, first + count)]
+
+    async def searched(self, owner: str, words: Sequence[str]) -> AsyncGenerator[tuple[Item, Sequence[SearchedEntry]]]:
+        """Implement `View.searched`."""
+        for item in self._live(owner):
+            try:
+                entries = self.searched_entries(item)
+            except NotFound:
+                continue  # deleted meanwhile
+            except HistoryError as error:
+                log.warning("a conversation is not searched: %s", error)
+                continue
+            yield item, entries
+
+    async def expiring(self, by: float, owners: str, limit: int, skip: Collection[str]) -> Sequence[Item]:
+        """Implement `View.expiring`."""
+        found = ((item.expires_at, item) for item in self.all(owners) if item.id not in skip)
+        due = [(end, item) for end, item in found if end is not None and end <= by]
+        return [item for _, item in sorted(due, key=lambda pair: pair[0])[:limit]]
+
+    async def endless(self, owners: str) -> Sequence[Item]:
+        """Implement `View.endless`."""
+        return [item for item in self.all(owners) if item.expires_at is None]
+
+    async def sizes(self, owners: str) -> Iterable[tuple[str, int, float]]:
+        """Implement `View.sizes`."""
+        ends = ((item, float("inf") if item.expires_at is None else item.expires_at) for item in self.all(owners))
+        return ((item.owner, item.size, end) for item, end in ends)
+
+    async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
+        """Implement `View.unfinished`."""
+        at = self.clock()
+        runs = ((id_, item) for id_, item in self.runs() if owner in (None, item.owner))
+        found = ((id_, item) for id_, item in runs if item.runs[id_].ended_at is None and item.is_live(at))
+        return [*islice(found, limit)]
+
+    async def ended(self, before: float) -> Collection[tuple[str, str]]:
+        """Implement `View.ended`."""
+        found = ((item, item.runs[id_].ended_at) for id_, item in self.runs())
+        return [*dict.fromkeys((item.owner, item.id) for item, end in found if end is not None and end < before)]
+
+    def place_for(self, item: Item, *, is_newest: bool) -> int:
+        """Return the place that the item gets."""
+        return max([item.place, *(one.place + 1 for one in self.items_of(item.owner)[: int(is_newest)])])
+
+    def _live(self, owner: str) -> Iterator[Item]:
+        at = self.clock()
+        return (item for item in self.items_of(owner) if item.record and item.is_live(at))
+
+
 class KeyValueStore:
     """A `HistoryStore` over a storage. A cancelled save has stored everything or nothing."""
+
+    is_shared = False
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -240,8 +455,12 @@ class KeyValueStore:
 
     async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
         """Implement `HistoryStore.list`. Leaves out damaged records."""
-        first = max(offset, 0)
-        return await self._storage.read(partial(_list, owner, pinned, first, first + max(limit, 0)))
+
+        async def work(view: View) -> list[Record]:
+            found = await view.page(owner, pinned, max(offset, 0), max(limit, 0))
+            return [item.record for item in found if item.record]
+
+        return await self._storage.read(work)
 
     async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Implement `HistoryStore.search`. Reads all text of the owner, and leaves out damaged conversations."""
@@ -270,20 +489,30 @@ class KeyValueStore:
     async def delete(self, conversation_id: str, *, owner: str) -> None:
         """Implement `HistoryStore.delete`."""
         await delete_vectors(self, conversation_id, owner)
-        await self._storage.write(lambda view: view.remove([_find_live(view, owner, conversation_id)]))
+
+        async def work(view: View) -> None:
+            view.remove([await _find_live(view, owner, conversation_id)])
+
+        await self._storage.write(work)
 
     async def aclose(self) -> None:
         """Implement `HistoryStore.aclose`. Saves in progress are finished first."""
         await self._storage.aclose()
 
 
-async def _load(storage: Storage, find: Callable[[View], tuple[Item | None, list[str]]]) -> list[Entry]:
+async def _load(storage: Storage, find: Work[tuple[Item | None, list[str]]]) -> list[Entry]:
     """Return the entries whose texts `find` returns, with their conversation."""
     item, texts = await storage.read(find)
     try:
         return await in_steps(load_entries, texts)
     except HistoryError as error:
-        raise (await storage.read(lambda view: view.damaged(item)) if item else error) from error
+        if item is None:
+            raise
+
+        async def damaged(view: View) -> HistoryError:
+            return view.damaged(item)
+
+        raise await storage.read(damaged) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +524,9 @@ class KeyValueRuns:
     async def append(self, events: RunEvents) -> None:
         """Implement `RunStore.append`."""
 
-        def work(view: View) -> None:
-            item = _find_live(view, events.owner, events.conversation_id)
-            runs = _runs_with(view, (item.owner, item.id), item.runs, events, saved=False)
+        async def work(view: View) -> None:
+            item = await _find_live(view, events.owner, events.conversation_id)
+            runs = await _runs_with(view, (item.owner, item.id), item.runs, events, saved=False)
             view.put(replace(item, runs=runs), events=events)
 
         await self._storage.write(work)
@@ -305,47 +534,125 @@ class KeyValueRuns:
     async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
         """Implement `RunStore.events`."""
 
-        def work(view: View) -> list[RunEvent]:
-            item, first = view.with_run(run_id), max(after, 0)
+        async def work(view: View) -> list[RunEvent]:
+            first = max(after, 0)
+            item, texts = await view.events(run_id, first) or (None, [])
             if item is None or item.owner != owner or not item.is_live(view.clock()):
                 raise NotFound(NO_RUN)
-            return [RunEvent(number, line) for number, line in enumerate(view.events(item, run_id, first), first + 1)]
+            return [RunEvent(number, line) for number, line in enumerate(texts, first + 1)]
 
         return await self._storage.read(work)
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+    async def unfinished(
+        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+    ) -> Sequence[UnfinishedRun]:
         """Implement `RunStore.unfinished`."""
 
-        def work(view: View) -> list[UnfinishedRun]:
-            at = view.clock()
-            found = (
-                UnfinishedRun(run_id=id_, conversation_id=item.id, owner=item.owner, saved=item.runs[id_].saved)
-                for id_, item in view.runs()
-                if item.runs[id_].ended_at is None and item.is_live(at)
-            )
-            return [*islice(found, max(limit, 0))]
+        async def work(view: View) -> list[UnfinishedRun]:
+            if owner is None or conversation_id is None:
+                found = await view.unfinished(owner, max(limit, 0))
+            else:
+                item = await view.get(owner, conversation_id)
+                found = [(run_id, item) for run_id in item.runs] if item else []
+            runs = [_unfinished(view, run_id, item) for run_id, item in found]
+            return [run for run in runs if run][: max(limit, 0)]
+
+        return await self._storage.read(work)
+
+    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.hold`. Leases that were renewed a moment ago need no write."""
+
+        async def work(view: View) -> list[tuple[UnfinishedRun, bool]]:
+            found = [(run_id, await view.with_run(run_id)) for run_id in run_ids]
+            runs = [run for run_id, item in found if item and (run := _unfinished(view, run_id, item))]
+            soon = view.clock().timestamp() + RENEWED_SECONDS if runs else 0.0
+            return [(run, run.is_lost or run.leased_until < soon) for run in runs if run.leased_until > 0]
+
+        async def renew(run: UnfinishedRun, view: View) -> None:
+            def change(state: RunState, at: float) -> RunState:
+                return replace(state, leased_until=0.0 if release else at + LEASE_SECONDS)
+
+            await _change_run(view, run.run_id, run.owner, change)
+
+        held = await self._storage.read(work)
+        for run, is_due in held:
+            if is_due or release:
+                await self._storage.write(partial(renew, run))
+        return [run for run, _ in held]
+
+    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
+        """Implement `RunStore.look`."""
+
+        def change(state: RunState, at: float) -> RunState:
+            return replace(state, watched_until=at + WATCHED_SECONDS, is_stopped=state.is_stopped or stop)
+
+        async def work(view: View) -> UnfinishedRun | None:
+            item = await _change_run(view, run_id, owner, change)
+            return _unfinished(view, run_id, item) if item else None
+
+        return await self._storage.write(work)
+
+    async def would_lose(self, record: Record) -> bool:
+        """Implement `RunStore.would_lose`."""
+
+        async def work(view: View) -> bool:
+            item = await view.get(record.owner, record.id)
+            return item is not None and _would_lose(item, view.clock())
 
         return await self._storage.read(work)
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`, one conversation at a time, so that other writers get their turn."""
 
-        def has_ended(run: RunState) -> bool:
-            return run.ended_at is not None and run.ended_at < before.timestamp()
-
-        def to_clean(view: View) -> list[tuple[str, str]]:
-            found = ((item.owner, item.id) for id_, item in view.runs() if has_ended(item.runs[id_]))
-            return [*dict.fromkeys(found)]
-
-        def clean(owner: str, id_: str, view: View) -> int:
-            item = view.get(owner, id_)
-            kept = {id_: run for id_, run in item.runs.items() if not has_ended(run)} if item else {}
-            if item is not None and len(kept) < len(item.runs):
+        async def clean(owner: str, id_: str, view: View) -> int:
+            item = await view.get(owner, id_)
+            if item is None:
+                return 0
+            kept = _runs_since(item.runs, before)
+            if len(kept) < len(item.runs):
                 view.put(replace(item, runs=kept))
-            return len(item.runs) - len(kept) if item else 0
+            return len(item.runs) - len(kept)
+
+        async def to_clean(view: View) -> Collection[tuple[str, str]]:
+            return await view.ended(before.timestamp())
 
         old = await self._storage.read(to_clean)
         return sum([await self._storage.write(partial(clean, *one)) for one in old])
+
+
+def _unfinished(view: View, run_id: str, item: Item) -> UnfinishedRun | None:
+    """Return a run of this conversation, or None if it has ended or the conversation has expired."""
+    run, at = item.runs[run_id], view.clock()
+    if run.ended_at is not None or not item.is_live(at):
+        return None
+    return UnfinishedRun(
+        run_id=run_id,
+        conversation_id=item.id,
+        owner=item.owner,
+        saved=run.saved,
+        leased_until=run.leased_until,
+        is_lost=not run.is_leased(at),
+        is_stopped=run.is_stopped,
+        is_watched=run.watched_until > at.timestamp(),
+    )
+
+
+async def _change_run(
+    view: View, run_id: str, owner: str, change: Callable[[RunState, float], RunState]
+) -> Item | None:
+    """Change what is known of a run, at this time. Return its conversation, or None if this owner has no such run."""
+    item = await view.with_run(run_id)
+    if item is None or item.owner != owner or _unfinished(view, run_id, item) is None:
+        return None
+    run = change(item.runs[run_id], view.clock().timestamp())
+    view.put(item := replace(item, runs={**item.runs, run_id: run}))
+    return item
+
+
+def _would_lose(item: Item, at: datetime) -> bool:
+    """Return True if a run would lose this conversation, see `RunStore.would_lose`."""
+    runs = [run for run in item.runs.values() if run.ended_at is None]
+    return any(item.is_live(at) or run.is_leased(at) for run in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +664,10 @@ class KeyValueLinks:
     async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`."""
 
-        def work(view: View) -> None:
-            item = _find_live(view, link.owner, link.conversation_id)
+        async def work(view: View) -> None:
+            item = await _find_live(view, link.owner, link.conversation_id)
             dump_link(link)
-            if view.with_link(link.digest) is not None:
+            if await view.with_link(link.digest) is not None:
                 raise Conflict(USED_DIGEST)
             live = {one.digest: one for one in live_links(item.links.values(), view.clock())}
             if most is not None and len(live) >= most:
@@ -371,18 +678,26 @@ class KeyValueLinks:
 
     async def get(self, digest: str) -> Link:
         """Implement `LinkStore.get`."""
-        return await self._storage.read(lambda view: _with_link(view, digest).links[digest])
+
+        async def work(view: View) -> Link:
+            return (await _with_link(view, digest)).links[digest]
+
+        return await self._storage.read(work)
 
     async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
         """Implement `LinkStore.of`."""
-        item = await self._storage.read(lambda view: _find_live(view, owner, conversation_id))
-        return live_links(item.links.values(), self._storage.clock())
+
+        async def work(view: View) -> Sequence[Link]:
+            item = await _find_live(view, owner, conversation_id)
+            return live_links(item.links.values(), view.clock())
+
+        return await self._storage.read(work)
 
     async def remove(self, digest: str, *, owner: str) -> None:
         """Implement `LinkStore.remove`."""
 
-        def work(view: View) -> None:
-            item = _with_link(view, digest)
+        async def work(view: View) -> None:
+            item = await _with_link(view, digest)
             if item.owner != owner:
                 raise NotFound(NO_LINK)
             view.put(replace(item, links={key: link for key, link in item.links.items() if key != digest}))
@@ -396,18 +711,17 @@ class KeyValueRetention:
 
     _storage: Storage
 
+    async def time(self) -> datetime:
+        """Implement `RetentionStore.time`."""
+        return await self._storage.time()
+
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Record]:
         """Implement `RetentionStore.expiring`."""
 
-        def work(view: View) -> list[Record]:
-            found = [
-                (item.expires_at, item)
-                for item in view.all(owners)
-                if item.expires_at is not None and item.expires_at <= by.timestamp() and item.id not in skip
-            ]
-            return [_known_of(item) for _, item in sorted(found, key=lambda pair: pair[0])[: max(limit, 0)]]
+        async def work(view: View) -> list[Record]:
+            return [_known_of(item) for item in await view.expiring(by.timestamp(), owners, max(limit, 0), skip)]
 
         return await self._storage.read(work)
 
@@ -418,8 +732,8 @@ class KeyValueRetention:
     async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
         """Implement `RetentionStore.add_expiry`, in batches, so that other writers get their turn."""
 
-        def work(view: View) -> list[tuple[Record, datetime | None]]:
-            records = (item.record for item in view.all(owners) if item.expires_at is None and item.record)
+        async def work(view: View) -> list[tuple[Record, datetime | None]]:
+            records = (item.record for item in await view.endless(owners) if item.record)
             return [(record, end) for record in records if (end := until(record)) is not None]
 
         ending = await self._storage.read(work)
@@ -428,17 +742,20 @@ class KeyValueRetention:
 
     async def size(self, *, owners: str = "") -> int:
         """Implement `RetentionStore.size`."""
-        return await self._storage.read(lambda view: sum(item.size for item in view.all(owners)))
+
+        async def work(view: View) -> int:
+            return sum(size for _, size, _ in await view.sizes(owners))
+
+        return await self._storage.read(work)
 
     async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
         """Implement `RetentionStore.sizes`."""
 
-        def work(view: View) -> Mapping[str, int]:
+        async def work(view: View) -> Mapping[str, int]:
             sizes, ends = dict[str, int](), dict[str, float]()
-            for item in view.all(owners):
-                end = float("inf") if item.expires_at is None else item.expires_at
-                sizes[item.owner] = sizes.get(item.owner, 0) + item.size
-                ends[item.owner] = max(ends.get(item.owner, end), end)
+            for owner, size, end in await view.sizes(owners):
+                sizes[owner] = sizes.get(owner, 0) + size
+                ends[owner] = max(ends.get(owner, end), end)
             return {owner: sizes[owner] for owner in sorted(sizes, key=lambda owner: ends[owner])}
 
         return await self._storage.read(work)
@@ -446,22 +763,25 @@ class KeyValueRetention:
     async def texts(self, owner: str) -> AsyncIterator[str]:
         """Implement `RetentionStore.texts`. Reads one conversation at a time."""
 
-        def work(id_: str, view: View) -> list[str]:
-            item = view.get(owner, id_)
+        async def ids(view: View) -> list[str]:
+            return [item.id for item in await view.of(owner)]
+
+        async def work(id_: str, view: View) -> list[str]:
             try:
-                return [one.json for one in view.entries(item)] if item else []
+                item = await view.get(owner, id_)
+                return await view.texts([(item, place) for place in (await view.places(item)).values()]) if item else []
             except NotFound:
                 return []  # deleted meanwhile
 
-        for id_ in await self._storage.read(lambda view: [item.id for item in view.of(owner)]):
+        for id_ in await self._storage.read(ids):
             for text in await self._storage.read(partial(work, id_)):
                 yield text
 
     async def erase(self, record: Record) -> bool:
         """Implement `RetentionStore.erase`."""
 
-        def work(view: View) -> bool:
-            item = _same(view, record)
+        async def work(view: View) -> bool:
+            item = await _same(view, record)
             if item is None or item.expires_at != _seconds(record.expires_at):
                 return False
             view.remove([item])
@@ -472,10 +792,10 @@ class KeyValueRetention:
     async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
         """Implement `RetentionStore.erase_unused`. A process that is killed meanwhile can leave some of them whole."""
 
-        def work(view: View) -> bool:
-            items, at = view.of(owner), view.clock()
+        async def work(view: View) -> bool:
+            items = await view.of(owner)
             found = {(item.owner, item.id, item.revision, item.expires_at) for item in items}
-            if not items or found != versions_of(records) or any(_is_answered(item, at) for item in items):
+            if not items or found != versions_of(records) or any(_would_lose(item, view.clock()) for item in items):
                 return False
             view.remove(items)
             return True
@@ -486,9 +806,9 @@ class KeyValueRetention:
         """Implement `RetentionStore.wipe`. What is removed from memory or from files leaves nothing behind."""
 
 
-def _find_live(view: View, owner: str, id_: str) -> Item:
+async def _find_live(view: View, owner: str, id_: str) -> Item:
     """Return a conversation that has not expired. Raises `NotFound`."""
-    item = view.get(owner, id_)
+    item = await view.get(owner, id_)
     if item is None or not item.is_live(view.clock()):
         raise NotFound(NO_CONVERSATION)
     return item
@@ -501,71 +821,66 @@ def _record_of(view: View, item: Item) -> Record:
     return item.record
 
 
-def _get(owner: str, id_: str, view: View) -> Record:
-    return _record_of(view, _find_live(view, owner, id_))
+async def _get(owner: str, id_: str, view: View) -> Record:
+    return _record_of(view, await _find_live(view, owner, id_))
 
 
-def _save(
+async def _save(
     record: Record, text: str, added: Sequence[StoredEntry], events: RunEvents | None, at: datetime, view: View
 ) -> Record:
     """Store `record`, which has its new revision already, at this time. Return it with its stored label."""
-    old = _to_replace(view, record)
+    old = await _to_replace(view, record)
     if old:
         stored = _record_of(view, old)
         label = {"title": stored.title or record.title, "pinned": stored.pinned}
         if label != {"title": record.title, "pinned": record.pinned}:
             record = replace(record, title=stored.title or record.title, pinned=stored.pinned)
             text = dump_record(record)
-    _check_links(view, old, added, record)
-    if added or old is None:
-        place = place_at(record.updated_at) if record.updated_at < at else _next_place(view, record.owner, at)
-    else:
-        place = old.place
-    runs: Mapping[str, RunState] = old.runs if old else {}
+    await _check_links(view, old, added, record)
+    is_placed = bool(added) or old is None
+    item = (old or _new_item(record)).with_record(record, text)
+    if is_placed:
+        size = sum(len(one.json.encode()) for one in added)
+        item = replace(item, place=place_at(record.updated_at), entries_size=item.entries_size + size)
     if events is not None:
-        runs = _runs_with(view, (record.owner, record.id), runs, events, saved=True)
-    item = Item(
-        id=record.id,
-        owner=record.owner,
-        revision=record.revision,
-        head_id=record.head_id,
-        place=place,
-        pinned=record.pinned,
-        expires_at=_seconds(record.expires_at),
-        entries_size=(old.entries_size if old else 0) + sum(len(one.json.encode()) for one in added),
-        length=old.length if old else 0,
-        record_size=len(text.encode()),
-        runs=runs,
-        links=old.links if old else {},
-        born=old.born if old else new_id(),
-        record=record,
-    )
-    view.put(item, added, events)
+        runs = await _runs_with(view, (record.owner, record.id), item.runs, events, saved=True)
+        item = replace(item, runs=runs)
+    view.put(item, added, events, is_newest=is_placed and record.updated_at >= at)
     return record
 
 
-def _to_replace(view: View, record: Record) -> Item | None:
+def _new_item(record: Record) -> Item:
+    return Item(
+        id=record.id,
+        owner=record.owner,
+        revision=0,
+        head_id=None,
+        place=0,
+        pinned=False,
+        expires_at=None,
+        entries_size=0,
+        length=0,
+        born=new_id(),
+    )
+
+
+async def _to_replace(view: View, record: Record) -> Item | None:
     """Return what `record` replaces, None if it is new. Raises `NotFound` and `Conflict`."""
-    if record.revision == 1 and view.get(record.owner, record.id) is None:
-        if view.is_taken(record.id):
+    if record.revision == 1 and await view.get(record.owner, record.id) is None:
+        if await view.is_taken(record.id):
             raise NotFound(NO_CONVERSATION)
         return None
-    item = _find_live(view, record.owner, record.id)
+    item = await _find_live(view, record.owner, record.id)
     if item.revision != record.revision - 1:
         raise Conflict(CHANGED_ELSEWHERE)
     return item
 
 
-def _next_place(view: View, owner: str, at: datetime) -> int:
-    """Return the place for a conversation that this owner saves now, and that is to be the first."""
-    return max([place_at(at), *(item.place + 1 for item in view.of(owner)[:1])])
-
-
-def _check_links(view: View, item: Item | None, added: Sequence[StoredEntry], record: Record) -> None:
+async def _check_links(view: View, item: Item | None, added: Sequence[StoredEntry], record: Record) -> None:
     """Raise `HistoryError` if an id or a link is wrong. Reads the stored entries only if it must."""
     if not added and record.head_id in (None, item.head_id if item else None):
         return
-    stored: Mapping[str, EntryPlace] = view.places(item) if item else {}
+    stored: Mapping[str, EntryPlace] = await view.places(item) if item else {}
     new = set[str]()
     for one in added:
         if one.id in stored or one.id in new:
@@ -577,7 +892,7 @@ def _check_links(view: View, item: Item | None, added: Sequence[StoredEntry], re
         raise HistoryError(f"The newest entry {record.head_id!r} is not in the conversation.")
 
 
-def _runs_with(
+async def _runs_with(
     view: View, place: tuple[str, str], runs: Mapping[str, RunState], events: RunEvents, *, saved: bool
 ) -> Mapping[str, RunState]:
     """Return the runs of this owner's conversation with new events. With `saved`, the entries contain what they say.
@@ -585,93 +900,112 @@ def _runs_with(
     Raises `Conflict`.
     """
     run = runs.get(events.run_id)
-    if run is None and view.with_run(events.run_id) is not None:
+    if run is None and await view.with_run(events.run_id) is not None:
         raise Conflict(RUN_CONFLICT)
-    run = run or RunState()
+    clock = view.clock()
+    at = clock.timestamp()
+    run = run or RunState(begun_at=at, leased_until=at)
     if place != (events.owner, events.conversation_id) or run.ended_at is not None or events.first != run.last + 1:
         raise Conflict(RUN_CONFLICT)
-    ended_at = view.clock().timestamp() if events.has_ended else None
-    new = RunState(last=events.last, saved=events.last if saved else run.saved, length=run.length, ended_at=ended_at)
-    return {**runs, events.run_id: new}
+    if run.is_leased(clock) if events.of_lost else run.leased_until <= 0:
+        raise Conflict(RUN_CONFLICT)
+    run = replace(run, last=events.last, saved=events.last if saved else run.saved, leased_until=at + LEASE_SECONDS)
+    if not events.has_ended:
+        return {**runs, events.run_id: run}
+    run = replace(run, ended_at=at)
+    return {**_runs_since(runs, clock - timedelta(seconds=ENDED_RUN_SECONDS)), events.run_id: run}
 
 
-def _with_link(view: View, digest: str) -> Item:
+def _runs_since(runs: Mapping[str, RunState], before: datetime) -> Mapping[str, RunState]:
+    """Return the runs that have no end or ended later."""
+    return {id_: run for id_, run in runs.items() if run.ended_at is None or run.ended_at >= before.timestamp()}
+
+
+async def _with_link(view: View, digest: str) -> Item:
     """Return the conversation to which a live link leads. Raises `NotFound`."""
-    item, at = view.with_link(digest), view.clock()
-    if item is None or not item.is_live(at) or not item.links[digest].is_live(at):
+    item = await view.with_link(digest)
+    if item is None or not item.is_live(view.clock()) or not item.links[digest].is_live(view.clock()):
         raise NotFound(NO_LINK)
     return item
 
 
-def _history(record: Record, limit: int | None, view: View) -> tuple[Item, list[str]]:
-    item = _find_live(view, record.owner, record.id)
+async def _history(record: Record, limit: int | None, view: View) -> tuple[Item, list[str]]:
+    item = await _find_live(view, record.owner, record.id)
     if record.head_id is None or (limit is not None and limit <= 0):
         return item, []
-    places = view.places(item)
+    places = await view.places(item)
     if record.head_id not in places:
         raise NotFound(NO_ENTRY)
     newest_first = islice(_walk(places, record.head_id), limit)
-    return item, view.texts(item, [*newest_first][::-1])
+    return item, await view.texts([(item, place) for place in [*newest_first][::-1]])
 
 
-def _find(record: Record, ids: Set[str] | None, after: Set[str | None], view: View) -> tuple[Item | None, list[str]]:
+async def _find(
+    record: Record, ids: Set[str] | None, after: Set[str | None], view: View
+) -> tuple[Item | None, list[str]]:
     """Return the conversation and the texts of the entries that are sought, or of all if `ids` is None."""
-    item = view.get(record.owner, record.id)
+    item = await view.get(record.owner, record.id)
     if item is None:
         return None, []
-    places = view.places(item)
+    places = await view.places(item)
     if ids is not None and not after and len(ids) <= 1:
         sought = [places[id_] for id_ in ids if id_ in places]
     else:
         sought = [one for id_, one in [*places.items()] if ids is None or id_ in ids or one.parent_id in after]
-    return item, view.texts(item, sought)
+    return item, await view.texts([(item, place) for place in sought])
 
 
-def _following(record: Record, entry_id: str, view: View) -> list[str]:
-    item = view.get(record.owner, record.id)
-    places = [*view.places(item).items()] if item else []
+async def _following(record: Record, entry_id: str, view: View) -> list[str]:
+    item = await view.get(record.owner, record.id)
+    places = [*(await view.places(item)).items()] if item else []
     return following_of(entry_id, ((id_, place.parent_id) for id_, place in places))
 
 
-def _list(owner: str, pinned: bool | None, first: int, end: int, view: View) -> list[Record]:
-    at = view.clock()
-    found = (item for item in view.of(owner) if item.is_live(at) and pinned in (None, item.pinned))
-    return [item.record for item in islice((item for item in found if item.record), first, end) if item.record]
+async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> list[SearchHit]:
+    found = list[tuple[Item, Record, SearchedEntry | None]]()
+    async with aclosing(view.searched(owner, words)) as conversations:
+        async for item, entries in conversations:
+            if len(found) >= limit:
+                break
+            if (record := item.record) is not None:
+                entry = _newest_with(words, record, entries)
+                if entry is not None or all(word in fold(record.title) for word in words):
+                    found.append((item, record, entry))
+    texts = iter(await _texts_of_hits(view, [(item, entry.place) for item, _, entry in found if entry]))
+    hits = list[SearchHit]()
+    for item, record, entry in found:
+        try:
+            hits.append(hit_in(record, load_entries(next(texts))[0] if entry else None, words))
+        except IndexError:
+            continue  # deleted meanwhile, or damaged
+        except HistoryError:
+            log.warning("a conversation is not searched: %s", view.damaged(item))
+    return hits
 
 
-def _search(owner: str, words: Sequence[str], limit: int, view: View) -> list[SearchHit]:
-    at = view.clock()
-    found = (_hit(item, words, view) for item in view.of(owner) if item.is_live(at))
-    return [*islice((hit for hit in found if hit), limit)]
-
-
-def _hit(item: Item, words: Sequence[str], view: View) -> SearchHit | None:
-    """Return the newest message with all words, on the branch that is shown if possible, or the title, or None."""
-    record = item.record
-    if record is None:
-        return None
+async def _texts_of_hits(view: View, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[list[str]]:
+    """Return a list with each text, an empty one if it cannot be read."""
     try:
-        entries = view.entries(item)
-        shown: Iterable[StoredEntry] = ()
-        if record.branches:
-            by_id = {one.id: one for one in entries}
-            shown = _walk(by_id, record.head_id)
-        for one in chain(shown, reversed(entries)):
-            if all(word in one.searched for word in words):
-                return hit_in(record, load_entries([one.json])[0], words)
-    except NotFound:
-        return None  # deleted meanwhile
+        return [[text] for text in await view.texts(wanted)]
     except HistoryError as error:
-        log.warning("a conversation is not searched: %s", error)
-        return None
-    title = fold(record.title)
-    return hit_in(record, None, words) if all(word in title for word in words) else None
+        if len(wanted) == 1:
+            log.warning("a conversation is not searched: %s", error)
+            return [[]]
+    return [text for one in wanted for text in await _texts_of_hits(view, [one])]
 
 
-def _label(id_: str, owner: str, change: Callable[[Record], Record], view: View) -> Record:
-    item = _find_live(view, owner, id_)
+def _newest_with(words: Sequence[str], record: Record, entries: Sequence[SearchedEntry]) -> SearchedEntry | None:
+    """Return the newest message with all words, on the branch that is shown if possible."""
+    shown: Iterable[SearchedEntry] = ()
+    if record.branches:
+        shown = _walk({one.id: one for one in entries}, record.head_id)
+    return next((one for one in chain(shown, reversed(entries)) if all(word in one.text for word in words)), None)
+
+
+async def _label(id_: str, owner: str, change: Callable[[Record], Record], view: View) -> Record:
+    item = await _find_live(view, owner, id_)
     record, text = reload_record(change(_record_of(view, item)))
-    view.put(replace(item, pinned=record.pinned, record=record, record_size=len(text.encode())))
+    view.put(item.with_record(record, text))
     return record
 
 
@@ -683,28 +1017,23 @@ def _known_of(item: Item) -> Record:
     )
 
 
-def _same(view: View, record: Record) -> Item | None:
+async def _same(view: View, record: Record) -> Item | None:
     """Return what is stored if the conversation was not saved since `record` was loaded."""
-    item = view.get(record.owner, record.id)
+    item = await view.get(record.owner, record.id)
     return item if item and item.revision == record.revision else None
 
 
-def _set_expiry(ending: Sequence[tuple[Record, datetime | None]], view: View, *, only_missing: bool) -> int:
+async def _set_expiry(ending: Sequence[tuple[Record, datetime | None]], view: View, *, only_missing: bool) -> int:
     """Set the expiry of each record that was not saved in the meantime; return their number."""
     stored = 0
     for record, expires_at in ending:
-        item = _same(view, record)
+        item = await _same(view, record)
         if item is None or item.record is None or (only_missing and item.expires_at is not None):
             continue
         changed = replace(item.record, expires_at=expires_at)
-        size = len(dump_record(changed).encode())
-        view.put(replace(item, expires_at=_seconds(expires_at), record=changed, record_size=size))
+        view.put(item.with_record(changed, dump_record(changed)))
         stored += 1
     return stored
-
-
-def _is_answered(item: Item, at: datetime) -> bool:
-    return item.is_live(at) and any(run.ended_at is None for run in item.runs.values())
 
 
 def _seconds(time: datetime | None) -> float | None:

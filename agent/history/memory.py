@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from agent.errors import HistoryError
-from agent.history.key_value import EntryPlace, Item, KeyValueStore, StoredEntry, View
-from agent.history.records import now
+from agent.errors import HistoryError, NotFound
+from agent.history.key_value import EntryPlace, Item, KeyValueStore, LocalView, SearchedEntry, StoredEntry, Work, finish
+from agent.history.records import NO_CONVERSATION, now
 from agent.history.run_events import RunEvents
 from agent.system.threads import DECODING
 
@@ -21,8 +21,8 @@ class MemoryStore(KeyValueStore):
         super().__init__(MemoryStorage(clock))
 
 
-class MemoryStorage:
-    """A `Storage` of dicts. It needs no lock: no work awaits, and what a long reading work sees never changes.
+class MemoryStorage(LocalView):
+    """A `Storage` of dicts. It needs no lock: no work waits, and what a long reading work sees never changes.
 
     The conversations of each owner are in the order of their places.
     """
@@ -37,67 +37,79 @@ class MemoryStorage:
         self._places: dict[str, dict[str, EntryPlace]] = {}
         self._events: dict[str, list[str]] = {}
 
-    async def read(self, work: Callable[[View], T], *, is_long: bool = False) -> T:
+    async def read(self, work: Work[T], *, is_long: bool = False) -> T:
         """Implement `Storage.read`. Long work runs in a thread."""
-        return await DECODING.run(work, self) if is_long else work(self)
+        return await DECODING.run(lambda: finish(work(self))) if is_long else finish(work(self))
 
-    async def write(self, work: Callable[[View], T]) -> T:
+    async def write(self, work: Work[T]) -> T:
         """Implement `Storage.write`."""
-        return work(self)
+        return finish(work(self))
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    def get(self, owner: str, id_: str) -> Item | None:
+    async def get(self, owner: str, id_: str) -> Item | None:
         """Implement `View.get`."""
         return self._items.get(owner, {}).get(id_)
 
-    def is_taken(self, id_: str) -> bool:
+    async def is_taken(self, id_: str) -> bool:
         """Implement `View.is_taken`."""
         return id_ in self._owners
 
-    def with_run(self, run_id: str) -> Item | None:
+    async def with_run(self, run_id: str) -> Item | None:
         """Implement `View.with_run`."""
         return self._named(self._runs.get(run_id))
 
-    def with_link(self, digest: str) -> Item | None:
+    async def with_link(self, digest: str) -> Item | None:
         """Implement `View.with_link`."""
         return self._named(self._links.get(digest))
 
-    def of(self, owner: str) -> Sequence[Item]:
-        """Implement `View.of`."""
+    def items_of(self, owner: str) -> Sequence[Item]:
+        """Implement `LocalView.items_of`."""
         return [*self._items.get(owner, {}).values()][::-1]
 
     def all(self, owners: str) -> Iterator[Item]:
-        """Implement `View.all`."""
+        """Implement `LocalView.all`."""
         for owner, items in self._items.items():
             if owner.startswith(owners):
                 yield from items.values()
 
     def runs(self) -> Iterator[tuple[str, Item]]:
-        """Implement `View.runs`."""
+        """Implement `LocalView.runs`."""
         return ((run_id, self._items[self._owners[id_]][id_]) for run_id, id_ in self._runs.items())
 
-    def places(self, item: Item) -> Mapping[str, EntryPlace]:
+    def searched_entries(self, item: Item) -> Sequence[SearchedEntry]:
+        """Implement `LocalView.searched_entries`."""
+        pairs = zip([*self._entries.get(item.id, ())], [*self._places.get(item.id, {}).values()], strict=False)
+        return [SearchedEntry(one.id, one.parent_id, one.searched, place) for one, place in pairs]
+
+    async def places(self, item: Item) -> Mapping[str, EntryPlace]:
         """Implement `View.places`."""
         return self._places[item.id]
 
-    def texts(self, item: Item, places: Sequence[EntryPlace]) -> list[str]:
+    async def texts(self, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[str]:
         """Implement `View.texts`."""
-        entries = self._entries[item.id]
-        return [entries[place.start].json for place in places]
+        try:
+            return [self._entries[item.id][place.start].json for item, place in wanted]
+        except KeyError:
+            raise NotFound(NO_CONVERSATION) from None
 
-    def entries(self, item: Item) -> Sequence[StoredEntry]:
-        """Implement `View.entries`."""
-        return [*self._entries.get(item.id, ())]
-
-    def events(self, item: Item, run_id: str, after: int) -> list[str]:
+    async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
         """Implement `View.events`."""
-        return self._events[run_id][after:]
+        item = self._named(self._runs.get(run_id))
+        return (item, self._events[run_id][after:]) if item else None
 
-    def put(self, item: Item, entries: Sequence[StoredEntry] = (), events: RunEvents | None = None) -> None:
+    def put(
+        self,
+        item: Item,
+        entries: Sequence[StoredEntry] = (),
+        events: RunEvents | None = None,
+        *,
+        is_newest: bool = False,
+    ) -> None:
         """Implement `View.put`."""
-        before = self.get(item.owner, item.id)
+        before = self._items.get(item.owner, {}).get(item.id)
+        item = replace(item, place=self.place_for(item, is_newest=is_newest))
         stored, places = self._entries.setdefault(item.id, []), self._places.setdefault(item.id, {})
         for number, one in enumerate(entries, len(stored)):
             places[one.id] = EntryPlace(one.parent_id, number, number + 1)
@@ -105,8 +117,7 @@ class MemoryStorage:
         if events is not None:
             self._runs.setdefault(events.run_id, item.id)
             self._events.setdefault(events.run_id, []).extend(event.json for event in events.events)
-        else:
-            self._forget_runs(before, item)
+        self._forget_runs(before, item)
         self._set_links(before, item)
         self._owners[item.id] = item.owner
         items = self._items.setdefault(item.owner, {})
@@ -132,7 +143,7 @@ class MemoryStorage:
         return HistoryError(f"The conversation {item.id!r} is damaged.")
 
     def _named(self, id_: str | None) -> Item | None:
-        return None if id_ is None else self.get(self._owners[id_], id_)
+        return None if id_ is None else self._items[self._owners[id_]].get(id_)
 
     def _forget_runs(self, before: Item | None, item: Item) -> None:
         if before is not None and before.runs is not item.runs:

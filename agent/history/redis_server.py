@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha1
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -21,8 +22,6 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as NoAnswer
 
 from agent.errors import ConfigError, HistoryError
-from agent.history.records import shift_of
-from agent.history.redis_scripts import Script
 from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
 from agent.history.uninterrupted import UninterruptedWork
 from agent.i18n import _
@@ -38,10 +37,54 @@ FREE_CONNECTION_SECONDS = 20.0
 PREFIX = "switchboard"
 """The first word of all keys, unless the URL has another one as `prefix`."""
 
+DRIVER_ERRORS = (RedisError, OSError)
+"""What the driver raises."""
 log = logging.getLogger(__name__)
 
-
 Argument = str | bytes | int | float
+Command = Sequence[Argument]
+
+COMMIT = """
+local token, at = ARGV[1], 1
+local function take() at = at + 1; return ARGV[at] end
+local function command()
+    local words = {}
+    for number = 1, tonumber(take()) do words[number] = take() end
+    return words
+end
+for _ = 1, tonumber(take()) do
+    local found, wanted = redis.call(unpack(command())), take()
+    if token ~= '' and found == token then return 1 end
+    if tostring(found or '') ~= wanted then return 0 end
+end
+while at < #ARGV do
+    local words = command()
+    local name, key = words[1], words[2]
+    if name == 'FIRST' then
+        local first = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+        local place = math.max(tonumber(words[3]), tonumber(first[2] or 0) + 1)
+        redis.call('ZADD', key, string.format('%.0f', place), words[4])
+    elseif name == 'COUNT' then
+        if redis.call('HINCRBY', key, words[4], words[5]) > 0 then
+            redis.call('ZADD', words[3], 0, words[4])
+        else
+            redis.call('HDEL', key, words[4])
+            redis.call('ZREM', words[3], words[4])
+        end
+    else
+        redis.call(unpack(words))
+    end
+end
+return 1
+"""
+"""Runs commands if nothing has changed that they depend on: all or nothing, and nothing comes between.
+
+Its arguments are a token, the number of checks, each check with the reply that it must have, and the commands; each
+command comes after the number of its words. If a check finds the token, the commands have run already, and the
+connection has broken since. Two commands are its own: FIRST is a ZADD with a score that is above all others, and COUNT
+adds to a number in a hash and keeps the names of those that are not 0 in a sorted set.
+"""
+_COMMIT_SHA = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
 
 
 class RedisServer:
@@ -53,7 +96,7 @@ class RedisServer:
         try:
             parts = urlsplit(url)
             query = dict(parse_qsl(parts.query))
-            self._prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
+            self.prefix = b"{%s}:" % query.pop("prefix", PREFIX).encode()
             self.address = address_of(url)
             pool = pool_class.from_url(
                 urlunsplit(parts._replace(query=urlencode(query))),
@@ -63,7 +106,7 @@ class RedisServer:
                 socket_connect_timeout=GREETING_SECONDS,
                 redis_connect_func=greet,
                 protocol=2,  # With 3, the pool does not check whether a connection still has an unread reply.
-                retry=Retry(NoBackoff(), 0),  # `run` tries again, and only what can be repeated.
+                retry=Retry(NoBackoff(), 0),  # `_tried` tries again, and only what can be repeated.
             )
         except (ValueError, TypeError):  # whose text can have the password
             raise ConfigError(
@@ -71,50 +114,82 @@ class RedisServer:
                 "special characters of the password as in %2F."
             ) from None
         self._client: Any = Redis(connection_pool=pool)
-        self._work = UninterruptedWork()
+        self.work = UninterruptedWork()
 
-    async def run(self, script: Script, *arguments: Argument, again: bool = True) -> Any:
-        """Run a script and return its reply.
+    async def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one round trip, and return their replies.
 
-        If the connection breaks, it runs once more, unless `again` is False: scripts recognise their own repetition. A
-        cancelled caller leaves no connection with an unread reply, because the call is always finished.
+        If the connection breaks, they are sent once more: they must be such that can be repeated. Call this in `work`,
+        so that it is always finished: a connection with an unread reply would be of no use to others.
         """
-        values = [_encode(one) for one in (shift_of(self.clock), *arguments)]
-        return await self._work.run(self._run(script, values, again))
+        return await self._tried(commands, again=True)
+
+    async def commit(self, token: bytes, checks: Sequence[tuple[Command, bytes]], commands: Sequence[Command]) -> bool:
+        """Run the commands if each check has this reply. Return False if one has not.
+
+        If the connection breaks, this is repeated if there is a token: a check finds it if the commands have run.
+        """
+        values: list[Argument] = [token, len(checks)]
+        for check, wanted in checks:
+            values += [len(check), *check, wanted]
+        for command in commands:
+            values += [len(command), *command]
+        arguments = (1, self.prefix, *values)
+        try:
+            (reply,) = await self._tried([("EVALSHA", _COMMIT_SHA, *arguments)], again=bool(token))
+        except NoScriptError:  # the server has started since
+            (reply,) = await self._tried([("EVAL", COMMIT, *arguments)], again=bool(token))
+        return bool(reply)
 
     async def info(self) -> Mapping[str, Any]:
         """Return what the server says about itself."""
-        return await self._work.run(self._info())
+        return await self.work.run(self._info())
 
     async def aclose(self) -> None:
         """Finish the calls in progress, and close the connections."""
-        await self._work.finish()
+        await self.work.finish()
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
 
-    async def _run(self, script: Script, values: Sequence[bytes], again: bool) -> Any:
-        arguments = (1, self._prefix + b"place", self._prefix, *values)
+    def failure(self, reason: str) -> HistoryError:
+        """Return the error that the history on this server cannot be used."""
+        return self._failure(HistoryError(reason))
+
+    async def _tried(self, commands: Sequence[Command], *, again: bool) -> list[Any]:
         try:
-            try:
-                return await self._client.evalsha(script.sha, *arguments)
-            except NoScriptError:  # the server has started since
-                return await self._client.eval(script.text, *arguments)
-        except (RedisError, OSError) as error:
+            return await self.exchange([[_encode(word) for word in command] for command in commands])
+        except NoScriptError:
+            raise
+        except DRIVER_ERRORS as error:
             broken = isinstance(error, ConnectionError | OSError) and refusal_of(error) is None
             if broken and again:
-                return await self._run(script, values, again=False)
+                return await self._tried(commands, again=False)
             raise self._failure(error) from error
+
+    async def exchange(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
+        """Send commands and read their replies. Raises the driver's errors, of replies only after the last one."""
+        pool: Any = self._client.connection_pool
+        connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command(connection.pack_commands(commands))
+            replies = [await _reply(connection) for _ in commands]
+        finally:
+            await pool.release(connection)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
 
     async def _info(self) -> Mapping[str, Any]:
         try:
             return await self._client.info()
-        except (RedisError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> HistoryError:
         """Return the sentence for an error of the driver. It never has the password."""
         log.debug("Redis at %s: %s", self.address, error)
-        refusal = refusal_of(error)
+        refusal = error if isinstance(error, HistoryError) else refusal_of(error)
         if refusal is None:
             reason = connection_reason(error, is_secret=self._is_secret)
             sentence = _(
@@ -127,6 +202,13 @@ class RedisServer:
         reason = refusal_reason(refusal, is_secret=self._is_secret)
         sentence = _("The Redis server {address} refuses: {error}.", address=self.address, error=reason)
         return unusable(sentence, reason, is_secret=self._is_secret)
+
+
+async def _reply(connection: Any) -> Any:
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return error
 
 
 async def greet(connection: Any) -> None:

@@ -12,6 +12,13 @@ from typing import Any
 
 from agent.i18n import _
 
+LEASE_SECONDS = 8.0
+"""Seconds after its renewal for which a run cannot be lost."""
+RENEWED_SECONDS = 4.0
+"""A lease that ends later than so many seconds from now is renewed by nothing but events."""
+WATCHED_SECONDS = 12.0
+"""Seconds for which a run counts as watched after a page has looked at it."""
+
 NO_RUN = _("There is no such answer.")
 RUN_CONFLICT = _("This answer is being written elsewhere, or has ended.")
 
@@ -44,13 +51,17 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvents:
-    """Consecutive events of one run in a conversation, at least one. `has_ended` is True if the last one is the end."""
+    """Consecutive events of one run in a conversation, at least one. `has_ended` is True if the last one is the end.
+
+    `of_lost`: they are not the writer's, but end a run whose lease has expired.
+    """
 
     run_id: str
     conversation_id: str
     owner: str
     events: Sequence[RunEvent]
     has_ended: bool = False
+    of_lost: bool = False
 
     @property
     def first(self) -> int:
@@ -65,12 +76,20 @@ class RunEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedRun:
-    """A run without an end in the store. The entries contain what its events up to `saved` say."""
+    """A run without an end in the store. The entries contain what its events up to `saved` say.
+
+    Its writer renews the lease, which ends at `leased_until` by the clock of the store, 0 if it was released. `is_lost`
+    is True if that has passed. A visitor wants it to stop if `is_stopped`, and watches it if `is_watched`.
+    """
 
     run_id: str
     conversation_id: str
     owner: str
     saved: int
+    leased_until: float
+    is_lost: bool
+    is_stopped: bool
+    is_watched: bool
 
 
 def join_events(events: Sequence[RunEvent]) -> str:

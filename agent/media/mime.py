@@ -24,6 +24,8 @@ SUFFIXES = {
     "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
     "message/rfc822": "eml",
+    "application/rtf": "rtf",
+    "application/x-ipynb+json": "ipynb",
     "text/plain": "txt",
 }
 """The media types of files that are stored, with the file name suffix of each."""

@@ -39,6 +39,7 @@ SENTENCES = {
     "unpacked_bytes": N_("unpacks to {size:.0f} MB; {most:.0f} MB is the most that is read"),
     "entities": N_("defines entities of its own, which a document of this kind never needs"),
     "old_document": N_("has a format of Office before 2007. Save it as DOCX, PPTX or XLSX"),
+    "other_document": N_("has a format that is not read here. Save it as PDF, DOCX, PPTX, XLSX or EML"),
     "slow_document": N_("takes too much time or memory to be read"),
     "no_reader": N_('cannot be read without more packages: pip install ".[documents]" (in the folder of Switchboard)'),
     # Changes made to the file.

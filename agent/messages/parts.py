@@ -284,12 +284,13 @@ def _read(path: str | PathLike[str]) -> bytes:
 def _checked(data: bytes) -> bytes:
     if not isinstance(cast(object, data), bytes | bytearray | memoryview):
         raise InputError(f"from_bytes takes the bytes of a file, not {type(data).__name__!r}; from_path takes its path")
-    return data
+    return bytes(data)
 
 
 def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
     """Return the picture part. `decode` detects truncated files; pictures of a conversation were decoded before."""
-    if (shown := detect_mime(_checked(data))) in _NOT_ALWAYS_READ or (shown in _UNCHANGED_TYPES and not decode):
+    data = _checked(data)
+    if (shown := detect_mime(data)) in _NOT_ALWAYS_READ or (shown in _UNCHANGED_TYPES and not decode):
         return BinaryImage(data, media_type=shown)
     try:
         media_type, png = open_image(data)
@@ -299,7 +300,8 @@ def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
 
 
 def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:
-    shown = next((word for word, known in AUDIO_FORMATS.items() if known == detect_mime(_checked(data))), None)
+    data = _checked(data)
+    shown = next((word for word, known in AUDIO_FORMATS.items() if known == detect_mime(data)), None)
     if format_ is not None and format_.lower() not in AUDIO_FORMATS:
         raise InputError(f"{what}: no format {format_!r} is known; there are {', '.join(AUDIO_FORMATS)}")
     if shown is None:

@@ -326,7 +326,7 @@ class Catalog:
         name = " ".join(name.split())[:80]
         names = {key_of(spec.name): spec.name for spec in self.models.values()}
         close = [names[key] for key in get_close_matches(key_of(name), names)]
-        example = f"huggingface:{name}" if "/" in name else f"openai:{'gpt-6-luna' if ':' in name else name or 'name'}"
+        example = self._example(name)
         said = [_("No model named {name!r} is known here.", name=name)]
         if close:
             said.append(_("Perhaps it is {names}.", names=alternatives(close)))
@@ -335,6 +335,21 @@ class Catalog:
             _("Add the provider, for example {example}. Providers: {providers}.", example=example, providers=ids)
         )
         return UnknownModel(joined(said))
+
+    def _example(self, name: str) -> str:
+        """Return how a model whose provider is not known could be written."""
+        provider, slash, rest = name.partition("/")
+        if name.startswith(("http://", "https://")):
+            return f'Agent("vllm:name", base_url="{name}")'
+        if name.endswith(".gguf"):
+            return f"llama.cpp:{name.rpartition('/')[2]}"
+        if slash:
+            is_host = provider in self.providers and provider not in ("openai", "google")  # these publish weights, too
+            return f"{provider}:{rest}" if is_host else f"huggingface:{name}"
+        family, colon, size = name.partition(":")  # a tag of Ollama, such as "llama3:8b"
+        if colon and family and (size[:1].isdecimal() or size == "latest"):
+            return f"ollama:{name}"
+        return f"openai:{'gpt-6-luna' if colon else name or 'name'}"
 
     def _ids(self) -> str:
         return ", ".join(self.providers)

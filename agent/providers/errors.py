@@ -428,8 +428,10 @@ def words_of(value: object, depth: int = 5) -> str:
     if not depth or not _is_dict(value):
         return ""
     metadata = value.get("metadata")  # of a gateway, which quotes another server
-    found = ((metadata.get("raw") if _is_dict(metadata) else None), *(value.get(name) for name in _WORDS))
-    return next((words for one in found if (words := words_of(one, depth - 1))), "")
+    quoted = words_of(metadata.get("raw"), depth - 1) if _is_dict(metadata) else ""
+    if quoted and quoted.lstrip()[:1] not in ("{", "["):  # JSON in which no words were found
+        return quoted
+    return next((words for name in _WORDS if (words := words_of(value.get(name), depth - 1))), "")
 
 
 def _codes(fields: Mapping[str, Any]) -> list[str]:

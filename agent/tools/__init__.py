@@ -82,7 +82,8 @@ class Tool(Generic[P, R]):
         try:
             _ = self._schema
         except Exception as error:  # pydantic's exceptions here have no common base
-            raise InputError(f"tool {self.name!r}: no schema can be made of its signature: {error}") from error
+            why = str(error).partition("\n")[0].partition(". ")[0]
+            raise InputError(f"tool {self.name!r}: no schema can be made of its signature: {why}") from error
 
     @cached_property
     def _schema(self) -> "pydantic_ai.Tool[None]":

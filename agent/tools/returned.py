@@ -37,6 +37,11 @@ def content_of(value: Any, tool: str) -> Any:
         items = cast(Sequence[Any], value)
         if any(isinstance(item, BinaryContent) or is_pillow(item) for item in items):
             return [part for item in items for part in _as_list(content_of(item, tool))]
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise ToolError(
+            f"The tool {tool!r} returned bytes. Image.from_bytes and Audio.from_bytes make a picture or a sound of "
+            "them, and .decode() makes a text."
+        )
     try:
         _refuse_iterators(cast(object, value))
         text = to_json(value, fallback=_plain)

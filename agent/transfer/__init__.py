@@ -17,6 +17,7 @@ FAILED_ANSWER = "failed answer"
 ARCHIVED = "archived state"
 FOLDER = "folder"
 TAGS = "tags"
+RATING = "rating"
 BUSY_CHAT = "busy chat"
 DAMAGED = "damaged chat"
 EMPTY = "empty chat"
@@ -39,6 +40,7 @@ LEFT_OUT: Mapping[str, Plural] = {
     ARCHIVED: ngettext_noop("the mark of {count} archived chat", "the marks of {count} archived chats"),
     FOLDER: ngettext_noop("the folder of {count} chat", "the folders of {count} chats"),
     TAGS: ngettext_noop("the tags of {count} chat", "the tags of {count} chats"),
+    RATING: ngettext_noop("the rating of {count} answer", "the ratings of {count} answers"),
     BUSY_CHAT: ngettext_noop(
         "the new messages of {count} chat in which an answer is being written",
         "the new messages of {count} chats in which answers are being written",

@@ -5,8 +5,9 @@ tag of its instance and a number. So a page that missed some continues where it 
 frame of another instance gets the whole turn again.
 
 The end is `{"stored": true, "complete": ...}` if the store has it: the page then shows the turn as it is stored, and
-`complete` says whether a waiting message can follow (see `agent.web.chat.chat_view.is_complete`). Otherwise it is `{}`,
-and the page asks for the stored turns.
+`complete` says whether a waiting message can follow (see `agent.web.chat.chat_view.is_complete`). It is
+`{"goes_on": run}` if the process of the answer was lost: the page asks for the rest then. Otherwise it is `{}`, and the
+page asks for the stored turns.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from agent.system.threads import TURNS
 from agent.web.chat.chat_view import RunningTurn, is_complete, wait_text
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.turns import TurnRenderer
-from agent.web.run_event_routes import FRAMES, NOTHING, Frame, number_in
+from agent.web.run_event_routes import FRAMES, NOTHING, Frame, end_of_lost, number_in
 
 KEPT_CHARACTERS = 1_000_000
 """Characters of the frames of one answer that are kept for readers that are behind."""
@@ -70,7 +71,9 @@ class TurnFrames:
 
     def end(self) -> str:
         """Implement `Frames.end`."""
-        turn = self._turn
+        turn, ending = self._turn, self._turn.live.ending
+        if ending is not None and ending.goes_on:
+            return end_of_lost(turn.live.run_id)
         if not turn.live.is_end_stored:
             return NOTHING
         return _dump({"stored": True, "complete": is_complete(turn.turn(monotonic()))})
@@ -81,7 +84,7 @@ class TurnFrames:
         Old frames are dropped. A reader that is further behind gets the whole turn.
         """
         live = self._turn.live
-        state, now = (live.number, live.ending is not None), monotonic()
+        state, now = (len(live.events), live.ending is not None), monotonic()
         if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
             return
         self._rendered, self._rendered_at, self._whole = state, now, None

@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 
 from agent.errors import AgentError
 from agent.fetch import Guard
-from agent.history import Entry, HistoryStore, now, open_store, replicas_of
+from agent.history import Entry, HistoryStore, now, open_store
 from agent.history.open_store import other_histories, path_of
 from agent.i18n.translator import LANGUAGES, negotiate
 from agent.local.manager import LocalModels
@@ -38,8 +38,7 @@ from agent.web.chat.links import ChatLinks
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
-from agent.web.chat.recovery import join_processes, recover
-from agent.web.chat.replica import Replica
+from agent.web.chat.recovery import join_processes
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
@@ -224,26 +223,24 @@ def _build_page(settings: Settings, conversations: Conversations, visitors: Visi
 @asynccontextmanager
 async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
-    replicas, recovery = replicas_of(services.store), None
-    if replicas is None:
-        recovery = await recover(services.store, services.conversations.live_runs.is_busy, services.is_only)
-    else:
-        conversations = services.conversations
-        replica = Replica(services.store, replicas, conversations.live_runs, conversations.takeovers)
-        await replica.join()
-        recovery = asyncio.create_task(replica.work())
+    conversations = services.conversations
     services.models.start()
-    chores = [services.unsent_files.expire, _ConversationExpiry(services).run, partial(_remove_events, services.store)]
+    chores = [
+        services.unsent_files.expire,
+        _ConversationExpiry(services).run,
+        partial(_remove_events, services.store),
+        conversations.running.lost.end_all,
+    ]
     if _knows_all_messages(services.settings):
         chores.append(OrphanedFiles(services.store, services.media).remove)
 
     def is_busy() -> bool:
-        return services.conversations.live_runs.count > 0
+        return conversations.live_runs.count > 0
 
     tasks = [
         asyncio.create_task(watchdog.run()),
-        *([recovery] if recovery else ()),
-        asyncio.create_task(preload_models(services.conversations.models, is_busy)),
+        asyncio.create_task(conversations.live_runs.keep_leases(services.store)),
+        asyncio.create_task(preload_models(conversations.models, is_busy)),
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
         asyncio.create_task(free_memory_when_idle(is_busy)),
     ]

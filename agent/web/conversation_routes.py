@@ -8,7 +8,6 @@ import logging
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -43,6 +42,8 @@ MAX_PASSAGE_BODY = 16_384
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
+CURRENT = "current"
+"""Stands for the id of the conversation with which a visitor goes on."""
 MAX_BUBBLES = 1000
 """The most bubbles of one answer."""
 log = logging.getLogger(__name__)
@@ -149,7 +150,12 @@ class ConversationRoutes:
         }
 
     async def _one(self, request: Request, owner: str) -> Any:
-        row = _row(await self._list.row(owner, _id(request)))
+        asked = _id(request)
+        if asked == CURRENT:
+            asked = await self._list.current(owner, request.query_params.get("viewed", ""))
+        if asked is None:
+            return None
+        row = _row(await self._list.row(owner, asked))
         return row if request.query_params.get("format") != "blocks" else await self._turns(request, owner, row)
 
     async def _turns(self, request: Request, owner: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -163,10 +169,8 @@ class ConversationRoutes:
         shown: dict[str, Any] = {"turns": turns, "has_earlier": has_earlier}
         if before:
             return shown
-        guest = request.query_params.get("guest")
-        query = urlencode({"format": "blocks"} | ({"guest": guest} if guest else {}))
-        live = f"runs/{view.live.run_id}/events?{query}" if view.live else ""
-        return row | shown | {"live": live, "is_complete": view.is_complete, "hidden": view.hidden}
+        run = view.live.run_id if view.live else ""
+        return row | shown | {"run": run, "is_complete": view.is_complete, "hidden": view.hidden}
 
     async def _text(self, request: Request, owner: str) -> Any:
         self._count(request, owner)

@@ -1,6 +1,6 @@
 """The routes that send, edit and take back messages, and that stop answers. See docs/http.md.
 
-They do what the page's own events do, with the same owners, permits and limits. An answer is read at
+The page and programs send messages with them, with the same owners, permits and limits. An answer is read at
 `/runs/{id}/events`.
 """
 
@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import InputError
+from agent.i18n import LocalizedText
 from agent.i18n.translator import Translator, negotiate
 from agent.media.transcribe import ReportProgress
 from agent.web.chat.choices import Choices, requested_choices, usual_temperature
@@ -22,13 +23,14 @@ from agent.web.chat.conversations import CONTINUE, Conversations
 from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import QuestionId
+from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import Handler, answering, known_error, status_of
 from agent.web.heavy_work import HeavyResponse, Place, RequestLimit
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
-from agent.web.sending import Submission, add_upload, send_message, visitor_of
+from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
 
 NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
 
@@ -51,16 +53,23 @@ class _Message(_Body):
     again: bool = False
     question: _Question | None = None
     temporary: bool = False
+    remember: bool = False
 
 
 class _Edit(_Body):
     text: str
 
 
+class _Continue(_Body):
+    run: str = ""
+
+
 _KNOWN: dict[type[_Body], str] = {
     _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
+    ' "remember": true,'
     ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
+    _Continue: '{"settings": {"model": "..."}} or {"run": "..."}',
     _Body: '{"settings": {"model": "..."}}',
 }
 B = TypeVar("B", bound=_Body)
@@ -108,7 +117,8 @@ class MessageRoutes:
         return await self._answer(request, owner, None)
 
     async def _send(self, request: Request, owner: str) -> Any:
-        return await self._answer(request, owner, await self._id(request, owner))
+        given = str(request.path_params["id_"])  # `record_of` says what is right for a temporary chat that is over
+        return await self._answer(request, owner, given if is_temporary(given) else await self._id(request, owner))
 
     async def _answer(self, request: Request, owner: str, conversation: str | None) -> Any:
         """Send a message. A client that accepts NDJSON gets the progress of reading files, line by line."""
@@ -118,12 +128,16 @@ class MessageRoutes:
                 "An answer to a question has no files, and a temporary chat begins with its first message."
             )
         choices = self._choices(request, visitor, sent)
+        if sent.remember:
+            self._conversations.remember(visitor, choices)
 
         async def work(report: ReportProgress) -> dict[str, Any]:
             return await self._store(request, visitor, conversation, sent, choices, report)
 
         if NDJSON in request.headers.get("accept", ""):
-            return HeavyResponse(_lines(work, _translator(request)), Place(lambda: None), NO_STORE, NDJSON)
+            ready = self._conversations.model_for(owner, choices.model) is not None
+            lines = _lines(work, sending_text(sent.files, is_ready=ready), _translator(request))
+            return HeavyResponse(lines, Place(lambda: None), NO_STORE, NDJSON)
         submission = Submission(work)
         try:
             async for _status in submission.progress():
@@ -189,8 +203,13 @@ class MessageRoutes:
         return _begun(where[0], await self._conversations.retry(visitor, *where, self._choices(request, visitor, body)))
 
     async def _continue(self, request: Request, owner: str) -> Any:
-        body = await self._read(request, _Body)
+        """Continue an answer. With a run, do so because its process was lost, with the choices of that run."""
+        body = await self._read(request, _Continue)
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
+        if body.run:
+            return _begun(where[0], await self._conversations.finish_lost(visitor, where[0], body.run)) | {
+                "asked": False
+            }
         please, choices = _translator(request)(CONTINUE), self._choices(request, visitor, body)
         live, asked = await self._conversations.continue_answer(visitor, *where, please, choices)
         return _begun(where[0], live) | {"asked": bool(asked)}
@@ -233,14 +252,18 @@ class MessageRoutes:
 
 
 async def _lines(
-    work: Callable[[ReportProgress], Awaitable[dict[str, Any]]], translator: Translator
+    work: Callable[[ReportProgress], Awaitable[dict[str, Any]]], waiting: LocalizedText, translator: Translator
 ) -> AsyncGenerator[str]:
-    """Yield the progress of sending as JSON lines, and its result or error as the last one."""
+    """Yield the progress of sending as JSON lines, and its result or error as the last one.
+
+    `waiting` is said while nothing is read. What is being read can be stopped.
+    """
     submission = Submission(work)
     try:
         async for status in submission.progress():
-            text = "" if status is None else translator(status.text)
-            yield _line({"type": "progress", "text": text, "done": status and status.done})
+            text = translator(waiting if status is None else status.text)
+            progress = {"text": text, "done": status and status.done, "can_stop": status is not None}
+            yield _line({"type": "progress", **progress})
         yield _line({"type": "done", **submission.result()})
     except Exception as error:
         known = known_error(error)

@@ -5,7 +5,7 @@ connection breaks. `docs/http.md` describes the format.
 """
 
 import asyncio
-import sys
+import json
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -16,6 +16,7 @@ from fastapi import FastAPI, Request, Response
 
 from agent.errors import Limited, NotFound, StoreUnavailable
 from agent.history import HistoryStore, RunEvent
+from agent.web.chat.recovery import GOES_ON
 from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.client_address import client_address
@@ -84,12 +85,12 @@ class RunFrames:
 
 
 class StoredFrames:
-    """The frames of an answer that has ended, as the store has them."""
+    """The frames of an answer that has ended, as the store has them. `end` is what readers get with the end."""
 
     due = 0.0
 
-    def __init__(self, events: Sequence[RunEvent]) -> None:
-        self._events = events
+    def __init__(self, events: Sequence[RunEvent], end: str = NOTHING) -> None:
+        self._events, self._end = events, end
 
     async def after(self, last_id: str) -> Sequence[Frame]:
         """Implement `Frames.after`."""
@@ -98,7 +99,7 @@ class StoredFrames:
 
     def end(self) -> str:
         """Implement `Frames.end`."""
-        return NOTHING
+        return self._end
 
 
 class RunEventRoutes:
@@ -155,14 +156,16 @@ class RunEventRoutes:
     async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
         """Answer with the events of an answer that has ended, as long as the store keeps them.
 
-        A page gets only the end: it asks for the conversation then. Other readers count as streams, because what was
-        read for them stays in memory until they have it.
+        A page gets only the end: it asks for the conversation or for the rest then. Other readers count as streams,
+        because what was read for them stays in memory until they have it.
         """
-        after = sys.maxsize if for_page else number_in(last_id)
+        after = number_in(last_id)
         try:
             if for_page:
-                events = await self._store.runs.events(run_id, owner=owner, after=after)
-                return _answer(_rest(StoredFrames(events), last_id, is_ended=True))
+                events = await self._store.runs.events(run_id, owner=owner)
+                goes_on = bool(events) and bool(events[-1].value.get(GOES_ON))
+                end = end_of_lost(run_id) if goes_on else NOTHING
+                return _answer(_rest(StoredFrames((), end), last_id, is_ended=True))
             with self._ended.place(owner, client_address(request.scope)) as place:
                 events = await self._store.runs.events(run_id, owner=owner, after=after)
                 if not events and after:
@@ -200,7 +203,7 @@ async def stream(live: RunningAnswer, frames: Frames, last_id: str) -> AsyncGene
             elif _now() - spoke_at >= PING_SECONDS:
                 yield ": ping\n\n"
                 spoke_at = _now()
-    if live.is_ended:  # otherwise another replica writes the rest: the reader connects again, and gets it there
+    if live.is_ended:  # otherwise another process goes on with it: the reader connects again, and gets it there
         yield _end(frames)
 
 
@@ -232,6 +235,11 @@ async def _rest(frames: Frames, last_id: str, *, is_ended: bool) -> AsyncGenerat
 
 def _end(frames: Frames) -> str:
     return f"event: end\ndata: {frames.end()}\n\n"
+
+
+def end_of_lost(run_id: str) -> str:
+    """Return the end for a page that is to ask for the rest of this run, whose process was lost."""
+    return json.dumps({GOES_ON: run_id})
 
 
 SSE = "text/event-stream"

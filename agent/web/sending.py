@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from agent.errors import InputError
-from agent.i18n import _
+from agent.i18n import LocalizedText, _
 from agent.media.transcribe import ReportProgress
 from agent.providers import Status
 from agent.web.chat.choices import Choices
@@ -18,13 +18,16 @@ from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
+from agent.web.file_names import given_name
 from agent.web.middleware.isolation import visitor_id_of
 
 PROGRESS_SECONDS = 0.5
 """Seconds before progress is shown, and between checks whether the page is gone."""
 SAMPLES = Path(__file__).parent / "ui" / "samples"
 EXAMPLE_FILES = {"picture": str(SAMPLES / "chart.png"), "sound": str(SAMPLES / "notes.wav")}
-"""The files of the examples, which every visitor can send."""
+"""The files of the examples by their names, with which every visitor can send them."""
+
+PROGRAM_FAILED = _("Something went wrong in this program; its log has the details.")
 
 T = TypeVar("T")
 
@@ -67,6 +70,14 @@ class Submission(Generic[T]):
         self._status = status
 
 
+def sending_text(files: Sequence[str], *, is_ready: bool) -> LocalizedText:
+    """Return what is said of a message with these uploads that is not stored yet. `is_ready`: a model is available."""
+    if not is_ready:
+        return _("Your message is sent as soon as a model is ready.")
+    names = ", ".join(given_name(Path(file)) for file in files)
+    return _("Preparing {names}…", names=names) if files else _("Sending…")
+
+
 async def send_message(
     conversations: Conversations,
     visitor: Visitor,
@@ -80,14 +91,14 @@ async def send_message(
 ) -> tuple[str | None, LiveRun | None]:
     """Send a message with the files of the visitor of this request. Return its conversation, and the live answer.
 
-    `value` is `{"text": ..., "files": [paths of uploads]}`. The answer is None if the message answered one of several
-    questions, or if it was sent again and is stored already. `report` is called while files are read. Raises an
-    `AgentError`; then nothing was stored.
+    `value` is `{"text": ..., "files": [paths of uploads, or names of EXAMPLE_FILES]}`. The answer is None if the
+    message answered one of several questions, or if it was sent again and is stored already. `report` is called while
+    files are read. Raises an `AgentError`; then nothing was stored.
     """
     if found := await conversations.find_sent(visitor.owner, conversation, message):
         return found, None
     given: list[Any] = value.get("files") or []
-    files = [str(file) for file in given]
+    files = [EXAMPLE_FILES.get(str(file), str(file)) for file in given]
     if not owns_files(files, scope):
         raise InputError(_("An attachment could not be read. Attach it again."))
     value = {**value, "files": files}

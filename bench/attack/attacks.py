@@ -9,7 +9,7 @@ from io import BytesIO
 from PIL import Image
 
 from bench.attack import chats, documents, heavy, requests, texts
-from bench.attack.client import Client, Reply, message
+from bench.attack.client import Client, Reply
 
 SLOW = "!tokens 100 @20"
 """An answer that takes five seconds."""
@@ -42,24 +42,21 @@ def one_file_many_times(url: str, times: int = 120, megabytes: int = 20) -> Repl
         return client.chat("!text Seen.", *[path] * times, seconds=600)
 
 
-def long_prompts(url: str, guests: int = 200, characters: int = 900_000) -> int:
-    """Send a long system prompt from the page as many guests. Return the number of accepted events."""
+def long_prompts(url: str, visitors: int = 200, characters: int = 900_000) -> int:
+    """Send a long system prompt as many visitors. Return the number of accepted messages."""
     taken = 0
-    for _ in range(guests):
-        with Client(url, guest=True) as client:
-            values = {"composer": message("!text Hi."), "system": "x" * characters}
-            taken += client.press("composer", "submit", values).status_code == 200
-            client.wait(20)
+    for _ in range(visitors):
+        with Client(url) as client:
+            taken += client.send("!text Hi.", settings={"system_message": "x" * characters}).status_code == 200
     return taken
 
 
 def long_edit(url: str, characters: int) -> tuple[str, float]:
     """Edit a message to a very long text. Return the refusal and the seconds it took."""
     with Client(url) as client:
-        client.press("composer", "submit", {"composer": message("!text Short.")})
-        client.wait()
-        [chat] = client.http.get("/conversations").json()["conversations"]
-        path, began = f"/conversations/{chat['id']}/messages/{'0' * 32}", time.monotonic()
+        sent = client.send("!text Short.")
+        client.read(sent)
+        path, began = f"/conversations/{sent.json()['conversation']}/messages/{'0' * 32}", time.monotonic()
         refused = client.http.patch(path, json={"text": "x" * characters})
         return str(refused.json()["detail"]), time.monotonic() - began
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import httpx
 
-from bench.attack.client import Client, message
+from bench.attack.client import Client
 
 MESSAGES = 30_000
 
@@ -40,11 +40,9 @@ def long_chat(url: str, messages: int = MESSAGES) -> dict[str, str]:
         step("open", lambda: client.http.get(f"/c/{chat}"))
         step("search", lambda: client.http.get("/conversations?q=pears"))
         step("own data", lambda: client.http.get("/own-data"))
-        step(
-            "go on",
-            lambda: client.press("composer", "submit", {"composer": message("!text Hi."), "chat": {"chat": chat}}),
-        )
-        client.wait(120)
+        sent = step("go on", lambda: client.send("!text Hi.", chat))
+        if sent is not None and sent.is_success:
+            client.read(sent)
         for form in ("json", "markdown", "html"):
             step(f"export {form}", lambda form=form: client.http.get(f"{export}?format={form}", timeout=300))
         link = step("link", lambda: client.http.post(f"{one}/links", json={"days": 1}))

@@ -70,13 +70,14 @@ class Client:
         event = next(one for one in self.config["dependencies"] if one["api_name"] == "chat")
         return self._join(event["id"], [message(text, *paths), model, options, None])
 
-    def press(self, element: str, event: str, values: dict[str, Any], event_data: Any = None) -> httpx.Response:
-        """Trigger an event of the page. Inputs that `values` does not name have their initial value."""
-        target = [self.names[element], event]
-        found = next(one for one in self.config["dependencies"] if target in one["targets"])
-        initial = {one["id"]: one["props"].get("value") for one in self.config["components"]}
-        given = initial | {self.names[name]: value for name, value in values.items()}
-        return self._join(found["id"], [given[input_] for input_ in found["inputs"]], event_data)
+    def send(self, text: str, chat: str = "", **more: Any) -> httpx.Response:
+        """Send a message as the page does, to this chat or a new one. `read` waits for the end of its answer."""
+        path = f"/conversations/{chat}/messages" if chat else "/conversations"
+        return self.http.post(path, json={"text": text, **more})
+
+    def read(self, sent: httpx.Response) -> str:
+        """Return the events of the answer to a message, to its end."""
+        return self.http.get(f"/runs/{sent.json()['run']}/events").text
 
     def wait(self, seconds: float = 60.0) -> list[Reply]:
         """Listen until all events of the session are done or the time is over. Return their ends."""
@@ -101,8 +102,8 @@ class Client:
         replies = self.wait(seconds)
         return replies[-1] if replies else Reply(False, {"error": "no answer"})
 
-    def _join(self, event: int, data: list[Any], event_data: Any = None) -> httpx.Response:
-        body = {"data": data, "fn_index": event, "session_hash": self.session, "event_data": event_data}
+    def _join(self, event: int, data: list[Any]) -> httpx.Response:
+        body = {"data": data, "fn_index": event, "session_hash": self.session}
         return self.http.post(f"{API}queue/join", json=body)
 
 

@@ -57,6 +57,15 @@ def weather(city: str) -> str:
     return f"Rain in {city}."
 
 
+class NotPydantic:
+    """A class of which pydantic knows nothing."""
+
+
+def _takes_any(value: NotPydantic) -> str:
+    """Take a value."""
+    return str(value)
+
+
 @dataclass
 class Hands:
     """The things that a mistake can use. Agents and chats made with it have a model that records its requests."""
@@ -352,6 +361,19 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         lambda _: Guard(allow=cast(Any, iter(["a.example"]))),
         r"^Guard\(allow=<list_iterator .*: allow must be a list, each item a text$",
     ),
+    "picture as a bytearray": (lambda _: Image.from_bytes(cast(Any, bytearray(b"x"))), r"^the picture is no picture"),
+    "journal=print": (ask(journal=print), r"^journal must be an object with the method write\(message, note\), not <b"),
+    "tool with a class of one's own": (
+        tools([_takes_any]),
+        r"^tool '_takes_any': .* pydantic-core schema for <class '.*NotPydantic'>$",
+    ),
+    "model with a slash": (lambda _: Agent("ollama/llama3"), r"Add the provider, for example ollama:llama3\. "),
+    "model of Ollama": (lambda _: Agent("llama3:8b"), r"for example ollama:llama3:8b\. "),
+    "model of a file": (lambda _: Agent("./models/a.gguf"), r"for example llama\.cpp:a\.gguf\. "),
+    "address as a model": (
+        lambda _: Agent("https://a.example/v1"),
+        r'for example Agent\("vllm:name", base_url="https://a\.example/v1"\)\. ',
+    ),
     "image on localhost": (ask([Image.from_url("http://localhost/a.png")]), r"^localhost:80 is not on the public"),
 }
 
@@ -379,6 +401,13 @@ METHODS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda agent: agent.zzz, r"^'Agent' object has no attribute 'zzz'$"),
     (lambda agent: cast(Any, Chat(agent)).run, r"chat\.say\(prompt\)"),
     (lambda agent: agent.run("Hello").text, r"\(await agent\.ask\(prompt\)\)\.text$"),
+    (lambda agent: asyncio.run(agent.ask("Hello")).content, r"'RunResult' object has no .*: write result\.text$"),
+    (lambda agent: asyncio.run(agent.ask("Hello")).all_messages, r"write result\.context\.messages$"),
+    (
+        lambda agent: asyncio.run(agent.ask("Hello"))["text"],
+        r"fields, not items such as \['text'\]: write result\.text$",
+    ),
+    (lambda agent: list(asyncio.run(agent.ask("Hello"))), r"write result\.text$"),
     (lambda _: cast(Any, Audio).from_url, r"^Audio has no 'from_url': write Audio\.from_bytes\(.* Audio\.from_path\("),
     (lambda _: cast(Any, Image).from_file, r"^Image has no 'from_file': write Image\.from_bytes\("),
     (lambda agent: list(agent.run("Hello")), r"or for response in Chat\(agent\)\.query\(prompt\)$"),

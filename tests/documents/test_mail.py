@@ -1,12 +1,14 @@
 """All texts of a mail and of an HTML page are read as people see them, whatever program wrote it."""
 
+import json
 from base64 import b64encode
 from email.message import EmailMessage
 from email.mime.text import MIMEText
 
 import pytest
 
-from agent.documents.mail import html_text, read_eml
+from agent.documents.mail import html_text, read_eml, read_html, read_notebook, read_rtf
+from agent.errors import InputError
 from tests.support.documents import mail
 
 HEAD = b"From: ann@example.org\nSubject: Lunch\nMIME-Version: 1.0\n"
@@ -28,6 +30,23 @@ def multipart(kind: str, *parts: bytes, boundary: str = "b") -> bytes:
 PICTURE = b'Content-Type: image/png\nContent-Disposition: inline; filename="a.png"\n\nx'
 NOTES = b'Content-Type: text/plain\nContent-Disposition: inline; filename="notes.txt"\n\nBring it.'
 NAMED = "Attached to this message, and not read:\n"
+CALENDAR = """BEGIN:VCALENDAR
+BEGIN:VTIMEZONE
+TZID:Europe/Berlin
+DTSTART:19700101T000000
+END:VTIMEZONE
+BEGIN:VEVENT
+SUMMARY:Lunch\\, with Bob
+DTSTART;TZID=Europe/Berlin:20260503T120000
+DTEND;VALUE=DATE:20260504
+DESCRIPTION:Bring the
+  contract.\\nThanks
+BEGIN:VALARM
+DESCRIPTION:Reminder
+END:VALARM
+END:VEVENT
+END:VCALENDAR
+"""
 INNER = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n" + b64encode(
     b"From: bob@example.org\n\nAt noon"
 )
@@ -105,6 +124,46 @@ MAILS = {
         multipart("alternative", text_part("<p>Come!", "html"), b"Content-Type: text/calendar\n\nBEGIN:VCALENDAR"),
         [f"{SHOWN}Come!", f"{NAMED}text/calendar"],
     ),
+    "invitation with an event": (
+        multipart("mixed", text_part("Come!"), text_part(CALENDAR, "calendar")),
+        [
+            f"{SHOWN}Come!\n\nEvent: Lunch, with Bob\nBegins: 2026-05-03 12:00 (Europe/Berlin)\nEnds: 2026-05-04\n"
+            "Details: Bring the contract.\nThanks"
+        ],
+    ),
+    "lines that flow": (
+        b"Content-Type: text/plain; format=flowed\n\nAt noon, \nas always.\n> Quoted \n> text\n> >deep\nEnd\n-- \nAnn",
+        [f"{SHOWN}At noon, as always.\n> Quoted text\n> >deep\nEnd\n--\nAnn"],
+    ),
+    "lines that flow without the space": (
+        b"Content-Type: text/plain; format=flowed; delsp=yes\n\nhttps://example.org/ \npay\n  x",
+        [f"{SHOWN}https://example.org/pay\n x"],
+    ),
+    "plain text that asks for HTML": (
+        multipart("alternative", text_part("Please use a program that shows HTML."), text_part("<p>At noon", "html")),
+        [f"{SHOWN}At noon"],
+    ),
+    "note that a mail was read": (
+        multipart(
+            "report",
+            text_part("Read."),
+            b"Content-Type: message/disposition-notification\n\nDisposition: manual-action; displayed\n",
+        ),
+        [f"{SHOWN}Read.\n\nDisposition: manual-action; displayed"],
+    ),
+    "file elsewhere": (
+        multipart(
+            "mixed",
+            text_part("See:"),
+            b"Content-Type: message/external-body; access-type=URL;\n"
+            b' URL="https://example.org/a.pdf"\n\nContent-Type: application/pdf\n\n',
+        ),
+        [f"{SHOWN}See:", f"{NAMED}application/pdf (https://example.org/a.pdf)"],
+    ),
+    "name of an old encoding": (
+        b"Content-Type: text/plain; charset=cp-850\n\n" + "Größe".encode("cp850"),
+        [f"{SHOWN}Größe"],
+    ),
     "invitation": (
         multipart("mixed", text_part("Come!"), b'Content-Type: text/calendar; name="invite.ics"\n\nBEGIN:VCALENDAR'),
         [f"{SHOWN}Come!", f"{NAMED}invite.ics"],
@@ -117,6 +176,18 @@ MAILS = {
 def test_all_texts_of_a_mail_are_read(before: bytes, body: bytes, sections: list[str]) -> None:
     separator = b"" if body.startswith(b"Content-Type") else b"\n"
     assert read_eml(before + HEAD + separator + body)[1] == sections
+
+
+def test_all_messages_of_a_mailbox_are_read() -> None:
+    mailbox = b"".join(
+        b"From ann Mon Jan  1 00:00:00 2026\nFrom: %s@example.org\nSubject: %s\n\nOn\n\n>From here\n\n" % (name, name)
+        for name in (b"ann", b"bob")
+    )
+    assert read_eml(mailbox)[1] == [
+        f"From: {name}@example.org\nSubject: {name}\n\nOn\n\nFrom here" for name in ("ann", "bob")
+    ]
+    one = b"From: ann@example.org\n\nOn\n\nFrom bob Mon\nDear: x\n"
+    assert read_eml(one)[1] == ["From: ann@example.org\n\nOn\n\nFrom bob Mon\nDear: x"]
 
 
 def test_forwarded_message_is_read() -> None:
@@ -153,6 +224,37 @@ PAGES = {
     "hidden": ('<div style="display:none">a<div>b</div></div>c<div hidden>d</div><style>e</style>f', "c\nf"),
     "picture": ('<img src="x" alt="Plan of the flat"><img alt="">', "[Plan of the flat]"),
     "table": ("<table><tr><td>Rent<td>812<tr><td>Heating<td>80</table>", "Rent 812\nHeating 80"),
+    "previews of mails": (
+        '<div style="max-height:0;overflow:hidden">a</div><span style="font-size: 0px">b</span>'
+        '<p style="display:none">c<h1 style="opacity:0">d</h1>e<p style="mso-hide:all">f<p>g'
+        '<p style="font-size:0.9em">h<i style="opacity:0.5">i',
+        "e\ng\nhi",
+    ),
+    "raised": ("10<sup>6</sup> m<sup>2</sup>, H<sub>2</sub>O, the 1<sup>st</sup>", "10\u2076 m\u00b2, H2O, the 1st"),
+    "struck out": ("<del>700</del> <s>750</s> 812", "~~700~~ ~~750~~ 812"),
+    "form": (
+        '<label>Name <input value="Ann"></label><p><input type=checkbox checked>Pets <input type=radio>Garden'
+        "<input type=hidden value=x><input type=password value=y>",
+        "Name Ann\n\u2612 Pets \u2610 Garden",
+    ),
+    "numbers of lists": (
+        "<ol type=a start=2><li>x<li>y</ol><ol type=I><li value=4>z</ol>",
+        "b. x\nc. y\nIV. z",
+    ),
+    "choices": (
+        "<select><option>a<option selected>b</select>, <select><option>c</option><option>d</option></select>",
+        "b, c",
+    ),
+    "not shown": (
+        "<noscript>a</noscript><dialog>b</dialog><datalist><option>c</datalist><video>d</video><dialog open>e</dialog>",
+        "e",
+    ),
+    "drawing": ("<svg><metadata>a</metadata><defs>b</defs><text>Rent</text><text>812</text></svg>", "Rent\n812"),
+    "equations": (
+        "<math><mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mn>2</mn></mfrac><msup><mi>x</mi><mn>2</mn></msup>"
+        "<msqrt><mi>y</mi></msqrt><annotation>no</annotation></math>, <math alttext='a/b'><mi>a</mi></math> end",
+        "(a+b)/2x^2\u221a(y), a/b end",
+    ),
     "quotation": ("<blockquote>a</blockquote>b<article>c</article>", "a\nb\nc"),
 }
 
@@ -162,3 +264,44 @@ def test_html_is_read_as_it_is_seen(source: str, text: str) -> None:
     title, shown = html_text(source)
     assert shown.strip() == text
     assert title == ("Invoice" if "<title>" in source else "")
+
+
+def test_what_a_page_shows_without_text_is_named() -> None:
+    source = b"<p>Text<img src=x><img src=y alt=Plan><svg></svg><iframe src=z></iframe>"
+    assert read_html(source)[1:] == (["Text[Plan]"], {"pictures", "drawings", "objects"})
+
+
+def test_rtf_is_read() -> None:
+    source = RTF.replace("here}", "here}{\\pict 00ff}{\\v x}\\v y\\v0  ")
+    assert read_rtf(source.encode())[1:] == (
+        ["Gr\u00f6\u00dfe \u2013 5 \u20ac {a}\tb\n\U0001f600 here"],
+        {"pictures", "hidden"},
+    )
+    with pytest.raises(InputError, match="is no RTF file, although its name says so"):
+        read_rtf(b"Rent")
+
+
+def test_notebook_is_read_by_cell() -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Rent\n", "of May"]},
+        {"cell_type": "code", "source": "1 + 1", "outputs": [
+            {"output_type": "execute_result", "data": {"text/plain": ["2"], "image/png": "AAAA"}},
+            {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+            {"output_type": "error", "ename": "KeyError", "evalue": "'x'", "traceback": ["long"]},
+            {"output_type": "display_data", "data": {"text/html": "<b>bold</b>"}},
+        ]},
+        {"cell_type": "code", "source": []},
+    ]  # fmt: skip
+    assert read_notebook(json.dumps({"cells": cells, "nbformat": 4}).encode())[1:] == (
+        [
+            "# Rent\nof May",
+            "```\n1 + 1\n```\n\nOutput:\n2\n\nOutput:\na\nb\n\nOutput:\nKeyError: 'x'\n\nOutput:\nbold",
+            "",
+        ],
+        {"pictures"},
+    )
+    old = {"worksheets": [{"cells": [{"cell_type": "code", "input": "x", "outputs": []}]}]}
+    assert read_notebook(json.dumps(old).encode())[1] == ["```\nx\n```"]
+    for damaged in (b"{", b"[]", b'{"cells": 5}', b'{"cells": [5]}'):
+        with pytest.raises(InputError, match="is damaged or cut off: it can't be read as IPYNB"):
+            read_notebook(damaged)

@@ -4,6 +4,7 @@ import re
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
 from typing import Any
+from zipfile import ZipFile
 
 import docx
 import openpyxl
@@ -18,14 +19,16 @@ from pptx.util import Inches
 
 from agent.documents.excel import read_xlsx
 from agent.documents.kinds import DOCX, PPTX, XLSX, document_type
-from agent.documents.number_formats import number_text
+from agent.documents.number_formats import counted, number_text
 from agent.documents.powerpoint import read_pptx
-from agent.documents.word import counted, read_docx
+from agent.documents.word import read_docx
+from agent.errors import InputError
 from tests.support.documents import archive_text, edited, repacked, slides, strict, word, workbook
 from tests.support.known_texts import picture_of_text
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 BY = 'w:id="1" w:author="A" w:date="2026-01-01T00:00:00Z"'
+A = "http://schemas.openxmlformats.org/drawingml/2006/main"
 EMPTY = word(("Heading", "x"))
 
 
@@ -156,6 +159,33 @@ BODIES = {
         p(f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('tokyo')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase></w:ruby></w:r>"),
         "東京(tokyo)",
     ),
+    "link in a field": (
+        p(FIELD.format("begin"), '<w:r><w:instrText> HYPERLINK "https://example.org/pay" </w:instrText></w:r>',
+          FIELD.format("separate"), run("here"), FIELD.format("end"), run(" or "),
+          '<w:fldSimple w:instr=" HYPERLINK &quot;mailto:a@example.org&quot; ">', run("a@example.org"),
+          "</w:fldSimple>"),
+        "here (https://example.org/pay) or a@example.org",
+    ),
+    "raised numbers": (
+        p(run("10"), run("6", '<w:vertAlign w:val="superscript"/>'), run(" H"),
+          run("2", '<w:vertAlign w:val="subscript"/>'), run("O, the 1"),
+          run("st", '<w:vertAlign w:val="superscript"/>')),
+        "10\u2076 H2O, the 1st",
+    ),
+    "struck out": (
+        p(run("7", "<w:strike/>"), run("00", "<w:dstrike/>"), run(" 812"), run(" euros", '<w:strike w:val="0"/>')),
+        "~~700~~ 812 euros",
+    ),
+    "font of symbols": (
+        p('<w:r><w:sym w:font="Symbol" w:char="F061"/><w:sym w:font="Symbol" w:char="F0A3"/></w:r>'
+          '<w:r><w:sym w:font="Wingdings 2" w:char="F0A3"/></w:r>'),
+        "\u03b1\u2264\u2610",
+    ),
+    "picture with a text": (
+        p('<w:r><w:drawing><docPr descr="Plan of the flat"/><blip/></w:drawing></w:r>', run("x"),
+          '<w:r><w:drawing><docPr descr="image1.png"/><blip/></w:drawing></w:r>'),
+        "[Plan of the flat]x",
+    ),
     "list numbers": (
         "".join(
             p(f'<w:pPr><w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="90"/></w:numPr></w:pPr>', run(text))
@@ -203,6 +233,40 @@ def test_notes_and_comments_follow_their_paragraph() -> None:
         "Terms\n\nRent\n\n[Comment by Bob: Is this final?]\n\n"
         "Notice[^1][^e1]\n\n[^1]: The footnote\n\n[^e1]: The endnote"
     ]
+
+
+def test_link_in_a_note_has_its_own_address() -> None:
+    """The notes are a part of their own, whose links have the same numbers as those of the document."""
+    made: Any = docx.Document()
+    made.add_paragraph("Notice")
+    kinds = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    link = f'<Relationship Id="n1" Type="{kinds}/hyperlink" Target="https://example.org/{{}}" TargetMode="External"/>'
+    data = edited(saved(made), "word/_rels/document.xml.rels", lambda xml: xml.replace(
+        "</Relationships>",
+        f'<Relationship Id="n" Type="{kinds}/footnotes" Target="footnotes.xml"/>{link.format("text")}</Relationships>',
+    ))  # fmt: skip
+    named = f'<w:hyperlink xmlns:r="{kinds}" r:id="n1">{run("here")}</w:hyperlink>'
+    note = f'<w:footnotes {W}><w:footnote w:id="2">{p(named)}</w:footnote></w:footnotes>'
+    packed = BytesIO(data)
+    with ZipFile(packed, "a") as archive:
+        archive.writestr("word/footnotes.xml", note)
+        archive.writestr("word/_rels/footnotes.xml.rels", f"<Relationships>{link.format('note')}</Relationships>")
+    data = packed.getvalue()
+    data = edited(data, "word/document.xml", lambda xml: xml.replace(
+        "Notice</w:t></w:r>", f'Notice</w:t></w:r>{named}<w:r><w:footnoteReference w:id="2"/></w:r>'
+    ))  # fmt: skip
+    assert read_docx(data)[1] == ["Noticehere (https://example.org/text)[^1]\n\n[^1]: here (https://example.org/note)"]
+
+
+def test_text_that_a_style_hides_is_left_out() -> None:
+    hidden = '<w:style w:type="{0}" w:styleId="{1}"><w:basedOn w:val="{2}"/><w:rPr>{3}</w:rPr></w:style>'
+    styles = hidden.format("character", "A", "", "<w:vanish/>") + hidden.format("character", "B", "A", "")
+    styles += hidden.format("paragraph", "P", "", "<w:vanish/>")
+    data = edited(EMPTY, "word/styles.xml", lambda xml: xml.replace("</w:styles>", f"{styles}</w:styles>"))
+    body = p(run("a"), run("no", '<w:rStyle w:val="B"/>'), run("b")) + p(
+        '<w:pPr><w:pStyle w:val="P"/></w:pPr>', run("no"), run("c", '<w:vanish w:val="0"/>')
+    )
+    assert shown(body, data) == "ab\n\nc"
 
 
 def test_only_headers_that_are_shown_are_read() -> None:
@@ -288,6 +352,25 @@ def test_documents_with_macros_and_templates_are_read(suffix: str) -> None:
     assert any(OFFICE[media_type](data)[1])
 
 
+OTHERS = {
+    ".odt": repacked(EMPTY, mimetype=b"application/vnd.oasis.opendocument.text"),
+    ".epub": repacked(EMPTY, mimetype=b"application/epub+zip"),
+    ".pages": repacked(EMPTY, Index__Document_iwa=b"x"),
+    ".xlsb": repacked(workbook(A=[["text"]]), xl__workbook_bin=b"x"),
+    ".msg": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "__substg1.0_0037001F".encode("utf-16-le"),
+}
+
+
+@pytest.mark.parametrize("suffix", OTHERS)
+def test_format_of_another_program_says_how_to_save_it(suffix: str) -> None:
+    media_type = document_type(f"a{suffix}", OTHERS[suffix])
+    with pytest.raises(
+        InputError, match=r"has a format that is not read here\. Save it as PDF, DOCX, PPTX, XLSX or EML"
+    ):
+        OFFICE[media_type](OTHERS[suffix])
+    assert document_type(f"a{suffix}", b"Words") == "", "a text can have the same ending"
+
+
 # --- Excel ------------------------------------------------------------------------------------------------------------
 
 
@@ -327,7 +410,11 @@ CELLS = [
     (-5, "0;[Red](0)", "-5"),
     (-3, '"Yes";"";"No"', "-3"),
     (0.25, '0%;-0%;"none"', "25%"),
-    (40, '0 "days"', "40"),
+    (40, '0 "days"', "40 days"),
+    (5, '"Room "0', "Room 5"),
+    (1_500_000, '0.0,,"M"', "1.5M"),
+    (812.5, "#,##0.00\\ \\k\\g", "812.5 kg"),
+    (5551234567, '"("000")" 000"-"0000', "5551234567"),
     (7, "[Red]0", "7"),
     (True, "General", "TRUE"),
     ("#N/A", "General", "#N/A"),
@@ -430,6 +517,37 @@ def test_notes_beside_threads_are_read() -> None:
     assert page.split("\n")[1:] == ["Comment on A1: New text", "Comment on B2: A note"]
 
 
+def test_links_and_hidden_cells_of_excel_are_named() -> None:
+    out = BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        sheet: Any = book.add_worksheet("Ann's")
+        sheet.write("A1", "Rent")
+        sheet.write_url("B1", "https://example.org/pay", string="here")
+        sheet.write_url("A2", "https://example.org/")
+        for row in (2, 3):
+            sheet.write(row, 0, "x")
+            sheet.set_row(row, None, None, {"hidden": 1})
+        sheet.set_column("B:B", None, None, {"hidden": 1})
+        sheet.set_column("F:XFD", None, None, {"hidden": 1})
+        sheet.write_rich_string("A5", "10", book.add_format({"font_script": 1}), "6", " m")
+        sheet.embed_image("A6", "a.png", {"image_data": BytesIO(picture_of_text("x"))})
+    _title, pages, left_out = read_xlsx(out.getvalue())
+    assert pages == [
+        "Ann's\nRent\there\nhttps://example.org/\nx\nx\n10\u2076 m\nHidden rows: 3-4\nHidden columns: B\n"
+        "Link in B1: https://example.org/pay"
+    ]
+    assert set(left_out) == {"pictures"}
+
+
+def test_cell_far_from_the_others_is_named() -> None:
+    out = BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        sheet: Any = book.add_worksheet("A")
+        for cell in ("A1", "D1", "XFC1", "XFD1", "XFD1048576"):
+            sheet.write(cell, cell.lower())
+    assert read_xlsx(out.getvalue())[1] == ["A\na1\t\t\td1\tXFC1: xfc1\txfd1\nXFD1048576: xfd1048576"]
+
+
 # --- PowerPoint -------------------------------------------------------------------------------------------------------
 
 
@@ -514,6 +632,45 @@ def test_hidden_slides_nested_groups_and_equations() -> None:
         lambda xml: xml.replace("<a:t>deep</a:t></a:r>", f"<a:t>deep </a:t></a:r>{equation}"),
     )
     assert read_pptx(data)[1] == ["(hidden slide)\n\nSecret\n\nWide\n\t2\n\ndeep (a)/(b)"]
+
+
+def test_text_of_slides_is_read_as_it_is_shown() -> None:
+    """Links, raised and struck out text, numbers of lists, texts of pictures, and texts of the layout, once."""
+    deck: Any = pptx.Presentation()
+    slides_ = [deck.slides.add_slide(deck.slide_layouts[6]) for _slide in range(2)]
+    box = (Inches(1), Inches(1), Inches(4), Inches(3))
+    frame = slides_[0].shapes.add_textbox(*box).text_frame
+    for text, name, value in (("10", "", ""), ("6", "baseline", "30000"), (" a", "strike", "sngStrike")):
+        run_ = frame.paragraphs[0].add_run()
+        run_.text = text
+        if name:
+            run_.font._element.set(name, value)
+    link = frame.paragraphs[0].add_run()
+    link.text, link.hyperlink.address = " here", "https://example.org/pay"
+    numbers = slides_[0].shapes.add_textbox(*box).text_frame
+    for at, (text, form, level) in enumerate(
+        (("a", "arabicPeriod", 0), ("b", "alphaLcParenR", 1), ("c", "alphaLcParenR", 1), ("d", "arabicPeriod", 0))
+    ):
+        line = numbers.paragraphs[0] if at == 0 else numbers.add_paragraph()
+        line.text, line.level = text, level
+        line._p.get_or_add_pPr().append(line._p.makeelement(f"{{{A}}}buAutoNum", {"type": form}))
+    picture = slides_[0].shapes.add_picture(BytesIO(picture_of_text("x")), *box)
+    picture._element.nvPicPr.cNvPr.set("descr", "Plan of the flat")
+    hidden = slides_[0].shapes.add_textbox(*box)
+    hidden.text_frame.text = "no"
+    hidden._element.nvSpPr.cNvPr.set("hidden", "1")
+    for text, place in (("ACME", deck.slide_layouts[6]), ("Confidential", deck.slide_master)):
+        shape = slides_[0].shapes.add_textbox(*box)
+        shape.text_frame.text = text
+        place.shapes._spTree.append(shape._element)
+    slides_[1].shapes.add_textbox(*box).text_frame.text = "Second"
+    _title, pages, left_out = read_pptx(saved(deck))
+    assert pages == [
+        "10\u2076~~ a~~ here (https://example.org/pay)\n\n1. a\na) b\nb) c\n2. d\n\n[Plan of the flat]\n\n"
+        "Behind this slide:\nACME\nConfidential",
+        "Second",
+    ]
+    assert set(left_out) == {"pictures", "hidden"}
 
 
 def test_strict_samples_are_strict() -> None:

@@ -333,6 +333,60 @@ def test_other_fields_and_notes_of_a_form_are_read() -> None:
     )
 
 
+def hand_made(*objects: bytes, annotation: bytes = b"", more: bytes = b"") -> bytes:
+    """Return a PDF of one page with the word "Text", an annotation, and these objects from number 6 on."""
+    word_ = b"BT /F 12 Tf 72 700 Td (Text) Tj ET"
+    parts = [
+        b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[]%s>>%s>>" % (more, b"/NeedsRendering true" * bool(more)),
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>/Annots[%s]>>"
+        % annotation,
+        b"<</Length %d>>stream\n%s\nendstream" % (len(word_), word_),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        *(b"<</Length %d>>stream\n%s\nendstream" % (len(one), one) for one in objects),
+    ]
+    out, places = b"%PDF-1.7\n", list[int]()
+    for number, part in enumerate(parts, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, part)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(parts) + 1, len(out))
+    return out + b"xref\n0 %d\n0000000000 65535 f \n" % (len(parts) + 1) + table + end
+
+
+def test_values_of_a_form_for_another_program_are_read() -> None:
+    """The page of such a form shows only that Adobe's program is needed."""
+    data = (
+        '<x:datasets xmlns:x="http://www.xfa.org/schema/xfa-data/1.0/"><x:data><form><Name>Ann Müller</Name>'
+        "<Home><City>Paris</City></Home><None/></form></x:data></x:datasets>"
+    ).encode()
+    made = hand_made(b"<x:xdp>", data, b"<!DOCTYPE y>" + data, more=b"/XFA[(a)6 0 R(datasets)7 0 R(b)8 0 R]")
+    assert read_in_sandbox(made, PDF).pages == (
+        "Text\n\n[Filled in or noted on this page]\nName: Ann Müller\nCity: Paris",
+    )
+
+
+def test_addresses_of_links_on_a_page_are_read() -> None:
+    out = BytesIO()
+    canvas: Any = Canvas(out)
+    for y, text, address in (
+        (700, "here", "https://example.org/pay"),
+        (600, "example.org/plan", "https://example.org/plan"),
+        (500, "Run", "javascript:x()"),
+    ):
+        canvas.drawString(72, y, text)
+        canvas.linkURL(address, (70, y - 3, 200, y + 12))
+    canvas.save()
+    assert read_in_sandbox(out.getvalue(), PDF).pages == (
+        "here\nexample.org/plan\nRun\n\n[Links on this page]\nhere (https://example.org/pay)",
+    )
+
+
+def test_file_pinned_to_a_page_is_named_as_left_out() -> None:
+    pin = b"<</Type/Annot/Subtype/FileAttachment/Rect[9 9 50 50]/FS<</Type/Filespec/F(a.txt)/EF<</F 6 0 R>>>>>>"
+    assert read_in_sandbox(hand_made(b"hello", annotation=pin), PDF).left_out == ("objects",)
+
+
 def test_files_in_a_pdf_are_named_as_left_out() -> None:
     made: Any = pypdfium2.PdfDocument(pdf(["Text"]))
     made.new_attachment("invoice.xml").set_data(b"<x/>")

@@ -1,4 +1,4 @@
-"""Laws of the events of a run, of several processes, and of replicas that take over each other's runs.
+"""Laws of the events of a run and its lease, and of several processes.
 
 The functions with a `Trial` that are no laws run in the other processes.
 """
@@ -19,8 +19,7 @@ from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries, dump_record
 from agent.history.contract import HistoryStore
 from agent.history.records import Entry, Record, new_id, now
-from agent.history.replicas import BEAT_SECONDS, SILENT_SECONDS, Replicas, replicas_of
-from agent.history.run_events import RunEvent, RunEvents
+from agent.history.run_events import LEASE_SECONDS, WATCHED_SECONDS, RunEvent, RunEvents
 from tests.support.history_laws import (
     ALICE,
     MALLORY,
@@ -511,249 +510,226 @@ def _wait(line: str) -> None:
     sys.stdin.readline()
 
 
-TAKERS = 5
+ENDERS = 5
 
 
-def _replicas(store: HistoryStore) -> Replicas:
-    found = replicas_of(store)
-    assert found is not None, "the store has no replicas"
-    return found
+async def _another(trial: Trial) -> HistoryStore:
+    """Return the store as another process has it, or the same one if no other process can share it."""
+    return await trial.open() if trial.subject.processes else trial.store
 
 
-async def _joined(trial: Trial) -> tuple[HistoryStore, Replicas]:
-    store = await trial.open()
-    await _replicas(store).beat()
-    return store, _replicas(store)
-
-
-async def _begun(trial: Trial, run: str = "run") -> tuple[HistoryStore, Replicas, Record]:
-    """Let a replica begin a run in a new conversation."""
-    store, replicas = await _joined(trial)
+async def _begun(trial: Trial, run: str = "run") -> tuple[HistoryStore, Record]:
+    """Let a process begin a run in a new conversation."""
+    store = await _another(trial)
     record, _ = await started(store)
     await store.runs.append(batch(record, 1, "a", run=run))
-    return store, replicas, record
+    return store, record
 
 
-@law("replicas")
-async def run_of_living_replica_is_not_lost(trial: Trial) -> None:
-    """A run whose replica is alive is not lost, and nobody can take it."""
+async def _states(store: HistoryStore) -> dict[str, bool]:
+    """Return whether each unfinished run is lost."""
+    return {run.run_id: run.is_lost for run in await store.runs.unfinished()}
+
+
+def _end(record: Record, run: str = "run", *, first: int = 2) -> RunEvents:
+    """Return the event with which somebody else ends a lost run."""
+    return replace(batch(record, first, "lost", run=run, ended=True), of_lost=True)
+
+
+@law("events")
+async def run_is_lost_when_nobody_renews_its_lease(trial: Trial) -> None:
+    """Events renew the lease of a run, and so does its writer that waits. Otherwise, it is lost in time."""
+    store, record = await _begun(trial)
+    for renew in (lambda: store.runs.append(batch(record, 2, "b")), lambda: store.runs.hold(["run"])):
+        trial.clock.go_forward(seconds=LEASE_SECONDS - 1)
+        same(await _states(trial.store), {"run": False}, "the runs just before the end of the lease")
+        await renew()
+    trial.clock.go_forward(seconds=LEASE_SECONDS - 1)
+    same(await _states(trial.store), {"run": False}, "the runs after a second renewal")
+    trial.clock.go_forward(seconds=2)
+    same(await _states(trial.store), {"run": True}, "the runs after the end of the lease")
+
+
+@law("events")
+async def lease_from_the_future_counts_for_nothing(trial: Trial) -> None:
+    """The clock was set back. A lease from before does not last until it gets there again."""
+    trial.clock.go_forward(hours=1)
     await _begun(trial)
-    _, other = await _joined(trial)
-    same([*await other.lost_runs()], [], "the lost runs")
-    same(await other.take("run"), False, "whether the run was taken")
+    trial.clock.go_forward(hours=-1)
+    same(await _states(trial.store), {"run": True}, "the runs")
 
 
-@law("replicas")
-async def run_of_replica_that_left_is_lost(trial: Trial) -> None:
-    """A run without an end is lost as soon as its replica leaves. An ended one never is."""
-    store, leaver, record = await _begun(trial)
-    ended, _ = await started(store)
-    await store.runs.append(batch(ended, 1, "b", run="ended", ended=True))
-    _, other = await _joined(trial)
-    await leaver.leave()
-    found = [(run.run_id, run.conversation_id, run.owner, run.saved) for run in await other.lost_runs()]
-    same(found, [("run", record.id, ALICE, 0)], "the lost runs")
-    same(await other.take("ended"), False, "whether the ended run was taken")
-
-
-@law("replicas")
-async def one_of_many_takers_wins(trial: Trial) -> None:
-    """Of several replicas that take one lost run at once, exactly one gets it."""
-    _, leaver, _ = await _begun(trial)
-    takers = [(await _joined(trial))[1] for _ in range(TAKERS)]
-    await leaver.leave()
-    outcomes = await asyncio.gather(*(taker.take("run") for taker in takers))
-    same(sum(outcomes), 1, "the number of replicas that got the run")
-
-
-@law("replicas")
-async def only_replica_of_a_run_writes_it(trial: Trial) -> None:
-    """When a run was taken, its old replica is refused, and the new one continues the events."""
-    store, leaver, record = await _begun(trial)
-    other_store, other = await _joined(trial)
-    await leaver.leave()
-    await leaver.beat()
-    await other.take("run")
-    with refused(Conflict, "appending by the old replica"):
+@law("events")
+async def only_lost_run_is_ended_by_others(trial: Trial) -> None:
+    """Nobody but its writer ends a run that has a lease. Once it was ended, the late writer is refused."""
+    store, record = await _begun(trial)
+    other = await _another(trial)
+    with refused(Conflict, "ending a run with a lease"):
+        await other.runs.append(_end(record))
+    trial.clock.go_forward(seconds=LEASE_SECONDS + 1)
+    with allowed("ending a lost run"):
+        record = await other.save(record, (), _end(record))
+    with refused(Conflict, "appending by the late writer"):
         await store.runs.append(batch(record, 2, "late"))
-    with refused(Conflict, "saving by the old replica"):
-        await store.save(record, (), batch(record, 2, "late"))
-    with allowed("appending by the new replica"):
-        await other_store.runs.append(batch(record, 2, "b"))
-    same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a"), (2, "b")], "the events")
+    with refused(Conflict, "saving by the late writer"):
+        await store.save(record, (), batch(record, 3, "late"))
+    same([*await store.runs.hold(["run"])], [], "the runs that the late writer still has")
+    same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a"), (2, "lost")], "the events")
 
 
-@law("replicas")
-async def run_of_unjoined_process_is_lost_to_replicas(trial: Trial) -> None:
-    """A run that was begun without joining is lost, because nobody says that its process is alive."""
-    record, _ = await started(trial.store)
-    await trial.store.runs.append(batch(record, 1, "a"))
-    _, other = await _joined(trial)
-    same([run.run_id for run in await other.lost_runs()], ["run"], "the lost runs")
-    same(await other.take("run"), True, "whether the run was taken")
+@law("events")
+async def late_writer_that_is_not_too_late_goes_on(trial: Trial) -> None:
+    """A lease that has expired is renewed by the writer if nobody has ended the run. Then nobody can."""
+    store, record = await _begun(trial)
+    trial.clock.go_forward(seconds=LEASE_SECONDS + 1)
+    with allowed("appending after the end of the lease"):
+        await store.runs.append(batch(record, 2, "b"))
+    with refused(Conflict, "ending with a number that is used"):
+        await trial.store.runs.append(_end(record))
+    with refused(Conflict, "ending a run with a new lease"):
+        await trial.store.runs.append(_end(record, first=3))
 
 
-@law("replicas")
-async def every_replica_finds_unfinished_runs(trial: Trial) -> None:
-    """Any replica finds the run that is being written in a conversation, for its owner only, until it ends."""
-    store, _, record = await _begun(trial)
-    _, other = await _joined(trial)
-    same(await other.unfinished_run(record.id, owner=ALICE), "run", "the run")
-    same(await other.unfinished_run(record.id, owner=MALLORY), None, "the run for another owner")
-    same([*await other.unfinished_conversations(ALICE)], [record.id], "the conversations")
-    same([*await other.unfinished_conversations(MALLORY)], [], "the conversations of another owner")
+@law("events")
+async def one_of_many_enders_wins(trial: Trial) -> None:
+    """Of several that end one lost run at once, exactly one succeeds."""
+    _, record = await _begun(trial)
+    trial.clock.go_forward(seconds=LEASE_SECONDS + 1)
+    stores = [await _another(trial) for _ in range(ENDERS)]
+    found = await asyncio.gather(*(store.runs.append(_end(record)) for store in stores), return_exceptions=True)
+    same(sorted(type(one).__name__ for one in found), ["Conflict"] * (ENDERS - 1) + ["NoneType"], "the outcomes")
+
+
+@law("events")
+async def released_run_is_lost_at_once(trial: Trial) -> None:
+    """A run that was released is lost at once and for ever, and its former writer cannot write it any more."""
+    store, record = await _begun(trial)
+    await store.runs.hold(["run"], release=True)
+    (found,) = await trial.store.runs.unfinished()
+    same((found.is_lost, found.leased_until), (True, 0), "the run")
+    with refused(Conflict, "appending to a released run"):
+        await store.runs.append(batch(record, 2, "late"))
+    same([*await store.runs.hold(["run"])], [], "the runs that the writer still has")
+    same(await _states(trial.store), {"run": True}, "the runs after a late renewal")
+    with allowed("ending a released run"):
+        await trial.store.runs.append(_end(record))
+
+
+@law("events")
+async def unfinished_runs_are_found_by_owner(trial: Trial) -> None:
+    """The unfinished runs of an owner and of a conversation are found until they end, for their owner only."""
+    store, record = await _begun(trial)
+    other, _ = await started(store)
+    await store.runs.append(batch(other, 1, "b", run="other"))
+    theirs, _ = await started(store, owner=MALLORY)
+    await store.runs.append(batch(theirs, 1, "c", run="theirs"))
+
+    async def found(owner: str, id_: str | None = None) -> list[str]:
+        return [run.run_id for run in await trial.store.runs.unfinished(owner=owner, conversation_id=id_)]
+
+    same(await found(ALICE), ["run", "other"], "an owner's runs")
+    same(await found(ALICE, record.id), ["run"], "a conversation's runs")
+    same(await found(MALLORY, record.id), [], "a conversation's runs for another owner")
+    same(await found("nobody"), [], "the runs of an unknown owner")
+    await store.runs.append(batch(record, 2, "d", ended=True))
+    same(await found(ALICE), ["other"], "an owner's runs after the end of one")
+    same(await found(ALICE, record.id), [], "a conversation's runs after their end")
+
+
+@law("events")
+async def writer_learns_what_visitors_want(trial: Trial) -> None:
+    """That a page watches a run, and that a visitor wants it to stop, is seen by its writer if the owner says so."""
+    store, record = await _begun(trial)
+
+    async def wishes() -> list[tuple[bool, bool]]:
+        return [(run.is_watched, run.is_stopped) for run in await store.runs.hold(["run", "missing"])]
+
+    runs = (await _another(trial)).runs
+    same(await runs.look("run", owner=MALLORY, stop=True), None, "what another owner sees")
+    same(await wishes(), [(False, False)], "what another owner can wish")
+    seen = await runs.look("run", owner=ALICE)
+    same(seen and (seen.conversation_id, seen.owner, seen.is_lost), (record.id, ALICE, False), "what the owner sees")
+    same(await wishes(), [(True, False)], "what the owner watches")
+    await runs.look("run", owner=ALICE, stop=True)
+    await runs.look("run", owner=ALICE)
+    trial.clock.go_forward(seconds=WATCHED_SECONDS + 1)
+    same(await wishes(), [(False, True)], "what the owner wished for some time ago")
     await store.runs.append(batch(record, 2, "b", ended=True))
-    same(await other.unfinished_run(record.id, owner=ALICE), None, "the run after its end")
-    same([*await other.unfinished_conversations(ALICE)], [], "the conversations after its end")
+    same(await runs.look("run", owner=ALICE, stop=True), None, "what the owner sees after the end")
 
 
-@law("replicas", "retention")
-async def replicas_know_what_must_not_be_deleted(trial: Trial) -> None:
-    """Any replica knows that a run would lose its conversation, and that nobody goes on with one that has expired."""
-    store, mine, record = await _begun(trial)
+@law("events", "retention")
+async def conversation_with_a_leased_run_is_not_erased(trial: Trial) -> None:
+    """A run would lose its conversation: any unfinished one until that expires, and then one with a lease."""
+    store, record = await _begun(trial)
     idle, _ = await started(store)
-    other_store, other = await _joined(trial)
-    same([await one.is_answering(record.id) for one in (mine, other)], [True, True], "whether it is answered")
-    same(await other.is_answering(idle.id), False, "whether a conversation without a run is answered")
-    await store.retention.set_expiry(record, trial.clock.before(seconds=1))
-    same(await other.is_answering(record.id), True, "whether an expired one is answered by a living replica")
-    same(await mine.is_answering(record.id), False, "whether an expired one is, as its own replica sees it")
-    await mine.leave()
-    same(await other.is_answering(record.id), False, "whether an expired one is answered by a replica that is gone")
-    await store.retention.set_expiry(record, None)
-    same(await other.is_answering(record.id), True, "whether a run that can be taken counts")
-    await other.take("run")
-    same(await other.is_answering(record.id), True, "whether a run that was taken counts")
-    await other_store.runs.append(batch(record, 2, "b", ended=True))
-    same(await other.is_answering(record.id), False, "whether an ended run counts")
-
-
-@law("replicas")
-async def stop_reaches_the_replica_of_a_run(trial: Trial) -> None:
-    """A stop that another replica was asked for is seen by the replica of the run, if its owner asks."""
-    store, mine, record = await _begun(trial)
-    _, other = await _joined(trial)
-    same(await other.request_stop("run", owner=MALLORY), False, "whether another owner can stop it")
-    same(await _stops(mine), [], "the stops that another owner asked for")
-    same(await other.request_stop("run", owner=ALICE), True, "whether its owner can stop it")
-    same(await _stops(mine), ["run"], "the stops")
-    same(await _stops(other), [], "the stops of another replica")
-    await store.runs.append(batch(record, 2, "b", ended=True))
-    same(await _stops(mine), [], "the stops after the end")
-    same(await other.request_stop("run", owner=ALICE), False, "whether an ended run can be stopped")
-
-
-@law("replicas")
-async def watching_reaches_the_replica_of_a_run(trial: Trial) -> None:
-    """That a page of another replica watches a run is seen by the replica of the run, if its owner watches."""
-    _, mine, record = await _begun(trial)
-    _, other = await _joined(trial)
-    await other.watch("run", owner=MALLORY)
-    own = await mine.own_runs()
-    same([(one.run.run_id, one.run.conversation_id, one.run.owner) for one in own], [("run", record.id, ALICE)], "own")
-    same([one.is_watched for one in own], [False], "whether another owner can watch")
-    await other.watch("run", owner=ALICE)
-    same([one.is_watched for one in await mine.own_runs()], [True], "whether its owner can watch")
-    same([*await other.own_runs()], [], "the runs of another replica")
-
-
-@law("replicas")
-async def reservations_are_seen_by_other_replicas(trial: Trial) -> None:
-    """Each replica sees what the others are about to store, until they have stored it or are gone."""
-    odd = "\0'é\ud800"
-    (_, one), (_, other), (_, third) = [await _joined(trial) for _ in range(3)]
-    same(dict(await third.reserved()), {}, "the bytes before any was reserved")
-    await one.reserve({ALICE: 5, odd: 1})
-    await other.reserve({ALICE: 2, MALLORY: 1})
-    same(dict(await third.reserved()), {ALICE: 7, MALLORY: 1, odd: 1}, "the bytes of two others")
-    same(dict(await one.reserved()), {ALICE: 2, MALLORY: 1}, "the bytes of another, for a replica with its own")
-    await one.reserve({odd: 3})
-    same(dict(await third.reserved()), {ALICE: 2, MALLORY: 1, odd: 3}, "the bytes after a change")
-    await one.reserve({})
-    await other.leave()
-    same(dict(await third.reserved()), {}, "the bytes after one has stored them and the other is gone")
-
-
-@law("replicas", "retention")
-async def owner_in_use_elsewhere_is_not_erased(trial: Trial) -> None:
-    """`erase_unused` removes nothing of an owner for whom another replica has reserved room or writes an answer."""
-    store, mine, record = await _begun(trial)
-    other_store, other = await _joined(trial)
-    await store.runs.append(batch(record, 2, "b", ended=True))
-    await mine.reserve({ALICE: 5})
-    holds(not await other_store.retention.erase_unused(ALICE, [record]), "an owner with a reservation was erased")
-    await mine.reserve({MALLORY: 5})
-    await store.runs.append(batch(record, 1, "a", run="next"))
+    runs = trial.store.runs
+    same([await runs.would_lose(one) for one in (record, idle)], [True, False], "whether a run would lose it")
+    trial.clock.go_forward(seconds=LEASE_SECONDS + 1)
+    same(await runs.would_lose(record), True, "whether a run that can be continued would")
+    await store.runs.hold(["run"])
     end = trial.clock.before(seconds=1)
-    await store.retention.set_expiry(record, end)
-    expired = replace(record, expires_at=end)
-    holds(not await other_store.retention.erase_unused(ALICE, [expired]), "an expired conversation lost its run")
-    same(len(await store.entries(record)), 1, "the number of entries")
-    await mine.leave()
-    await other.reserve({ALICE: 5})
-    holds(await other_store.retention.erase_unused(ALICE, [expired]), "erase_unused returned False")
+    for one in (record, idle):
+        await store.retention.set_expiry(one, end)
+    expired = [replace(one, expires_at=end) for one in (record, idle)]
+    same(await runs.would_lose(record), True, "whether a run with a lease would lose an expired one")
+    holds(not await store.retention.erase_unused(ALICE, expired), "an expired conversation lost its run")
+    trial.clock.go_forward(seconds=LEASE_SECONDS + 1)
+    same(await runs.would_lose(record), False, "whether a lost run would lose an expired one")
+    holds(await store.retention.erase_unused(ALICE, expired), "erase_unused returned False")
     same(await store.entries(record), [], "the entries after erase_unused")
 
 
-@law("replicas", "retention")
-async def replicas_share_one_clock(trial: Trial) -> None:
-    """`time` is the same for all replicas, and what expires then has expired for all."""
-    (store, one), (other_store, other) = [await _joined(trial) for _ in range(2)]
-    record, _ = await started(store)
-    times = [await replicas.time() for replicas in (one, other) * 4]
+@law("retention")
+async def all_share_the_clock_of_the_store(trial: Trial) -> None:
+    """`time` is the same for all that share a store, and what expires then has expired for all."""
+    stores = [await _another(trial) for _ in range(2)]
+    record, _ = await started(stores[0])
+    times = [await store.retention.time() for store in stores * 4]
     same(times, sorted(times), "the times, one after the other")
-    end = await other.time()
-    await other_store.retention.set_expiry(record, end)
-    with refused(NotFound, "what has expired by the clock of another replica"):
-        await store.get(record.id, owner=ALICE)
-    same([found.id for found in await store.retention.expiring(await one.time())], [record.id], "what has expired")
+    end = await stores[1].retention.time()
+    await stores[1].retention.set_expiry(record, end)
+    with refused(NotFound, "what has expired by the clock of another instance"):
+        await stores[0].get(record.id, owner=ALICE)
+    found = await stores[0].retention.expiring(await stores[0].retention.time())
+    same([one.id for one in found], [record.id], "what has expired")
 
 
-async def _stops(replicas: Replicas) -> list[str]:
-    return [one.run.run_id for one in await replicas.own_runs() if one.is_stopped]
-
-
-@law("replicas")
-async def runs_of_deleted_conversation_are_not_lost(trial: Trial) -> None:
+@law("events")
+async def run_of_deleted_conversation_is_gone(trial: Trial) -> None:
     """Nobody is given the run of a deleted conversation."""
-    store, leaver, record = await _begun(trial)
-    _, other = await _joined(trial)
-    await leaver.leave()
+    store, record = await _begun(trial)
     await store.delete(record.id, owner=ALICE)
-    same([*await other.lost_runs()], [], "the lost runs")
-    same(await other.take("run"), False, "whether the run was taken")
-    with suppress(NotFound):
-        same(await other.unfinished_run(record.id, owner=ALICE), None, "the run")
+    runs = trial.store.runs
+    same([*await store.runs.hold(["run"])], [], "the runs that the writer still has")
+    same(await runs.look("run", owner=ALICE), None, "what the owner sees")
+    same([*await runs.unfinished(owner=ALICE, conversation_id=record.id)], [], "the runs of the conversation")
 
 
-@law("replicas", "processes")
-async def dead_and_stopped_replicas_lose_their_runs(trial: Trial) -> None:
+@law("events", "processes")
+async def dead_and_stopped_writers_lose_their_runs(trial: Trial) -> None:
     """The runs of a killed process and of one that stands still are lost in time, and no others."""
-    kept, living, _ = await _begun(trial, run="living")
+    kept, record = await _begun(trial, run="living")
     killed, stopped = await trial.process(begin, "killed"), await trial.process(begin, "stopped")
     same([await killed.read(), await stopped.read()], ["begun"] * 2, "the two processes")
-    same([*await living.lost_runs()], [], "the lost runs at first")
     stopped.send_signal(signal.SIGSTOP)
     await killed.kill()
-    found = set[str]()
-    for _ in range(int(SILENT_SECONDS / BEAT_SECONDS) + 2):
-        await asyncio.sleep(BEAT_SECONDS)
-        await living.beat()
-        found = {run.run_id for run in await living.lost_runs()}
-        if len(found) == 2:
-            break
-    same(sorted(found), ["killed", "stopped"], "the lost runs")
-    same(await living.take("stopped"), True, "whether the run was taken")
+    same(await _states(kept), {"living": False, "killed": False, "stopped": False}, "the runs at first")
+    trial.clock.go_forward(seconds=LEASE_SECONDS + 1)
+    await kept.runs.append(batch(record, 2, "b", run="living"))
+    same(await _states(kept), {"living": False, "killed": True, "stopped": True}, "the runs in time")
+    (lost,) = [run for run in await kept.runs.unfinished() if run.run_id == "stopped"]
+    await kept.runs.append(_end(await kept.get(lost.conversation_id, owner=ALICE), "stopped"))
     stopped.send_signal(signal.SIGCONT)
     stopped.write()
     same(await stopped.read(), "Conflict", "what the process got that woke up late")
-    holds(contents(await kept.runs.events("stopped", owner=ALICE)) == [(1, "a")], "The late process stored an event.")
+    same(contents(await kept.runs.events("stopped", owner=ALICE)), [(1, "a"), (2, "lost")], "the events")
 
 
 async def begin(trial: Trial, run: str) -> None:
     """Begin a run, print "begun", and at the next line try to go on."""
     async with trial:
-        store, _, record = await _begun(trial, run)
+        store, record = await _begun(trial, run)
         print("begun", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         try:

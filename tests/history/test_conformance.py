@@ -17,11 +17,10 @@ LONG = (
 
 
 def marks(name: str, law: Law) -> list[pytest.MarkDecorator]:
-    """Laws of processes run in the gate on SQLite, and on Redis if they need replicas. The rest of them are full."""
+    """Laws of processes run in the gate on SQLite. The rest of them are full."""
     needs_processes, is_of_a_server = "processes" in law.needs, name in SERVERS
     is_slow = is_of_a_server or needs_processes or law.name in LONG
-    in_gate = name == "sqlite" or (name == "redis" and "replicas" in law.needs)
-    is_full = not in_gate if needs_processes else is_of_a_server and law.name == LONG[0]
+    is_full = name != "sqlite" if needs_processes else is_of_a_server and law.name == LONG[0]
     return [pytest.mark.slow] * is_slow + [pytest.mark.full] * is_full
 
 

@@ -1,4 +1,4 @@
-"""The index of unfinished runs in a Redis history: runs of others cost a replica nothing, and old runs are in it."""
+"""The index of unfinished runs in a Redis history: those of others cost an owner nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +19,6 @@ from tests.support.history_stores import ALICE, started
 pytestmark = pytest.mark.slow
 
 OTHERS = 1000
-INDEX = ("writing", "writers", "answering")
 
 
 @pytest.fixture
@@ -27,12 +26,6 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
     """Return the URL of a server of its own, which counts the commands of this test only."""
     with redis_servers.running(tmp_path / "server") as found:
         yield found
-
-
-async def joined(url: str) -> RedisStore:
-    store = RedisStore(url)
-    await store.replicas.beat()
-    return store
 
 
 async def begin(store: RedisStore, owner: str, run: str) -> Record:
@@ -53,18 +46,16 @@ async def cost(client: "Redis", call: Callable[[], Awaitable[object]]) -> tuple[
 
 
 async def test_runs_of_other_owners_cost_nothing(url: str) -> None:
-    async with aclosing(await joined(url)) as store, aclosing(await joined(url)) as other:
+    async with aclosing(RedisStore(url)) as store, aclosing(RedisStore(url)) as other:
         mine = await begin(store, ALICE, "mine")
         await begin(other, "visitor:0", "run 0")
-        replicas = store.replicas
+        runs = store.runs
         calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "beat": replicas.beat,
-            "lost_runs": replicas.lost_runs,
-            "own_runs": replicas.own_runs,
-            "take": lambda: replicas.take("run 0"),
-            "is_answering": lambda: replicas.is_answering(mine.id),
-            "unfinished_run": lambda: replicas.unfinished_run(mine.id, owner=ALICE),
-            "unfinished_conversations": lambda: replicas.unfinished_conversations(ALICE),
+            "hold": lambda: runs.hold(["mine"]),
+            "look": lambda: runs.look("mine", owner=ALICE),
+            "would_lose": lambda: runs.would_lose(mine),
+            "of a conversation": lambda: runs.unfinished(owner=ALICE, conversation_id=mine.id),
+            "of an owner": lambda: runs.unfinished(owner=ALICE),
         }
         with Redis.from_url(url) as client:
             few = {name: await cost(client, call) for name, call in calls.items()}
@@ -75,8 +66,8 @@ async def test_runs_of_other_owners_cost_nothing(url: str) -> None:
 
 
 async def test_unfinished_runs_are_read_in_portions(url: str) -> None:
-    """The start of an app reads them, and one script that reads all would stop the server for everybody."""
-    async with aclosing(await joined(url)) as store:
+    """The start of an app reads them, and one call that reads all would stop the server for everybody."""
+    async with aclosing(RedisStore(url)) as store:
         records = [await begin(store, ALICE, f"run {number}") for number in range(450)]
         for record in records[:-1]:
             await store.retention.set_expiry(record, now() - timedelta(seconds=1))
@@ -85,48 +76,4 @@ async def test_unfinished_runs_are_read_in_portions(url: str) -> None:
             async with redis_servers.traced(store) as commands:
                 found = [run.run_id for run in await store.runs.unfinished(limit=limit)]
             assert found == wanted
-            assert commands.count("EVALSHA") == (3 if limit else 0)
-
-
-async def test_runs_from_before_the_index_are_found(url: str) -> None:
-    async with aclosing(await joined(url)) as old:
-        records = [await begin(old, ALICE, f"run {number}") for number in range(3)]
-        with Redis.from_url(url) as client:
-            for key in client.scan_iter(count=1000):
-                if key.rpartition(b"}:")[2].split(b":")[0].decode() in INDEX:
-                    client.delete(key)
-        async with aclosing(await joined(url)) as store:
-            found = await store.replicas.unfinished_conversations(ALICE)
-            assert sorted(found) == sorted(record.id for record in records)
-            assert [one.run.run_id for one in await old.replicas.own_runs()] == ["run 0", "run 1", "run 2"]
-            assert await store.replicas.lost_runs() == []
-            await old.replicas.leave()
-            assert [run.run_id for run in await store.replicas.lost_runs()] == ["run 0", "run 1", "run 2"]
-            assert [run.run_id for run in await store.replicas.lost_runs(limit=2)] == ["run 0", "run 1"]
-
-
-async def test_run_that_an_old_version_has_ended_is_not_found(url: str) -> None:
-    """It leaves the run in the index. The next sign of life of a replica repairs that."""
-    async with aclosing(await joined(url)) as store:
-        await begin(store, ALICE, "run")
-        with Redis.from_url(url) as client:
-            client.zrem("{switchboard}:unfinished", "run")
-            client.hset("{switchboard}:run:run", "ended", "1")
-            assert await store.replicas.unfinished_conversations(ALICE) == []
-            await store.replicas.beat()
-            kept = {key.rpartition(b"}:")[2].split(b":")[0].decode() for key in client.scan_iter(count=1000)}
-        assert kept.isdisjoint(INDEX)
-
-
-async def test_runs_of_several_dead_replicas_come_oldest_first(url: str) -> None:
-    leavers = [await joined(url) for _ in range(2)]
-    for number in range(4):
-        await begin(leavers[number % 2], ALICE, f"run {number}")
-    for leaver in leavers:
-        await leaver.aclose()
-    async with aclosing(await joined(url)) as store:
-        found = [run.run_id for run in await store.replicas.lost_runs(limit=3)]
-        assert found == ["run 0", "run 1", "run 2"]
-        assert await store.replicas.take("run 1")
-        assert [one.run.run_id for one in await store.replicas.own_runs()] == ["run 1"]
-        assert [run.run_id for run in await store.replicas.lost_runs()] == ["run 0", "run 2", "run 3"]
+            assert commands.count("MGET") == (3 if limit else 0)

@@ -89,7 +89,7 @@ def test_states(own: App, visit: Callable[..., Visitor], tmp_path: Path, phone: 
     shot(11, "files")
     visitor.box.fill("What is this?")
     visitor.box.press("Enter")
-    expect(visitor.toast.first).to_be_visible()
+    expect(visitor.hint).to_be_visible()
     shot(12, "refused")
     search = visitor.open_models()
     expect(page.locator("#model-list").get_by_role("option").nth(3)).to_be_visible()

@@ -370,6 +370,9 @@ WATCH_FOR = """(text) => {
 }"""
 
 
+VIEWS = "**/conversations/*?format=blocks"
+
+
 def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     page = visitor.page
@@ -380,8 +383,8 @@ def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:
     page.evaluate(WATCH_FOR, "Alpha")
     # The request of the first click is on its way until the second click.
     held: list[Route] = []
-    page.route("**/queue/join*", lambda route: route.continue_() if held else held.append(route))
-    with page.expect_request("**/queue/join*"):
+    page.route(VIEWS, lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request(VIEWS):
         row(visitor, "Alpha").get_by_role("link").click()
     row(visitor, "Beta").get_by_role("link").click()
     becomes(True, lambda: page.url == last)

@@ -26,7 +26,7 @@ def test_input_while_sending_stays(app: App, visit: Visit) -> None:
         else:
             route.continue_()  # other events of the page, such as the list of chats after the first answer
 
-    visitor.page.route("**/queue/join*", hold)
+    visitor.page.route("**/conversations/**", hold)
     visitor.say("!text Second.")
     visitor.wait_for_requests(held)
     visitor.box.press_sequentially(" And a third")

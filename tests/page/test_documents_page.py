@@ -39,7 +39,7 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
     expect(rows.nth(1)).to_have_text("locked.pdf is protected by a password. Attach a copy without it.")
     visitor.shot("document-plan")
     visitor.box.press("Enter")
-    expect(visitor.toast.first).to_contain_text("locked.pdf is protected by a password")
+    expect(visitor.hint).to_contain_text("The reason is above the box.")
     expect(visitor.box).to_have_value("!text It is 812. What is the rent of the hall?")
     visitor.page.locator("#composer .thumbnail-item").nth(1).locator("..").get_by_role("button").last.click()
     expect(rows).to_have_count(1)

@@ -58,7 +58,7 @@ def test_many_refused_pictures_have_one_note(
     is_seen(notes.locator("span"))
     visitor.shot(f"many-refused-{width}x{height}-{dark}")
     visitor.say("What is there?")
-    expect(visitor.toast.get_by_text("The reason is above the box.")).to_be_visible()  # it has the note's words
+    expect(visitor.hint).to_contain_text("The reason is above the box.")  # it has the note's words
     is_seen(visitor.box)
     is_seen(notes.locator("span"))
 
@@ -113,7 +113,7 @@ def test_zoomed_page_shows_why_a_file_is_refused(
     note = visitor.page.locator("#attached li.refused")
     expect(note.locator("span")).to_contain_text('Remove "view.png"')
     visitor.say("What is there?")
-    expect(visitor.toast.get_by_text("The reason is above the box.")).to_be_visible()
+    expect(visitor.hint).to_contain_text("The reason is above the box.")
     visitor.shot(f"zoomed-refusal-{'chat' if begun else 'start'}-{'dark' if dark else 'light'}")
     is_seen(note.locator("span"))
     for button in note.get_by_role("button").all():

@@ -76,7 +76,7 @@ def test_model_without_key_keeps_typed_text(hosted: App, visit: Visit) -> None:
     expect(said.get_by_role("link")).to_have_attribute("href", "https://platform.openai.com/api-keys")
     visitor.shot("key-missing")
     visitor.say("a long question")
-    expect(visitor.toast).to_contain_text("GPT-6 Luna needs an API key from OpenAI")
+    expect(visitor.hint).to_contain_text("GPT-6 Luna needs an API key from OpenAI")
     expect(visitor.box).to_have_value("a long question")
     expect(visitor.bubbles).to_have_count(0)
 
@@ -175,12 +175,12 @@ def test_key_is_private_and_can_be_forgotten(hosted: App, visit: Visit, openai: 
         chosen(visitor, "GPT-6 Luna")
     give_key(one)
     other.say("with whose key?")
-    expect(other.toast).to_contain_text("needs an API key from OpenAI")
+    expect(other.hint).to_contain_text("needs an API key from OpenAI")
     assert not openai.requests
     one.page.locator("#key-forget").click()
     expect(one.page.locator("#key-said")).to_contain_text("needs an API key from OpenAI")
     one.say("and now?")
-    expect(one.toast).to_contain_text("needs an API key from OpenAI")
+    expect(one.hint).to_contain_text("needs an API key from OpenAI")
     assert not openai.requests
 
 

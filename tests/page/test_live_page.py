@@ -43,14 +43,6 @@ KEEP_LAST = """{
   live.show = (view) => show((window.seen = view));
 }"""
 """Keeps the last view."""
-HOLD_BEGUN = """{
-  const { live } = module, { show } = live;
-  live.show = (view) => {
-    if (!view?.live || view === window.held) return show(view);
-    window.held = view;
-  };
-}"""
-"""Does not show the view of an answer that has begun, but keeps it."""
 COUNT_REDRAWS = """() => {
   window.redraws = 0;
   const watch = new MutationObserver((all) => (window.redraws += all.length));
@@ -76,24 +68,10 @@ SCENES = [
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
 PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
-REFRESH = "document.dispatchEvent(new CustomEvent('gradio-call', { detail: 'refresh' }))"
+REFRESH = "document.dispatchEvent(new CustomEvent('chat-wanted', { detail: location.pathname.split('/c/')[1] ?? '' }))"
 """Asks for a view again."""
-REFRESH_ID = 'window.gradio_config.dependencies.find(({ targets }) => targets.some(([, on]) => on === "refresh")).id'
-IN_PIECES = """(() => {
-  const send = window.fetch.bind(window);
-  window.fetch = async (where, how) => {
-    const answer = await send(where, how);
-    if (!String(where?.url ?? where).includes("/queue/join")) return answer;
-    const pieces = new TransformStream({ async transform(chunk, stream) {
-      for (let at = 0; at < chunk.length; at += 100) {
-        stream.enqueue(chunk.slice(at, at + 100));
-        await new Promise((then) => setTimeout(then));
-      }
-    } });
-    return new Response(answer.body.pipeThrough(pieces), answer);
-  };
-})()"""
-"""Brings the answers to events in small pieces, so that those of several events arrive in turns."""
+VIEWS = "**/conversations/*?format=blocks"
+MESSAGES = re.compile(r"/conversations(/\w+/messages)?$")
 LOADED = "[...document.images].every((image) => image.complete)"
 
 
@@ -151,25 +129,6 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
     assert len(held) == 1
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_answer_is_asked_for_before_its_view_is_shown(app: App, visit: Visit, is_late: bool) -> None:
-    """A request for an answer that is not shown soon ends, and the answer is asked for again."""
-    visitor = visit(app.url, fresh=True)
-    requests: list[str] = []
-    visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
-    visitor.page.evaluate(in_module("live", HOLD_BEGUN))
-    with visitor.page.expect_response(STREAMS) as asked:
-        visitor.say("!tokens 200 @40")
-    assert asked.value.ok
-    visitor.page.wait_for_function("window.held")
-    if is_late:
-        visitor.page.wait_for_event("requestfailed", lambda request: request.url == requests[0])
-    visitor.page.evaluate(in_module("live", "module.live.show(window.held)"))
-    expect(visitor.caption).to_contain_text("200 tokens", timeout=20_000)
-    assert shown_words(visitor) == words(200)
-    assert len(requests) == 1 + is_late
-
-
 @pytest.mark.gate("The end of an answer moves nothing, and a reload shows the same.")
 def test_end_and_reload_show_the_same(making_app: App, visit: Visit) -> None:
     visitor = visit(making_app.url, fresh=True)
@@ -211,22 +170,20 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
     """The page asks for nothing after an answer, and looks the same with its last frame and with the stored turns."""
     visitor = visit(making_app.url, fresh=True)
     visitor.allow_tools()
-    refresh, asked = visitor.page.evaluate(REFRESH_ID), list[Any]()
+    asked = list[str]()
     visitor.page.evaluate(in_module("live", KEEP_LAST))
 
     def picture() -> Image.Image:
         changing = [visitor.page.locator("#composer"), visitor.chat.locator("audio")]
         return Image.open(BytesIO(visitor.page.screenshot(animations="disabled", mask=changing))).convert("RGB")
 
-    visitor.page.on(
-        "request", lambda request: "/queue/join" in request.url and asked.append(request.post_data_json["fn_index"])
-    )
+    visitor.page.on("request", lambda request: "format=blocks" in request.url and asked.append(request.url))
     for number, scene in enumerate(PICTURED, 1):
         visitor.say(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
         becomes(True, lambda: visitor.page.evaluate(LOADED))
         expect(visitor.chat.locator(".turn > footer .caption")).to_have_count(number)
         visitor.idle()
-        assert refresh not in asked, scene
+        assert all("/runs/" in url for url in asked), scene
         before, turns = picture(), visitor.page.evaluate(TURNS)
         visitor.page.evaluate(f"window.seen = undefined, {REFRESH}")
         becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.turns?.length")))
@@ -235,50 +192,33 @@ def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
         asked.clear()
 
 
-def test_event_is_one_request(app: App, visit: Visit) -> None:
-    """The messages of an event are in the answer to its request. Gradio's client reads no second stream for them."""
+def test_message_is_one_request_and_one_stream(app: App, visit: Visit) -> None:
+    """Nothing about the chat goes through Gradio's queue."""
     visitor = visit(app.url, fresh=True)
     visitor.page.wait_for_load_state("networkidle")
-    paths = list[str]()
-    visitor.page.on("request", lambda request: paths.append(urlsplit(request.url).path))
+    asked = list[tuple[str, str]]()
+    visitor.page.on("request", lambda request: asked.append((request.method, urlsplit(request.url).path)))
     visitor.ask("!text One.")
-    assert {path for path in paths if "/queue/" in path} == {"/gradio_api/queue/join"}
-    assert len([path for path in paths if path.startswith("/runs/")]) == 1
+    assert [path for method, path in asked if method != "GET"] == ["/conversations"]
+    assert len([path for _method, path in asked if path.startswith("/runs/")]) == 1
 
 
-def test_events_at_the_same_time_are_told_apart(app: App, visit: Visit) -> None:
-    """A message of one event never ends up within a message of another one."""
-    visitor = visit(app.url)
-    visitor.ask("!markdown 300")
-    page = visitor.page.context.new_page()
-    page.add_init_script(IN_PIECES)
-    other = Visitor(page)
-    other.open(app.url)
-    other.idle()
-    page.evaluate("window.views = 0; document.addEventListener('chat-view', () => window.views++)")
-    page.evaluate(f"for (let n = 0; n < 5; n++) {REFRESH}")
-    becomes(5, lambda: page.evaluate("window.views"))
-    expect(other.toast).to_have_count(0)
-    page.close()
-
-
-@pytest.mark.parametrize("told", [0, 1], ids=["told-nothing", "told-the-begin"])
-def test_event_that_breaks_off_hides_no_answer(app: App, visit: Visit, told: int) -> None:
-    """A process that stops ends the answer to an event before its last message."""
+@pytest.mark.parametrize("told", ["", '{"type": "progress", "text": "Sending"}\n'], ids=["nothing", "progress"])
+def test_message_whose_answer_breaks_off_is_sent_again(app: App, visit: Visit, told: str) -> None:
+    """A process that stops ends the answer to a message before its last line. The message is stored once."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
     broken = list[Route]()
 
     def break_off(route: Route) -> None:
-        if broken:
+        if broken or route.request.method != "POST":
             return route.continue_()
         broken.append(route)
         answer = route.fetch()
-        lines = answer.text().split("\n\n")
-        assert "process_completed" in lines[-2]
-        return route.fulfill(response=answer, body="".join(f"{line}\n\n" for line in lines[:told]))
+        assert '"done"' in answer.text()
+        return route.fulfill(response=answer, body=told)
 
-    visitor.page.route("**/queue/join*", break_off)
+    visitor.page.route(MESSAGES, break_off)
     visitor.say("!text Two.")
     expect(visitor.bubbles.get_by_text("Two.", exact=True)).to_be_visible()
     assert broken
@@ -287,17 +227,14 @@ def test_event_that_breaks_off_hides_no_answer(app: App, visit: Visit, told: int
     expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
 
 
-@pytest.mark.parametrize("answer", [{"status": 503, "json": {"detail": "full"}}, {"json": {"event_id": "lost"}}])
+@pytest.mark.parametrize("answer", [{"status": 503, "json": {"detail": "full"}}, {"status": 502, "body": ""}])
 def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, Any]) -> None:
-    """After an end that is not stored, the page asks for the stored turns, also if the first event is refused or lost.
-
-    That happens if the process that has the event ends, and another one serves the page's next requests.
-    """
+    """After an end that is not stored, the page asks for the stored turns, also if it is first refused them."""
     visitor = visit(app.url, fresh=True)
-    refresh, lost = visitor.page.evaluate(REFRESH_ID), list[Route]()
+    lost = list[Route]()
 
     def lose(route: Route) -> None:
-        if (route.request.post_data_json or {}).get("fn_index") == refresh and not lost:
+        if not lost:
             lost.append(route)
             route.fulfill(**answer)
         else:
@@ -307,7 +244,7 @@ def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, A
         got = route.fetch()
         route.fulfill(response=got, body=re.sub(r'\{"stored":.*\}', "{}", got.text()))
 
-    visitor.page.route("**/queue/join*", lose)
+    visitor.page.route(VIEWS, lose)
     visitor.page.route("**/runs/**", forget)
     visitor.say("!tokens 20 @20")
     becomes(1, lambda: visitor.page.evaluate("0") or len(lost))
@@ -323,7 +260,7 @@ def test_view_of_before_the_end_changes_nothing(app: App, visit: Visit) -> None:
     visitor.ask("!tokens 20 @20")
     shown, asked = visitor.page.evaluate(TURNS), list[str]()
     visitor.page.on("request", lambda request: asked.append(request.url))
-    with visitor.page.expect_request("**/queue/join*"):
+    with visitor.page.expect_request(VIEWS):
         visitor.page.evaluate(in_module("live", "module.live.show({ ...window.begun, turns: [] })"))
     visitor.idle()
     assert visitor.page.evaluate(TURNS) == shown
@@ -359,74 +296,35 @@ def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -
 
 
 def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_server: Running) -> None:
-    """Gradio loads the page again when its server has restarted. The draft comes back, and is a repeat then."""
+    """The draft comes back after the reload, and is a repeat then."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
-    visitor.page.route("**/queue/join*", lambda route: (route.fetch(), route.fulfill(status=502, body="")))
-    with visitor.event_begins():
+    visitor.page.route(MESSAGES, lambda route: (route.fetch(), route.fulfill(status=502, body="")))
+    with visitor.page.expect_response(MESSAGES):
         visitor.say("!text Two.")
     becomes(True, lambda: "!text Two." in str(model_server.journal()[-1]["body"]))  # so it is stored
     expect(visitor.box).to_have_value("!text Two.")
-    visitor.page.unroute_all(behavior="wait")  # a later event of the page can be on its way
+    visitor.page.unroute_all(behavior="ignoreErrors")
     visitor.page.reload()
     expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
     expect(visitor.box).to_have_value("")
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["waited", "sent-again"])
-def test_message_whose_answer_was_lost_is_sent_once(app: App, visit: Visit, again: bool) -> None:
-    """The server has stored the message, but the page does not learn it, as when a process restarts behind a proxy."""
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("!text One.")
-    joined = list[str]()
-
-    def lose(route: Route) -> None:
-        """Pass the message on and lose the answer. The events after that wait if the message is to be sent again."""
-        joined.append(route.request.post_data or "")
-        if len(joined) == 1:
-            route.fetch()
-            route.fulfill(status=502, body="")
-        elif again and len(joined) == 2:
-            route.fulfill(status=502, body="")
-        else:
-            route.continue_()
-
-    visitor.page.route("**/queue/join*", lose)
-    visitor.say("!text Two.")
-    if again:
-        becomes(True, lambda: bool(visitor.page.evaluate("1")) and len(joined) >= 2)
-        expect(visitor.box).to_have_value("!text Two.")
-        visitor.box.press("Enter")
-    expect(visitor.box).to_have_value("", timeout=15_000)
-    expect(visitor.bubbles.get_by_text("Two.", exact=True)).to_have_count(1)
-    visitor.idle()
-    visitor.ask("!text Three.")
-    visitor.reload()
-    expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
-
-
-ENTER_ONCE_MORE = """() => {
-  const key = { key: "Enter", code: "Enter", bubbles: true, cancelable: true };
-  const box = document.querySelector("#composer textarea");
-  const again = () => {
-    if (!document.querySelector("#composer .stop-button") || box.readOnly) return;
-    changes.disconnect();
-    window.held = box.value;
-    box.dispatchEvent(new KeyboardEvent("keydown", key));
-  };
-  const changes = new MutationObserver(again);
-  changes.observe(document.querySelector("#composer"), { childList: true, subtree: true, attributes: true });
-}"""
-
-
 def test_second_enter_sends_a_message_once(app: App, visit: Visit) -> None:
-    """The second one comes when the answer has begun, and the composer still has the message."""
+    """The second one comes while the message is on its way, and the composer still has it."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
-    visitor.page.evaluate(ENTER_ONCE_MORE)
+    held = list[Route]()
+    visitor.page.route(
+        MESSAGES, lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
+    )
     visitor.say("!tokens 20 @20")
+    visitor.wait_for_requests(held)
+    visitor.box.press("Enter")
+    assert visitor.box.input_value() == "!tokens 20 @20"
+    held[0].continue_()
     expect(visitor.chat).to_contain_text("word19")
-    assert visitor.page.evaluate("window.held") == "!tokens 20 @20"
+    visitor.page.unroute_all(behavior="ignoreErrors")
     visitor.idle()
     visitor.ask("!text Two.")
     visitor.reload()
@@ -447,7 +345,7 @@ def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) ->
 
 
 @pytest.mark.full
-def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App], visit: Visit) -> None:
+def test_page_asks_for_rest_of_interrupted_answer(start_app: Callable[..., App], visit: Visit) -> None:
     app = start_app()
     visitor = visit(app.url)
     visitor.say("!pace 60 !text " + " ".join(words(500)))
@@ -455,16 +353,11 @@ def test_interrupted_answer_is_shown_and_continued(start_app: Callable[..., App]
     app.stop(signal.SIGKILL)
     app.start()
     visitor.page.goto(app.url)
-    expect(visitor.chat.locator("[data-kind=error]")).to_contain_text("Interrupted")
-    shown = shown_words(visitor)
-    assert len(shown) > 50  # how much is lost at most is the law of test_run_event_routes.py
-    assert shown == words(len(shown))
-    visitor.shot("interrupted")
-    visitor.chat.get_by_role("button", name="Continue").click()
-    expect(visitor.bubbles.first).to_contain_text(f"word{len(shown) + 20}")
+    expect(visitor.bubbles.first).to_contain_text("word300", timeout=60_000)
     expect(visitor.chat.locator("[data-kind=error]")).to_have_count(0)
     visitor.shot("continued")
     expect(visitor.caption).to_contain_text("≈", timeout=20_000)  # of the first part, by its length
+    expect(visitor.caption).to_contain_text("another one has continued the text")
     visitor.idle()
     expect(visitor.chat.locator(".turn")).to_have_count(1)
     assert shown_words(visitor) == words(500)

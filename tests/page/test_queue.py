@@ -335,14 +335,14 @@ def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server:
         else:
             route.continue_()
 
-    first.page.route("**/queue/join*", hold)
+    first.page.route("**/conversations/**", hold)
     let_end(first)
     first.wait_for_requests(held)
     expect(queued(first)).to_contain_text("Sending")
     second.reload()
     answering(second)
     held[0].continue_()
-    expect(first.toast).to_contain_text("still being written")
+    expect(first.hint).to_contain_text("still being written")
     expect(first.box).to_have_value("!text Too late.")
     expect(queued(first)).to_be_hidden()
     second.stop.click()

@@ -40,7 +40,7 @@ def test_page_waits_for_its_history(
     line = ann.page.locator("#notice")
     expect(line).to_contain_text(LINE)
     ann.say("say kept in the composer")
-    expect(ann.toast).to_contain_text(f"the history database postgres at 127.0.0.1:{postgres.port} cannot be reached")
+    expect(ann.hint).to_contain_text(f"the history database postgres at 127.0.0.1:{postgres.port} cannot be reached")
     expect(ann.box).to_have_value("say kept in the composer")
     assert ann.page.request.get(app.url + "/conversations").status == 503
     ann.shot("store-away")

@@ -226,9 +226,9 @@ def test_file_that_is_refused_has_the_name_it_was_given(app: App, visit: Visit) 
     refused = visitor.page.locator("#attached li.refused span")
     expect(refused.filter(has_text="notes <b>[1].pdf")).to_have_count(1)
     expect(refused.filter(has_text="a <b>.png")).to_have_count(1)
-    visitor.page.evaluate("document.querySelector('#attached').remove()")  # the toast would not repeat what is there
+    visitor.page.evaluate("document.querySelector('#attached').remove()")  # the hint would not repeat what is there
     visitor.say("Read it.")
-    expect(visitor.toast).to_contain_text("notes <b>[1].pdf")
+    expect(visitor.hint).to_contain_text("notes <b>[1].pdf")
 
 
 def test_file_that_is_no_text_stays_attached(app: App, visit: Visit) -> None:

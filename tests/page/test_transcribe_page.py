@@ -191,7 +191,7 @@ def test_unreachable_hub_disables_recording_only(
     expect(rows).to_contain_text("on this server")
     asked = len(server.journal())
     visitor.say("!text What is on it?")
-    expect(visitor.toast.first).to_contain_text("No text was found in wall.png.", timeout=PATIENCE)
+    expect(visitor.hint).to_contain_text("No text was found in wall.png.", timeout=PATIENCE)
     expect(visitor.box).to_have_value("!text What is on it?")
     expect(visitor.box).to_be_editable()
     expect(rows).to_have_count(1)
@@ -239,7 +239,7 @@ def test_transcription_stops_and_bad_file_is_refused(
     expect(visitor.box).to_be_editable()
     hub.gate.set()
     visitor.box.press("Enter")
-    expect(visitor.toast.first).to_contain_text("is not the pinned file", timeout=60_000)
+    expect(visitor.hint).to_contain_text("is not the pinned file", timeout=60_000)
     expect(visitor.box).to_have_value("!text When is it?")
     expect(visitor.mine).to_have_count(0)
     assert len(server.journal()) == asked

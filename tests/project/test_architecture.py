@@ -141,7 +141,7 @@ APPLICATIONS = ("agent.web", "agent.cli", "agent.deploy", "agent.doctor")
 HOMES = {
     "gradio": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
-    "redis": ("agent.history.redis_server", "agent.suspension.ledgers.redis"),
+    "redis": ("agent.history.redis_server",),
     "psycopg": (
         "agent.history.postgres_replicas",
         "agent.history.sql.postgres_database",

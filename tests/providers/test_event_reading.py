@@ -215,6 +215,14 @@ ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "error object": (sse({"object": "error", "message": "It broke."}), FAILED_AT_ONCE),
     "errors": (sse({"errors": [{"message": "It broke."}]}), FAILED_AT_ONCE),
     "error in an error": (sse({"error": {"message": {"detail": [{"msg": "It broke."}]}}}), FAILED_AT_ONCE),
+    "error of a gateway, with other JSON": (
+        sse({"error": {"message": "It broke.", "metadata": {"raw": '{"e": 1}'}}}),
+        FAILED_AT_ONCE,
+    ),
+    "error of a gateway": (
+        sse({"error": {"message": "Provider error", "metadata": {"raw": '{"error": {"message": "It broke."}}'}}}),
+        FAILED_AT_ONCE,
+    ),
     "error as JSON": (sse({"error": '{"message": "It broke."}'}), FAILED_AT_ONCE),
     "no text": (b"\x1f\x8b\x08\x00\xfe\xff", [(UNREADABLE[0][0], UNREADABLE[0][1][: -len(QUOTE)])]),
     "error flag": (sse({"error": True, "message": "It broke."}), FAILED_AT_ONCE),

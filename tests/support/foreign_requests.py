@@ -17,9 +17,8 @@ from tests.conftest import App
 from tests.support.documents import pdf
 from tests.support.http_client import API, Answer, HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
-from tests.support.page_events import send_event
 from tests.support.scripted_server import Running
-from tests.support.temporary_chats import begin_temporary, kept_alive, page_event, say_on_page
+from tests.support.temporary_chats import begin_temporary, kept_alive
 
 LONG = "!tokens 9000 @20"
 SHARED = "A chat that a link shows"
@@ -160,8 +159,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     report = first.upload(f"{word}.pdf", pdf([word]))
     assert word in first.say(f"!text {word}", sent, picture, report, system_message=word, new=True)
     path = first.upload(f"{word}.txt", word.encode())
-    temporary = begin_temporary(first)
-    said = say_on_page(first, temporary, f"!text {word}")
+    temporary, answer = begin_temporary(first, f"!text {word}")
     long = f"{LONG} !text {word}"
     event = first.begin(long).json["event_id"]
     server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
@@ -187,8 +185,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
         "run": run,
         "chat": str(first.chat),
         "temporary": temporary,
-        "answer": re.findall(r"runs/([0-9a-f]{32})/events", said)[-1],
-        "open": str(page_event(first, "chat", "open")["id"]),
+        "answer": answer,
     }
     made = Scene(first, late, word, ids, app, server, long)
     end = {"session_hash": first.session, "event_id": event, "fn_index": first.chat}
@@ -242,13 +239,12 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("picture", "attach", "POST", "queue/join",
      '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x", "files": [{"path": '
      '"$folder/data/media/$owner/$media", "meta": {"_type": "gradio.FileData"}}]}, "", {}, null]}', 404),
-    ("conversation", "page session", "POST", "queue/join",
-     '{"session_hash": "$fresh", "fn_index": $chat, "data": [{"text": "!text x"}, "", {}, $page_session]}', None),
     ("conversation", "link", "GET", "/?deep_link=$conversation", None, 200),
     ("conversation", "config", "GET", "/config?deep_link=$conversation", None, 200),
     ("conversation", "open", "GET", "/c/$conversation", None, 200),
     ("conversation", "read", "GET", "/conversations/$conversation", None, 200),
     ("conversation", "read turns", "GET", "/conversations/$conversation?format=blocks", None, 200),
+    ("conversation", "read current", "GET", "/conversations/current?format=blocks&viewed=$conversation", None, 200),
     ("conversation", "rename", "PATCH", "/conversations/$conversation", '{"title": "Mine"}', None),
     ("conversation", "pin", "PATCH", "/conversations/$conversation", '{"pinned": true}', None),
     ("conversation", "delete", "DELETE", "/conversations/$conversation", None, None),
@@ -285,6 +281,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
      '{"text": "pear", "question": {"run": "$asking", "call": "$call"}}', 409),
     ("running answer", "say over http", "POST", "/conversations/$conversation/messages", '{"text": "!text pear"}', 409),
     ("running answer", "stop over http", "POST", "/conversations/$conversation/stop", "{}", None),
+    ("suspended run", "stop over http", "POST", "/conversations/$waiting/stop", "{}", 204),
     ("upload", "attach over http", "POST", "/conversations", '{"text": "!text x", "files": ["$path"]}', None),
     ("picture", "attach over http", "POST", "/conversations",
      '{"text": "!text x", "files": ["$folder/data/media/$owner/$media"]}', 400),
@@ -303,8 +300,8 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("temporary chat", "share", "POST", "/conversations/$temporary/links", "{}", 400),
     ("temporary chat", "export", "GET", "/export/$temporary?format=markdown", None, 200),
     ("temporary chat", "page", "GET", "/c/$temporary", None, 200),
-    ("temporary chat", "open", "POST", "queue/join",
-     '{"session_hash": "$fresh", "fn_index": $open, "data": [{"chat": "$temporary"}]}', 200),
+    ("temporary chat", "say over http", "POST", "/conversations/$temporary/messages", '{"text": "!text pear"}', None),
+    ("temporary chat", "leave", "DELETE", "/temporary/$temporary", None, None),
     ("temporary answer", "subscribe", "GET", "/runs/$answer/events", None, 200),
     ("picture", "name", "GET", "/media/$media?name=mine.png&owner=$owner", None, 200),
     ("picture", "change", "PATCH", "/media/$media", '{"name": "mine.png"}', 405),
@@ -344,9 +341,6 @@ def send_row(program: HttpVisitor, row: tuple[Any, ...], ids: dict[str, str]) ->
     """Make the request of a row with these ids. If it starts an event, also read the session."""
     _, _, method, path, body, _ = row
     ids = ids | {"page_session": filled(PAGE_SESSION, ids)}
-    if method == "EVENT":
-        event, _, conversation = filled(path, ids).rpartition("/")
-        return send_event(program, event, json.loads(filled(body or "{}", ids)), conversation)
     path, content = filled(path if path.startswith("/") else API + path, ids), filled(body, ids) if body else None
     endless = "heartbeat" in path
     json_ = {"content-type": "application/json"} if content else {}

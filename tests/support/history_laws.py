@@ -60,8 +60,6 @@ class Subject:
     """Capabilities that the store does not offer."""
     processes: bool = False
     """True if several processes can share the data, and if these survive a process."""
-    replicas: bool = False
-    """True if processes can take over each other's runs, see `agent.history.replicas`."""
     raw: Callable[[Path, HistoryStore], Awaitable[bytes]] | None = None
     """Returns everything that is stored for the folder, past the store's own reading."""
     queries: Callable[[HistoryStore], AbstractAsyncContextManager[list[str]]] | None = None
@@ -73,7 +71,6 @@ class Subject:
         """Return True if the laws of this capability apply."""
         own = {
             "processes": self.processes,
-            "replicas": self.replicas,
             "raw": self.raw,
             "queries": self.queries,
             "ledger": self.ledger,
@@ -202,7 +199,6 @@ Capability = Literal[
     "retention",
     "events",
     "links",
-    "replicas",
     "raw",
     "queries",
     "processes",

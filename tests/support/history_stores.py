@@ -23,6 +23,7 @@ from agent.suspension.ledgers.files import FileLedger
 from agent.suspension.ledgers.postgres import PostgresLedger
 from agent.suspension.ledgers.redis import RedisLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
+from agent.web.chat.recovery import LostRuns
 from agent.web.chat.temporary_memory import TemporaryMemory
 from agent.web.chat.temporary_store import TemporaryStore
 from tests.support import postgres_server, redis_servers
@@ -37,6 +38,7 @@ __all__ = [
     "TEMPORARY",
     "Clock",
     "chain",
+    "end_as_lost",
     "grown",
     "prompt",
     "prompts",
@@ -143,14 +145,12 @@ MORE: dict[str, dict[str, Any]] = {
     "json": {"processes": True, "raw": in_files},
     "postgres": {
         "processes": True,
-        "replicas": True,
         "raw": in_tables,
         "queries": logged,
         "ledger": lambda folder: PostgresLedger(postgres_server.url_of(folder)),
     },
     "redis": {
         "processes": True,
-        "replicas": True,
         "raw": redis_servers.everything,
         "queries": redis_servers.traced,
         "ledger": lambda folder: RedisLedger(redis_servers.shared_url(folder)),
@@ -159,6 +159,14 @@ MORE: dict[str, dict[str, Any]] = {
 """Further fields of the `Subject` of a store, for the laws that need them."""
 
 SUBJECTS = {name: Subject(open=open_, **MORE.get(name, {})) for name, open_ in STORES.items()}
+
+
+async def end_as_lost(store: HistoryStore) -> int:
+    """End all unfinished runs, as after the end of their process. Return their number."""
+    runs = await store.runs.unfinished()
+    await store.runs.hold([run.run_id for run in runs], release=True)
+    await LostRuns(store, lambda _: False).end_all()
+    return len(runs)
 
 
 async def temporary(folder: Path, clock: Callable[[], datetime]) -> HistoryStore:

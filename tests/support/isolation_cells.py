@@ -1,7 +1,7 @@
 """The matrix of isolation: which requests try a verb on an object, or why there is no such request.
 
 `CELLS` has every pair of an object and a verb. The tests send the requests of a cell as every principal. A request is
-named by the first two fields of its row in `MATRIX` or `PAGE_ROWS`.
+named by the first two fields of its row in `MATRIX`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 from tests.support.foreign_requests import MATRIX
-from tests.support.page_events import CHAT, SUBMIT
 
 OBJECTS = (
     "conversation",
@@ -26,36 +25,6 @@ OBJECTS = (
 VERBS = ("read", "append", "rename", "delete", "resume", "cancel", "subscribe", "export")
 PAIRS = (*product(OBJECTS, VERBS),)
 
-PAGE_ROWS: list[tuple[str, str, str, str, str | None, int | None]] = [
-    # as in MATRIX; the method is EVENT, the path is the event and the conversation that the request says is open
-    ("conversation", "show", "EVENT", "chat refresh/$quiet", "{}", 200),
-    ("conversation", "choose", "EVENT", "chat open/x", '{"chat": {"chat": "$quiet"}}', 200),
-    ("conversation", "load", "EVENT", "load/x", '{"chat": {"chat": "$quiet"}}', 200),
-    ("conversation", "say", "EVENT", f"{SUBMIT}/$quiet",
-     '{"chat": {"chat": "$quiet"}, "composer": {"text": "!text pear", "files": []}}', None),
-    ("conversation", "choose and say", "EVENT", f"chat open > {SUBMIT}/x",
-     '{"chat": {"chat": "$quiet"}, "composer": {"text": "!text pear", "files": []}}', None),
-    ("conversation", "say queued", "EVENT", "chat queued/$quiet",
-     '{"chat": {"chat": "$quiet"}, "composer": {"text": "!text pear", "files": []}}', None),
-    ("conversation", "say as program", "EVENT", f"{CHAT}/$quiet", '{"text": "!text pear"}', None),
-    ("temporary chat", "say", "EVENT", f"chat open > {SUBMIT}/x",
-     '{"chat": {"chat": "$temporary"}, "composer": {"text": "!text pear", "files": []}}', None),
-    ("conversation", "stop", "EVENT", "composer stop/$conversation", "{}", None),
-    ("suspended run", "show", "EVENT", "chat refresh/$waiting", "{}", 200),
-    ("suspended run", "answer in a message", "EVENT", f"{SUBMIT}/$waiting",
-     '{"chat": {"chat": "$waiting"}, "composer": {"text": "pear", "files": []}}', None),
-    ("suspended run", "answer as program", "EVENT", f"{CHAT}/$waiting", '{"text": "pear"}', None),
-    ("suspended run", "stop", "EVENT", "composer stop/$waiting", "{}", 200),
-    ("running answer", "load", "EVENT", "load/x", '{"chat": {"chat": "$conversation"}}', 200),
-    ("running answer", "load again", "EVENT", "load/$conversation", '{"chat": {"chat": "x"}}', 200),
-    ("running answer", "say", "EVENT", f"{SUBMIT}/$conversation",
-     '{"chat": {"chat": "$conversation"}, "composer": {"text": "!text pear", "files": []}}', 200),
-    ("running answer", "say queued", "EVENT", "chat queued/$conversation",
-     '{"chat": {"chat": "$conversation"}, "composer": {"text": "!text pear", "files": []}}', 200),
-    ("running answer", "say as program", "EVENT", f"{CHAT}/$conversation", '{"text": "!text pear"}', 200),
-]  # fmt: skip
-ROWS = [*MATRIX, *PAGE_ROWS]
-
 EXPORT = ("conversation export", "conversation export page", "conversation export text")
 PART_OF_A_RUN = "An answer is written by its run. See the row of the running answer."
 OF_ITS_CONVERSATION = "It has no name of its own. The row of the conversation renames that."
@@ -64,29 +33,21 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "conversation open",
         "conversation read",
         "conversation read turns",
+        "conversation read current",
         "conversation link",
         "conversation config",
-        "conversation show",
-        "conversation choose",
-        "conversation load",
         "temporary chat read",
         "temporary chat page",
-        "temporary chat open",
     ),
     ("conversation", "append"): (
-        "conversation say",
-        "conversation say queued",
-        "conversation choose and say",
-        "conversation say as program",
         "conversation say over http",
-        "conversation page session",
         "conversation import id",
-        "temporary chat say",
+        "temporary chat say over http",
     ),
     ("conversation", "rename"): ("conversation rename", "conversation pin", "temporary chat rename"),
-    ("conversation", "delete"): ("conversation delete", "temporary chat delete"),
+    ("conversation", "delete"): ("conversation delete", "temporary chat delete", "temporary chat leave"),
     ("conversation", "resume"): ("conversation restore", "temporary chat keep"),
-    ("conversation", "cancel"): ("conversation stop",),
+    ("conversation", "cancel"): ("running answer stop over http",),
     ("conversation", "subscribe"): "A conversation has no events. Those of its answers are below `running answer`.",
     ("conversation", "export"): (*EXPORT, "temporary chat export"),
     ("message", "read"): ("message read", "message read text", "message read before"),
@@ -150,29 +111,20 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("link", "cancel"): "Nothing runs behind a link that could be stopped. `delete` revokes it.",
     ("link", "subscribe"): ("link subscribe",),
     ("link", "export"): ("link export",),
-    ("suspended run", "read"): ("suspended run read", "suspended run show"),
-    ("suspended run", "append"): (
-        "suspended run answer in a message",
-        "suspended run answer as program",
-        "suspended run answer over http",
-    ),
+    ("suspended run", "read"): ("suspended run read",),
+    ("suspended run", "append"): ("suspended run answer over http",),
     ("suspended run", "rename"): ("suspended run rename",),
     ("suspended run", "delete"): ("suspended run delete",),
     ("suspended run", "resume"): ("suspended run answer over http", "suspended run answer elsewhere"),
-    ("suspended run", "cancel"): ("suspended run stop",),
+    ("suspended run", "cancel"): ("suspended run stop over http",),
     ("suspended run", "subscribe"): ("suspended run subscribe", "suspended run subscribe as page"),
     ("suspended run", "export"): ("suspended run export",),
     ("running answer", "read"): (
         "running answer subscribe",
         "running answer subscribe as guest",
-        "running answer load",
-        "running answer load again",
         "session call",
     ),
     ("running answer", "append"): (
-        "running answer say",
-        "running answer say queued",
-        "running answer say as program",
         "running answer say over http",
         "running answer append",
         "session run",
@@ -182,7 +134,6 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("running answer", "delete"): ("running answer delete", "conversation delete"),
     ("running answer", "resume"): ("running answer go on",),
     ("running answer", "cancel"): (
-        "conversation stop",
         "running answer stop over http",
         "event cancel",
         "event cancel both",
@@ -228,11 +179,10 @@ BY_THE_SCENE: Mapping[str, str] = {
     "session act": "The event does not exist for the owner either: its data do not fit.",
     "event read": "It streams the answer of a call, and ends it with its connection. `test_api` reads one.",
     "upload attach over http": "A message takes its files from the uploads, so only one can have this one.",
-    "conversation page session": "The page has no such input. It is sent in case that one takes it.",
 }
 """The requests that the owner makes in no test of its own, and why."""
 
 
 def row_named(name: str) -> tuple[Any, ...]:
     """Return the row with this name."""
-    return next(row for row in ROWS if f"{row[0]} {row[1]}" == name)
+    return next(row for row in MATRIX if f"{row[0]} {row[1]}" == name)

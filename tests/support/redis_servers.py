@@ -87,18 +87,18 @@ async def everything(folder: Path, _: object = None) -> bytes:
 
 @asynccontextmanager
 async def traced(store: Any) -> AsyncGenerator[list[str]]:
-    """Add each command to the list that the store sends to its server."""
+    """Add the last command of each round trip to the list that the store makes to its server."""
     commands: list[str] = []
-    client = store.server._client
-    original = client.execute_command
+    server = store.server
+    original = server.exchange
 
-    def execute(*arguments: Any, **options: Any) -> Any:
-        commands.append(str(arguments[0]))
-        return original(*arguments, **options)
+    async def exchange(sent: Any) -> Any:
+        commands.append(sent[-1][0].decode())
+        return await original(sent)
 
-    client.execute_command = execute
+    server.exchange = exchange
     yield commands
-    client.execute_command = original
+    del server.exchange
 
 
 async def redis(folder: Path, clock: Any) -> RedisStore:

@@ -1,4 +1,4 @@
-"""Replicas of the page in one process, each with a store of its own on one server, and their tools."""
+"""Processes of the page as objects, each with a store of its own on one server, and their tools."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from agent.history import HistoryStore, replicas_of
+from agent.history import HistoryStore
+from agent.history.run_events import LEASE_SECONDS
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
@@ -14,7 +15,7 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import tool
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.replica import Replica
+from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.support.history_stores import SERVERS, STORES, Clock
@@ -45,30 +46,45 @@ async def nap(text: str) -> str:
 
 
 class House:
-    """One replica, and its task."""
+    """One process of the page, and the task that keeps its leases."""
 
-    def __init__(self, store: HistoryStore, page: Conversations) -> None:
-        self.page, self.store = page, store
-        replicas = replicas_of(store)
-        assert replicas is not None
-        self.replicas = replicas
-        self.replica = Replica(self.store, replicas, page.live_runs, page.takeovers)
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        await self.replica.join()
-        self._task = asyncio.create_task(self.replica.work())
+    def __init__(
+        self, store: HistoryStore, page: Conversations, open_late: Callable[[], Awaitable[HistoryStore]]
+    ) -> None:
+        self.page, self.store, self._open_late = page, store, open_late
+        self._task = asyncio.create_task(page.live_runs.keep_leases(store))
 
     async def lose_its_runs(self) -> None:
-        """Do what the end of a process does, as far as others see it."""
+        """Let its leases expire, as if it had stored nothing for as long. It goes on with its runs all the same."""
         await self.halt()
-        await self.replicas.leave()
+        runs = [run.run_id for run in await self.store.runs.unfinished()]
+        late = await self._open_late()
+        await late.runs.hold(runs)
+        await late.aclose()
 
     async def halt(self) -> None:
-        assert self._task is not None
+        """Renew no lease any more, and store no events."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+        for live in self.page.live_runs._runs.values():
+            live.log._can_store = False
+
+    async def wake(self) -> None:
+        """Look at its leases again, as after a pause."""
+        self._task = asyncio.create_task(self.page.live_runs.keep_leases(self.store))
+
+    async def finish(self, conversation: str, run: str) -> LiveRun:
+        """Do what a page does that watches a lost run: wait for its end, and ask for the rest."""
+        assert await self.until_ended(conversation, run)
+        return await self.page.finish_lost(ANN, conversation, run)
+
+    async def until_ended(self, conversation: str, run: str) -> str:
+        """Wait for the end of a lost run. Return why a page asks for the rest, or ""."""
+        await self.until_idle(conversation)
+        last = (await self.store.runs.events(run, owner="ann"))[-1].value
+        assert last["type"] == "ended"
+        return last.get("goes_on", "")
 
     async def texts(self, conversation: str) -> list[str]:
         return (await view_of(self.page, "ann", conversation)).texts
@@ -96,19 +112,19 @@ Build = Callable[..., Awaitable[House]]
 
 
 @asynccontextmanager
-async def replicas_on(name: str, folder: Path, server: Running) -> AsyncGenerator[Build]:
-    """Give a function that starts one more replica of the store with this name."""
+async def houses_on(name: str, folder: Path, server: Running) -> AsyncGenerator[Build]:
+    """Give a function that starts one more process on the store with this name."""
     calls.clear()
     houses: list[House] = []
 
     async def make(*specs: ModelSpec, public: PublicSettings | None = None, grace: float = 60) -> House:
-        store = await STORES[name](folder, Clock())
+        store, behind = await STORES[name](folder, Clock()), Clock()
+        behind.go_forward(seconds=-LEASE_SECONDS - 1)
         served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in specs or (SPEC,))
         settings = Settings(local=LocalSettings(cache_dir=folder), public=public, grace_seconds=grace)
         models = FakeLocalModels(served=served)
-        house = House(store, Conversations(settings, store, MediaStore(folder / "media"), models, [note, nap]))
-        houses.append(house)
-        await house.start()
+        page = Conversations(settings, store, MediaStore(folder / "media"), models, [note, nap])
+        houses.append(house := House(store, page, lambda: STORES[name](folder, behind)))
         return house
 
     try:

@@ -320,6 +320,11 @@ async def test_value_without_json_form_is_refused(make: Callable[[], Any]) -> No
     assert " at 0x" not in result.content
 
 
+async def test_bytes_of_a_tool_are_explained() -> None:
+    result = await call(tool(name="draw")(lambda: b"\x89PNG"))
+    assert "The tool 'draw' returned bytes. Image.from_bytes and Audio.from_bytes make" in result.content
+
+
 def explode(value: int) -> int:
     raise KeyError("a validator of its own")
 

@@ -277,6 +277,63 @@ def words(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
+def test_chatgpt_pictures_that_answer_no_call_are_kept(tmp_path: Path) -> None:
+    """A tool that draws says first that it works, and then shows the picture. Code can draw a diagram."""
+    png = random_png()
+    drawn = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_cat"}
+    plot = {"aggregate_result": {"messages": [{"message_type": "image", "image_url": "file-service://file_plot"}]}}
+    conversation, left_out = one(
+        chatgpt(
+            node("1", "root", "user", "Draw"),
+            node("2", "1", "assistant", "a cat", recipient="t2uay3k.sj1i4kz"),
+            node("3", "2", "tool", "Processing image"),
+            node("4", "3", "tool", drawn),
+            node("5", "4", "assistant", "print(1)", recipient="python"),
+            node("6", "5", "tool", content={"content_type": "execution_output", "text": "1"}, metadata=plot),
+        ),
+        tmp_path,
+        **{"file_cat.png": png, "file_plot.png": png},
+    )
+    kinds = [type(part).__name__ for entry in shown(conversation) for part in entry.message.parts]
+    assert kinds == ["UserPromptPart", "ToolCallPart", "ToolReturnPart", "FilePart", "ToolCallPart", "ToolReturnPart"]
+    [made, plotted] = [part for part in parts_of(shown(conversation), ToolReturnPart)]
+    assert made.content == "Processing image"
+    assert plotted.content[0] == "1"
+    assert len(plotted.content) == 2
+    assert not left_out
+
+
+def test_chatgpt_words_that_a_prompt_is_about_are_quoted(tmp_path: Path) -> None:
+    about = {"targeted_reply": "two\nlines", "targeted_reply_label": "Replying to:"}
+    conversation, _left_out = one(chatgpt(node("1", "root", "user", "Why?", metadata=about)), tmp_path)
+    [part] = parts_of(shown(conversation), UserPromptPart)
+    assert part.content == ["> two\n> lines", "Why?"]
+
+
+def test_claude_pages_and_summaries_are_kept(tmp_path: Path) -> None:
+    page = {"type": "knowledge", "title": "A page", "url": "https://example.org"}
+    conversation, left_out = one(
+        [{"uuid": "1", "name": "N", "chat_messages": [
+            {"uuid": "2", "sender": "human", "content": [{"type": "text", "text": "Search"}]},
+            {"uuid": "3", "sender": "assistant", "content": [
+                {"type": "thinking", "thinking": "", "summaries": [{"summary": "A search helps."}]},
+                {"type": "server_tool_use", "id": "t", "name": "web_search", "input": {"query": "x"}},
+                {"type": "web_search_tool_result", "tool_use_id": "t", "content": [page, {**page, "text": "Words"}]},
+                {"type": "tool_use", "id": "u", "name": "repl", "input": {"code": "1"}},
+                {"type": "tool_result", "tool_use_id": "u",
+                 "content": [{"type": "local_resource", "name": "a.csv", "file_path": "/mnt/a.csv"}]},
+            ]},
+        ]}],
+        tmp_path,
+    )  # fmt: skip
+    assert [part.content for part in parts_of(shown(conversation), ThinkingPart)] == ["A search helps."]
+    assert [part.content for part in parts_of(shown(conversation), ToolReturnPart)] == [
+        "A page\nhttps://example.org\n\nA page\nhttps://example.org\nWords",
+        "a.csv\n/mnt/a.csv",
+    ]
+    assert not left_out
+
+
 def test_claude_list_with_attachments(tmp_path: Path) -> None:
     attached = [{"file_name": "plan.txt", "extracted_content": "by train"}]
     conversation, left_out = one(
@@ -522,6 +579,18 @@ def test_open_webui_details_of_other_writers(tmp_path: Path, name: str) -> None:
     assert (result.tool_name, result.content) == ("oven", "hot")
     assert texts_of(shown(conversation))[-1].strip() == "Ready.<details><summary>More</summary>x</details>"
     assert left_out == {}
+
+
+def test_open_webui_ratings_are_named(tmp_path: Path) -> None:
+    messages = {
+        "1": {"role": "user", "content": "Hello", "childrenIds": ["2", "3"]},
+        "2": {"role": "assistant", "content": "A", "parentId": "1", "annotation": {"rating": -1, "comment": "no"}},
+        "3": {"role": "assistant", "content": "B", "parentId": "1", "annotation": {"tags": []}},
+    }
+    _conversation, left_out = one(
+        [{"id": "a", "chat": {"history": {"messages": messages, "currentId": "2"}}}], tmp_path
+    )
+    assert left_out == {"rating": 1}
 
 
 def test_open_webui_files_of_tools_are_named(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Fixtures for replicas of the page, on each store that needs a server."""
+"""Fixtures for several processes of the page, on each store that needs a server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.replica_houses import Build, replicas_on
+from tests.support.replica_houses import Build, houses_on
 from tests.support.scripted_server import Running
 
 
@@ -16,7 +16,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def build(name: str, tmp_path: Path, server: Running) -> AsyncIterator[Build]:
-    """Give a function that starts one more replica of this store."""
-    async with replicas_on(name, tmp_path, server) as make:
+async def build(name: str, tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Build]:
+    """Give a function that starts one more process on this store. An expired lease counts at the first look."""
+    monkeypatch.setattr("agent.web.chat.recovery.CONFIRM_SECONDS", 0.0)
+    async with houses_on(name, tmp_path, server) as make:
         yield make

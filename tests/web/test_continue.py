@@ -24,8 +24,8 @@ from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
-from agent.web.chat.recovery import end_interrupted_runs
 from agent.web.chat.visitor import Visitor
+from tests.support.history_stores import end_as_lost
 from tests.support.models import QWEN3, FakeLocalModels
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running
@@ -261,7 +261,7 @@ async def killed_at(page: Conversations, store: MemoryStore, conversation: str, 
     vars(left._storage).update(deepcopy({name: kept[name] for name in kept.keys() - {"clock"}}))
     live.run.cancel()
     await settle(page)
-    assert await end_interrupted_runs(left) == 1
+    assert await end_as_lost(left) == 1
     return left
 
 

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError, NotFound
-from agent.history import HistoryStore, Note, Record, SearchHit, excerpt_parts, now, replicas_of
+from agent.history import HistoryStore, Note, Record, SearchHit, excerpt_parts, now
 from agent.media.store import ROUTE, MediaStore
 from agent.messages.parts import quoted_file
 from agent.models.catalog import ModelSpec
@@ -102,6 +102,7 @@ async def test_visitor_goes_on_with_the_chat_viewed_last_for_an_hour(tmp_path: P
     clock.go_forward(hours=-hours)
     store = await STORES["memory"](tmp_path, clock)
     (older, _), (newer, _), (others, _) = [await started(store, owner=who) for who in (ALICE, ALICE, MALLORY)]
+    clock.go_forward(hours=hours)
     media = MediaStore(tmp_path / "media")
     listed = Conversations(
         Settings(local=LocalSettings(cache_dir=tmp_path)), store, media, FakeLocalModels(), tools=[]
@@ -330,14 +331,14 @@ async def test_restart_ends_the_undo_unless_others_share_store(
     await listed.delete(ALICE, record.id)
     await listed.aclose()
     again = ConversationList(store, page.media, page.running, page.replies)
-    if replicas_of(store) is None:
+    if not store.is_shared:
         with pytest.raises(NotFound):
             await again.restore(ALICE, record.id)
-    else:  # it is a replica like any other
+    else:  # it is a process like any other
         assert (await again.restore(ALICE, record.id)).id == record.id
         await again.delete(ALICE, record.id)
         await again.aclose()
-    later = now() + timedelta(seconds=UNDO_SECONDS)  # until then, another replica could undo it
+    later = now() + timedelta(seconds=UNDO_SECONDS)  # until then, another process could undo it
     assert await ExpiredConversations(store, page.media, again.is_in_use).delete(at=later) == 1
     assert await store.entries(record) == []
 

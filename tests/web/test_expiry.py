@@ -215,7 +215,7 @@ async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, save
     async def begin(record: Record) -> None:
         if saved:  # by another process
             storage: Any = house.store._storage
-            storage.put(replace(storage.get(record.owner, record.id), revision=record.revision + 1))
+            storage.put(replace(await storage.get(record.owner, record.id), revision=record.revision + 1))
         else:
             house.busy.add(record.id)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
@@ -23,7 +22,6 @@ from tests.support.foreign_requests import last_message
 from tests.support.http_client import API, Answer, HttpVisitor
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
-from tests.support.page_events import SUBMIT, send_event
 from tests.support.scripted_server import Config, Running
 
 SERVER = Config(models=(VISION_MODEL,), rate=500.0)
@@ -55,8 +53,8 @@ class Owner:
         self.message = f"{self.path}/messages/{last_message(self.program, self.chat, 'pear')}"
 
     def send(self, chat: str = "", text: str = "!text plum") -> Answer:
-        values: dict[str, Any] = {"chat": {"chat": chat}, "composer": {"text": text, "files": []}}
-        return send_event(self.program, SUBMIT, values, chat)
+        path = f"/conversations/{chat}/messages" if chat else "/conversations"
+        return self.program.ask("POST", path, json={"text": text}, headers={"accept": "application/x-ndjson"})
 
     def writes(self) -> dict[str, Callable[[], Answer]]:
         """Return the requests that store something, by name."""
@@ -81,7 +79,7 @@ class Owner:
             "list": lambda: ask("GET", "/conversations"),
             "search": lambda: ask("GET", "/conversations?q=pear"),
             "one": lambda: ask("GET", self.path),
-            "show": lambda: send_event(program, "load", {"chat": {"chat": self.chat}}, self.chat),
+            "show": lambda: ask("GET", f"{self.path}?format=blocks"),
             "page": lambda: ask("GET", f"/c/{self.chat}"),
             "shared page": lambda: ask("GET", self.link),
             **{

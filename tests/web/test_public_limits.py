@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,14 @@ from agent.web.chat.visitor import Visitor as Asker
 from agent.web.client_address import ClientAddressMiddleware, client_address
 from agent.web.middleware.isolation import IsolationMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
+from agent.web.sending import send_message
 from agent.web.ui.api import ChatApi
-from agent.web.ui.components import choices_of
-from agent.web.ui.handlers import Handlers
 from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
 from bench.attack.client import Client, bystander, memory
 from tests.conftest import App
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
-from tests.support.views import view_of, widgets
+from tests.support.views import view_of
 
 HERE = "5.6.7.8"
 REFUSED = (gr.Error, AgentError)
@@ -54,53 +52,39 @@ PUBLIC = PublicSettings(messages=1000, messages_in_all=1000, messages_per_addres
 SERVER = Config(rate=0, models=("large", "a/lent", "a/dear"))
 
 
-@dataclass(frozen=True)
-class Widget:
-    """A widget as a handler receives it."""
-
-    elem_id: str
-
-
 class Page:
-    """An open page, with the real handlers behind it."""
+    """What an open page and a program ask for, with the real conversations behind it."""
 
     def __init__(self, conversations: Conversations, visitor: str | None = "ann", address: str | None = None) -> None:
         self.conversations, self.api = conversations, ChatApi(conversations)
-        self.handlers = Handlers(conversations, widgets())
+        self.asker = Asker(owner=visitor or "guest-1", guest=visitor is None, address=address)
+        self.conversation: str | None = None
         isolation = IsolationMiddleware(Request({"type": "http"}), VisitorCookies("key"))
         state = {"visitor": visitor, "address": address, "isolation": isolation}
         self.model, self.system = LARGE.id, ""
         self.request = gr.Request(Request({"type": "http", "headers": [], "state": state}), session_hash="page")
 
-    def given(self, text: str = "", *files: str, **more: Any) -> dict[Any, Any]:
-        """Return the values of the widgets."""
-        values = {
-            "composer": {"text": text, "files": list(files)},
-            "model": self.model,
-            "system": self.system,
-            "reasoning": False,
-            "temperature": 0.5,
-            "max-tokens": 100,
-            "effort": "",
-            "tools": True,
-            "extract-text": False,
-            **more,
-        }
-        return {Widget(name): value for name, value in values.items()}
+    @property
+    def choices(self) -> Choices:
+        """The settings that the page shows."""
+        return Choices(
+            model=self.model, system_message=self.system, reasoning=False, temperature=0.5, max_tokens=100, tools=True
+        )
 
     async def send(self, text: str = "!text Hi.") -> None:
         """Type a message and press Enter."""
-        async for _ in self.handlers.submit(self.given(text), self.request):
-            pass
+        value, scope = {"text": text, "files": []}, self.request.request.scope
+        self.conversation, _ = await send_message(
+            self.conversations, self.asker, self.conversation, value, self.choices, scope
+        )
 
     async def edit(self, text: str) -> None:
         """Edit the first message to this text."""
-        await self.conversations.edit(*self.who, (await self.shown())[0]["id"], text, choices_of(self.given()))
+        await self.conversations.edit(*self.who, (await self.shown())[0]["id"], text, self.choices)
 
     async def shown(self) -> Sequence[Turn]:
         """Return the turns that the page shows."""
-        session = self.handlers._sessions.get(self.request)
-        return (await view_of(self.conversations, session.owner, session.conversation)).turns
+        return (await view_of(self.conversations, self.asker.owner, self.conversation)).turns
 
     async def press(self) -> None:
         """Press the first button under the last answer."""
@@ -108,17 +92,16 @@ class Page:
 
     async def choose(self, value: dict[str, Any]) -> None:
         """Do what a button says, as live.js does it."""
-        who, choices = self.who, choices_of(self.given())
         if value["do"] == "answer":
-            await self.conversations.answer(*who, value["text"], choices, QuestionId(value["run"], value["call"]))
+            question = QuestionId(value["run"], value["call"])
+            await self.conversations.answer(*self.who, value["text"], self.choices, question)
         else:
-            await self.conversations.continue_answer(*who, value["entry"], "Go on.", choices)
+            await self.conversations.continue_answer(*self.who, value["entry"], "Go on.", self.choices)
 
     @property
     def who(self) -> tuple[Asker, str | None]:
         """The visitor, and the conversation that the page shows."""
-        session = self.handlers._sessions.get(self.request)
-        return session.visitor, session.conversation
+        return self.asker, self.conversation
 
     async def done(self) -> None:
         """Wait until no answer is being written."""
@@ -141,12 +124,6 @@ async def send(page: Page) -> None:
     await page.send("!text Sent.")
 
 
-async def example(page: Page) -> None:
-    """Press a starter example."""
-    async for _ in page.handlers.example(page.given(chat={"example": "!text Example."}), page.request):
-        pass
-
-
 async def option(page: Page) -> None:
     """Press a button under a question."""
     await page.press()
@@ -159,7 +136,7 @@ async def words(page: Page) -> None:
 
 async def retry(page: Page) -> None:
     """Press "retry"."""
-    await page.conversations.retry(*page.who, (await page.shown())[0]["id"], choices_of(page.given()))
+    await page.conversations.retry(*page.who, (await page.shown())[0]["id"], page.choices)
 
 
 async def go_on(page: Page) -> None:
@@ -180,7 +157,6 @@ async def chat(page: Page) -> None:
 
 VERBS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
     "send": ("!text Hi.", send),
-    "example": ("", example),
     "option": (ASK, option),
     "words": (ASK, words),
     "retry": ("!text Hi.", retry),
@@ -288,7 +264,7 @@ async def test_owner_key_serves_lent_models_only(
     page = Page(conversations)
 
     async def try_with(model: str) -> None:
-        page.handlers.chats.new(page.request)
+        page.conversation = None
         page.model = LARGE.id
         if first:
             await page.send(first)
@@ -529,7 +505,7 @@ async def failing(page: Page) -> None:
 async def stopped(page: Page) -> None:
     """Stop an answer."""
     await page.send("!tokens 4000 @20")
-    await page.handlers.stop(page.request)
+    await page.conversations.running.stop([page.conversation], page.asker.owner)
     await page.done()
 
 
@@ -704,11 +680,11 @@ def test_repeated_file_takes_no_memory(public: App) -> None:
     assert other.slowest < 10
 
 
-def test_long_guest_prompts_are_not_kept(public: App) -> None:
+def test_long_prompts_are_not_kept(public: App) -> None:
     assert public.process is not None
-    long_prompts(public.url, guests=5)
+    long_prompts(public.url, visitors=5)
     with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
-        assert long_prompts(public.url, guests=30) == 30
+        assert long_prompts(public.url, visitors=30) == 0
     assert held.kept < 60, held
     assert held.grown < 150, held
     assert not other.failures

@@ -7,22 +7,21 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import gradio as gr
 import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
 from agent.history.memory import MemoryStore
-from agent.i18n.translator import LANGUAGES, Translator
+from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
+from agent.providers import Effort
 from agent.settings import LocalSettings, Settings
-from agent.web.chat.choices import HIGHEST_TOKEN_LIMIT, Choices
+from agent.web.chat.choices import HIGHEST_TOKEN_LIMIT, Choices, usual_temperature
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
-from agent.web.ui.components import choices_of
 from agent.web.ui.handlers import Handlers
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.models import LARGE, SMALL, FakeLocalModels
@@ -119,11 +118,10 @@ async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
     await handlers.settings.set_prompt(large, page_request())
     prompt = handlers.widgets.settings.system
     assert (await handlers.model_chosen(SMALL.id, large, page_request()))[prompt] == small
-    session = handlers._sessions.get(page_request())
-    assert handlers._conversations.choices(session.owner).system_message == small
-    sent = {"model": LARGE.id, "system": small, "reasoning": True, "effort": "", "temperature": 1.0, "max-tokens": 64}
-    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "tools": False, "extract-text": False}.items()}
-    assert handlers._choices(session, given).system_message == large, "sent before the page shows the new prompt"
+    conversations, owner = handlers._conversations, handlers._sessions.get(page_request()).owner
+    assert conversations.choices(owner).system_message == small
+    sent = conversations.for_model(owner, Choices(model=LARGE.id, system_message=small), ENGLISH)
+    assert sent.system_message == large, "sent before the page shows the new prompt"
     typed = "openai:gpt-typed-by-hand"
     shown = (await handlers.model_chosen(typed, large, page_request()))[prompt]
     assert "You are Large" not in shown
@@ -142,19 +140,23 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
         assert (properties_of(shown[ui.tools])["value"], properties_of(shown[ui.temperature])["value"]) == (on, 0.3), (
             spec.id
         )
-    sent = {
-        "model": LARGE.id,
-        "system": "",
-        "reasoning": True,
-        "effort": "",
-        "temperature": 1.0,
-        "max-tokens": 64,
-        "tools": False,
-    }
-    given = {gr.Textbox(elem_id=name): value for name, value in {**sent, "extract-text": False}.items()}
-    session = handlers._sessions.get(page_request())
-    assert not handlers._choices(session, given).tools, "an older page sends what it shows"
-    assert handlers._conversations.choices(session.owner).tools, "an older page undoes another page's setting"
+    conversations, session = handlers._conversations, handlers._sessions.get(page_request())
+    conversations.remember(session.visitor, Choices(model=LARGE.id, tools=False))
+    assert conversations.choices(session.owner).tools, "an older page undoes another page's setting"
+
+
+@pytest.mark.parametrize("effort", [None, "high"])
+def test_message_after_a_restart_remembers_what_the_page_shows(tmp_path: Path, effort: Effort | None) -> None:
+    """What only shows the abilities of the model is not remembered as a choice of the visitor."""
+    models = FakeLocalModels()
+    models.serve(SMALL)
+    conversations = Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=())
+    usual = usual_temperature(SMALL)
+    shown = Choices(model=SMALL.id, reasoning=effort or False, temperature=usual, max_tokens=64)
+    conversations.remember(Asker(owner="ann"), shown)
+    kept = conversations.choices("ann")
+    assert (kept.model, kept.max_tokens, kept.temperature) == (SMALL.id, 64, None)
+    assert (kept.reasoning, kept.effort) == (True, effort), "this model cannot reason"
 
 
 NUMBERS = {
@@ -186,18 +188,6 @@ async def test_odd_number_is_clamped_before_storage(
     await handlers.settings.set_max_tokens(sent, None, page_request())
     kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
     assert kept.max_tokens == (tokens if tokens or sent is None else 64), "what is no limit replaces one"
-    values = {
-        "model": [sent],
-        "system": [sent],
-        "reasoning": 1,
-        "effort": sent,
-        "temperature": sent,
-        "max-tokens": sent,
-        "tools": sent,
-    }
-    said = choices_of({gr.Textbox(elem_id=name): value for name, value in {**values, "extract-text": [sent]}.items()})
-    assert (said.max_tokens, said.temperature, said.model, said.system_message) == (tokens, warmth, "", "")
-    assert (said.extract_text, said.effort) == (True, None)
 
 
 async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:

@@ -61,8 +61,11 @@ def on_redis(folder: Path) -> Iterator[tuple[str, Entries]]:
 
         def entries() -> Iterator[tuple[object, str]]:
             for key in client.scan_iter("*entries:*"):
-                for entry in client.lrange(key.replace(b"entries:", b"order:"), 0, -1):
-                    yield key, client.hget(key, entry).decode()
+                text, at = client.get(key).decode(), 0
+                while at < len(text):
+                    _, end = json.JSONDecoder().raw_decode(text, at)
+                    yield key, text[at:end]
+                    at = end
 
         yield url, entries
 

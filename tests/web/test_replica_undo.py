@@ -1,4 +1,4 @@
-"""A deletion can be undone at any replica, with one PostgreSQL or Redis."""
+"""A deletion can be undone at any process that shares a PostgreSQL or Redis."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from agent.errors import NotFound
 from agent.history import Record, now
 from agent.media.store import MediaStore
 from agent.web.chat.conversation_list import ConversationList
-from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations, RetentionPeriods, time_of
+from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations, RetentionPeriods
 from tests.conftest import App
 from tests.support.http_client import HttpVisitor
 from tests.support.replica_houses import Build, House, two_processes
@@ -42,7 +42,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
 
 
 def with_periods(house: House, folder: Path) -> ConversationList:
-    """Return the list of a replica that keeps conversations for some days."""
+    """Return the list of a process that keeps conversations for some days."""
     media = MediaStore(folder / "media")
     return ConversationList(house.store, media, house.page.running, house.page.replies, periods=DAYS)
 
@@ -67,7 +67,7 @@ def test_deletion_is_undone_by_another_process(
     assert visitor.ask("GET", path).json == row
 
 
-async def test_first_replica_erases_only_what_is_still_deleted(build: Build) -> None:
+async def test_first_process_erases_only_what_is_still_deleted(build: Build) -> None:
     one, other = await build(), await build()
     kept, gone = [await one.store.save(Record(owner="ann")) for _ in range(2)]
     for record in (kept, gone):
@@ -114,10 +114,10 @@ async def test_only_a_recent_deletion_is_undone(build: Build, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=2), timedelta(hours=-2)], ids=["ahead", "behind"])
-async def test_replicas_whose_clocks_differ_agree(
+async def test_processes_whose_clocks_differ_agree(
     build: Build, tmp_path: Path, set_clock: Callable[[timedelta], None], ahead: timedelta
 ) -> None:
-    """A deletion can be undone for `UNDO_SECONDS` by the clock of the database, whatever those of the replicas say."""
+    """A deletion can be undone for `UNDO_SECONDS` by the clock of the database, whatever those of the processes say."""
     one, house = with_periods(await build(), tmp_path), await build()
     other, store = with_periods(house, tmp_path), house.store
     expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), house.page.live_runs.is_busy)
@@ -131,11 +131,11 @@ async def test_replicas_whose_clocks_differ_agree(
         assert await expired.delete() == 0
         await other.restore("ann", record.id)
         assert (await store.get(record.id, owner="ann")).id == record.id
-        await store.retention.set_expiry(record, await time_of(store) - timedelta(seconds=UNDO_SECONDS + 1))
+        await store.retention.set_expiry(record, await store.retention.time() - timedelta(seconds=UNDO_SECONDS + 1))
         with pytest.raises(NotFound):
             await other.restore("ann", record.id)
         await store.retention.set_expiry(record, None)
     set_clock(ahead)
-    await store.retention.set_expiry(record, await time_of(store) - timedelta(seconds=UNDO_SECONDS + 1))
+    await store.retention.set_expiry(record, await store.retention.time() - timedelta(seconds=UNDO_SECONDS + 1))
     assert await expired.delete() == 1
     await one.aclose()

@@ -10,7 +10,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,7 @@ from agent.errors import HistoryError
 from agent.history import Entry, HistoryStore, Record
 from agent.history.key_value import KeyValueRuns
 from agent.history.memory import MemoryStore
-from agent.history.run_events import RunEvent, RunEvents
+from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.responses import Response
@@ -29,11 +28,12 @@ from agent.web.answer_frames import TurnFrames
 from agent.web.chat.chat_view import RunningTurn
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.live_runs import LiveRun, LiveRuns
-from agent.web.chat.recovery import end_interrupted_runs, partial_answer
-from agent.web.chat.remote_runs import RemoteRun
+from agent.web.chat.recovery import LostRuns, partial_answer
+from agent.web.chat.running_answers import StoredRun
 from agent.web.chat.transcript import Bubble, fold_responses, to_turns
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
 from tests.support.fakes import Act, FakeConnection, Step, Words
+from tests.support.history_stores import end_as_lost
 from tests.support.models import QWEN3
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
 from tests.support.scripted_server import Running
@@ -121,8 +121,18 @@ async def test_text_that_turns_out_to_be_reasoning_is_corrected_in_all_views(ser
     assert [(wrong, "I count")] in views
     events = live.log.events
     assert [event.value["as"] for event in events if event.value["type"] == "relabelled"] == [right[0][0]]
-    replica = RemoteRun(store, AsyncMock(), live.run_id, OWNER, events)
-    assert [(bubble.first.type, bubble.text) for bubble in replica.bubbles] == right
+    run = UnfinishedRun(
+        run_id=live.run_id,
+        conversation_id=RECORD.id,
+        owner=OWNER,
+        saved=0,
+        leased_until=0,
+        is_lost=False,
+        is_stopped=False,
+        is_watched=False,
+    )
+    elsewhere = StoredRun(store, LostRuns(store, lambda _: False), run, events)
+    assert [(bubble.first.type, bubble.text) for bubble in elsewhere.bubbles] == right
     kinds = {"reasoning": ThinkingPart, "output_text": TextPart}
     assert [(type(part), part.content) for part in partial_answer(events)] == [
         (kinds[kind], text) for kind, text in right
@@ -286,8 +296,8 @@ async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch
     copy = store_as_killed(store)
     live.run.cancel()
     await live.run
-    assert await end_interrupted_runs(copy) == 1
-    assert await end_interrupted_runs(copy) == 0
+    assert await end_as_lost(copy) == 1
+    assert await end_as_lost(copy) == 0
     [turn] = to_turns(await copy.history(await copy.get(RECORD.id, owner=OWNER)))
     assert [(bubble.first.type, bubble.text) for bubble in turn.bubbles[:2]] == [
         ("reasoning", "Let me see."),

@@ -462,7 +462,7 @@ def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Calla
     own.process.send_signal(signal.SIGTERM)
     until(lambda: answers(own, "readyz")[0] == 503)
     typing.say("my precious thought")
-    expect(typing.toast).to_contain_text("The server is restarting. Try again in a minute")
+    expect(typing.hint).to_contain_text("The server is restarting. Try again in a minute")
     expect(typing.box).to_have_value("my precious thought")
     expect(typing.mine).to_have_count(0)
     typing.shot("going-down")

@@ -340,7 +340,7 @@ def test_refused_message_stays_in_the_composer(app: App, visit: Callable[..., Vi
         if number < 2:
             visitor.ask(f"!text Hi {number}.")
     visitor.say("!text A long thought")
-    expect(visitor.toast).to_contain_text("may take 1 MB here")
+    expect(visitor.hint).to_contain_text("may take 1 MB here")
     visitor.shot("stored_too_much")
     expect(visitor.box).to_have_value("!text A long thought")
     expect(visitor.page.locator("#attached li")).to_have_count(1)

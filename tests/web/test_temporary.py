@@ -12,7 +12,6 @@ import pytest
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
-from agent.fetch import GUARD
 from agent.history import HistoryStore, Link, Record, RunEvent, RunEvents
 from agent.i18n.translator import ENGLISH
 from agent.media.places import LocalFolder
@@ -25,21 +24,21 @@ from agent.transfer.export import Exporter
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
+from agent.web.chat.stored_entries import TEMPORARY_GONE
 from agent.web.chat.temporary import CHATS, CHATS_EACH, GONE_SECONDS, TemporaryChats
-from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory, is_temporary
+from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory, is_temporary, new_temporary_id
 from agent.web.chat.temporary_store import NO_LINKS, TemporaryStore
 from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
-from agent.web.ui.handlers import Handlers
-from tests.conftest import App
+from tests.conftest import App, becomes
 from tests.support.history_laws import Law, check, laws_for
 from tests.support.history_stores import STORE_PARAMS, STORES, TEMPORARY, Clock, subject_name
-from tests.support.http_client import HttpVisitor
+from tests.support.http_client import HttpVisitor, marker
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.temporary_chats import begin_temporary, page_event
-from tests.support.views import page_request, view_of, widgets
+from tests.support.temporary_chats import begin_temporary
+from tests.support.views import view_of
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
 SERVER = Config(rate=200.0, models=("plain",))
@@ -316,19 +315,6 @@ async def test_memory_is_limited(server: Running, tmp_path: Path) -> None:
     await house.store.aclose()
 
 
-async def test_page_that_lost_its_session_stores_nothing(house: House) -> None:
-    """The server forgets sessions when it restarts, but the page can still show the chat."""
-    handlers, chat = Handlers(house.page, widgets(), GUARD), await house.begin()
-    request = page_request()
-    session = handlers._sessions.get(request)
-    for address, conversation in ((chat, None), (chat, "0" * 32), ("temporary", None), ("", chat), ("0" * 32, chat)):
-        handlers._sessions.save(request, replace(session, conversation=conversation))
-        with pytest.raises(Conflict):
-            handlers.chats.check_address(handlers._sessions.get(request), address, request)
-    for address, conversation in ((chat, chat), ("temporary", chat), ("", None), ("", "0" * 32), (None, chat)):
-        handlers.chats.check_address(replace(session, conversation=conversation), address, request)
-
-
 @pytest.mark.parametrize("law", laws_for(TEMPORARY), ids=lambda law: law.name)
 async def test_kept_conversations_keep_all_laws(law: Law, tmp_path: Path) -> None:
     await check(law, subject_name("TEMPORARY"), tmp_path)
@@ -336,7 +322,8 @@ async def test_kept_conversations_keep_all_laws(law: Law, tmp_path: Path) -> Non
 
 def test_temporary_chat_over_http(app: App) -> None:
     ann, bob, nobody = HttpVisitor(app.url), HttpVisitor(app.url), HttpVisitor(app.url, None)
-    chat = begin_temporary(ann)
+    chat, run = begin_temporary(ann)
+    becomes(True, lambda: "ended" in ann.ask("GET", f"/runs/{run}/events?wait=0").text)
     assert [one.ask("POST", f"/temporary/{chat}").status for one in (ann, bob, nobody)] == [204, 404, 401]
     assert [one.ask("GET", f"/conversations/{chat}").status for one in (ann, bob)] == [200, 404]
     shared = ann.ask("POST", f"/conversations/{chat}/links", json={})
@@ -352,10 +339,32 @@ def test_temporary_chat_over_http(app: App) -> None:
     assert app.files_with(chat) == []
 
 
+def test_message_to_a_chat_that_is_over_is_not_stored(app: App) -> None:
+    """What a visitor believes to be temporary begins no other chat."""
+    ann, word = HttpVisitor(app.url), marker()
+    said = ann.ask("POST", f"/conversations/{new_temporary_id()}/messages", json={"text": word})
+    assert (said.status, said.json["detail"]) == (409, str(TEMPORARY_GONE))
+    assert ann.ask("GET", "/conversations").json["conversations"] == []
+    assert app.files_with(word) == []
+
+
+def test_chat_that_was_left_makes_room(app: App) -> None:
+    ann = HttpVisitor(app.url)
+    first, second = begin_temporary(ann)[0], begin_temporary(ann)[0]
+    refused = ann.ask("POST", "/conversations", json={"text": "!text Hello.", "temporary": True})
+    assert refused.status == 429
+    assert HttpVisitor(app.url).ask("DELETE", f"/temporary/{first}").status == 204
+    assert ann.ask("POST", "/conversations", json={"text": "!text Hello.", "temporary": True}).status == 429
+    assert ann.ask("DELETE", f"/temporary/{first}").status == 204
+    begin_temporary(ann)
+    assert [ann.ask("POST", f"/temporary/{chat}").status for chat in (first, second)] == [404, 204]
+
+
 def test_guest_keeps_it_with_the_token_of_the_page(app: App) -> None:
     guest = HttpVisitor(app.url, None)
-    chat, answer = begin_temporary(guest), guest.join(page_event(guest, "chat", "open")["id"], [{"chat": ""}])
-    assert answer.status == 200
+    load = next(one["id"] for one in guest.events if [name for _, name in one["targets"]] == ["load"])
+    assert guest.join(load).status == 200
     [token] = re.findall(r'"guest": ?"([^"]+)"', guest.listen())
+    chat, _ = begin_temporary(guest, guest=token)
     asked = [guest.ask("POST", f"/temporary/{chat}{query}").status for query in (f"?guest={token}", "", "?guest=x")]
     assert asked == [204, 401, 401]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Self
 
-from agent.history.postgres_replicas import PostgresReplicas
 from agent.history.records import now
 from agent.history.sql.postgres_database import PostgresAddress, PostgresDatabase
 from agent.history.sql.store import SqlStore
@@ -16,6 +15,8 @@ class PostgresStore(SqlStore):
     While the server is away, each call raises a `HistoryError` that says so, and works again when it is back.
     """
 
+    is_shared = True
+
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], datetime] = now, is_secret: bool = False) -> Self:
         """Begin to connect, and return without waiting for the server. The first contact makes the schema.
@@ -24,5 +25,4 @@ class PostgresStore(SqlStore):
         """
         database = PostgresDatabase(PostgresAddress.of(url, is_secret=is_secret), clock)
         database.begin_contact()
-        replicas = PostgresReplicas(database)
-        return cls(database, replicas, replicas.is_in_use)
+        return cls(database)

@@ -80,17 +80,6 @@ _VERSION = "SELECT coalesce(max(version), 0) FROM switchboard_schema"
 _OWN_TABLES = (
     "CREATE TABLE switchboard_schema (version INTEGER PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())",
     "ALTER TABLE entry_texts ADD PRIMARY KEY (rowid)",
-    # The processes that share the database. `number` is the second half of the key of the replica's lock. `reserved`
-    # has the bytes that the replica is about to store, by owner, as JSON or ''.
-    """CREATE TABLE replicas (
-        id TEXT COLLATE "C" PRIMARY KEY,
-        number INTEGER GENERATED ALWAYS AS IDENTITY,
-        seen_at TIMESTAMPTZ NOT NULL,
-        reserved TEXT NOT NULL DEFAULT ''
-    )""",
-    # A visitor has stopped the run if `is_stopped`. `watched_at` is when a page that another replica serves last said
-    # that it watches.
-    "ALTER TABLE runs ADD COLUMN is_stopped BOOLEAN NOT NULL DEFAULT FALSE, ADD COLUMN watched_at TIMESTAMPTZ",
 )
 _TRIGRAMS = (
     "CREATE EXTENSION IF NOT EXISTS pg_trgm",
@@ -212,24 +201,12 @@ class PostgresDatabase:
     async def wipe(self) -> None:
         """Implement `Database.wipe`: the server does this by itself."""
 
-    async def change(self, sql: str, **values: Value) -> Sequence[Row]:
-        """Run one statement that writes, and return its rows, like `write`."""
-        return await self._run(lambda connection: self._fetch(connection, sql, values))
-
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
         """Implement `Database.load`."""
         try:
             return load(texts)
         except HistoryError as error:
             raise self.address.unusable(error) from error
-
-    async def connect(self) -> AsyncConnection:
-        """Return a connection of its own, outside the pool. The caller closes it."""
-        try:
-            async with asyncio.timeout(POOL_SECONDS):
-                return await AsyncConnection.connect(self.address.conninfo, autocommit=True, prepare_threshold=None)
-        except (psycopg.Error, TimeoutError, OSError) as error:
-            raise self.address.unreachable(error) from error
 
     async def aclose(self) -> None:
         """Implement `Database.aclose`."""

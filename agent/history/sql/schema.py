@@ -3,8 +3,14 @@
 `ROWID` stands for a column with the order of storage, which SQLite has by itself. See `agent.history.sql.database`.
 """
 
-VERSION = 7
-"""The number of this schema. A file of version 6 lacks only `runs.replica`."""
+VERSION = 8
+"""The number of this schema. Files of versions 6 and 7 lack only `LEASE`."""
+LEASE = (
+    "leased_until DOUBLE PRECISION NOT NULL DEFAULT 0",
+    "is_stopped BOOLEAN NOT NULL DEFAULT FALSE",
+    "watched_until DOUBLE PRECISION NOT NULL DEFAULT 0",
+)
+"""The columns of a run for the processes that do not write it, see `agent.history.run_events.UnfinishedRun`."""
 
 TABLES: tuple[str, ...] = (
     # `place` orders an owner's conversations: microseconds since 1970, and always above the one before. `title` and
@@ -46,16 +52,15 @@ TABLES: tuple[str, ...] = (
         text TEXT NOT NULL
     )""",
     "CREATE INDEX entry_texts_by_conversation ON entry_texts (conversation_id)",
-    # `last` is the number of the newest event, `saved` of the newest one that the entries contain. `replica` may write
-    # the run, '' is a process that has not joined.
-    """CREATE TABLE runs (
+    # `last` is the number of the newest event, `saved` of the newest one that the entries contain.
+    f"""CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         ROWID,
         conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
         last BIGINT NOT NULL,
         saved BIGINT NOT NULL,
         ended_at DOUBLE PRECISION,
-        replica TEXT NOT NULL DEFAULT ''
+        {", ".join(LEASE)}
     )""",
     "CREATE INDEX runs_by_conversation ON runs (conversation_id)",
     "CREATE INDEX runs_by_end ON runs (ended_at)",

@@ -23,7 +23,7 @@ from typing import Self, TypeVar
 from agent.errors import AgentError, ConfigError, HistoryError, reason_of
 from agent.history.records import now
 from agent.history.sql.database import Row, Value, Values, Work
-from agent.history.sql.schema import TABLES, VERSION
+from agent.history.sql.schema import LEASE, TABLES, VERSION
 from agent.history.sql.sqlite_wipe import (
     HIDE,
     deletions,
@@ -57,7 +57,7 @@ DISK_FULL_SECONDS = 60.0
 SHRINK_SECONDS = 1.0
 """The most seconds for which closing makes the file smaller. The next process goes on."""
 OLDEST = 6
-"""The oldest version of a file that can be opened. It lacks only `runs.replica`."""
+"""The oldest version of a file that can be opened."""
 
 log = logging.getLogger(__name__)
 _DIALECT = (
@@ -364,7 +364,7 @@ def _translated(sql: str) -> str:
 
 
 def _migrate(path: Path, connection: sqlite3.Connection) -> None:
-    """Make the tables, or bring those of the version before to this one. Raises `ConfigError` for other versions."""
+    """Make the tables, or bring those of an earlier version to this one. Raises `ConfigError` for other versions."""
     # Read the version inside the transaction: another process may be doing the same.
     with transaction(connection):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -375,11 +375,13 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
             )
         if 0 < version < OLDEST:
             raise ConfigError(
-                f"The history file {str(path)!r} has schema {version}, and this version reads {OLDEST} and {VERSION}: "
+                f"The history file {str(path)!r} has schema {version}, and this version reads {OLDEST} to {VERSION}: "
                 "open it once with version 0.1.0, or name another file."
             )
-        if version == OLDEST:
-            connection.execute("ALTER TABLE runs ADD COLUMN replica TEXT NOT NULL DEFAULT ''")
+        for column in LEASE if 0 < version < VERSION else ():
+            connection.execute(f"ALTER TABLE runs ADD COLUMN {column}")
+        if version == 7:
+            connection.execute("ALTER TABLE runs DROP COLUMN replica")
         for statement in TABLES if version == 0 else ():
             connection.execute(_translated(statement))
         connection.execute(f"PRAGMA user_version = {VERSION}")

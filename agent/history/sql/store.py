@@ -21,8 +21,18 @@ from agent.history.codec import (
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, versions_of
-from agent.history.replicas import Replicas
-from agent.history.run_events import NO_RUN, RUN_CONFLICT, RunEvent, RunEvents, UnfinishedRun, join_events, split_events
+from agent.history.run_events import (
+    LEASE_SECONDS,
+    NO_RUN,
+    RENEWED_SECONDS,
+    RUN_CONFLICT,
+    WATCHED_SECONDS,
+    RunEvent,
+    RunEvents,
+    UnfinishedRun,
+    join_events,
+    split_events,
+)
 from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
 
@@ -35,13 +45,32 @@ SELECT first, events FROM runs JOIN conversations ON conversations.id = conversa
 LEFT JOIN run_events ON run_id = runs.id AND run_events.last > :number
 WHERE runs.id = :id AND owner = :owner AND {LIVE} ORDER BY run_events.last
 """
+# A lease from the far future is one from before the clock was set back. One that was released ends at 0.
+_IS_LEASED = f"leased_until BETWEEN :now AND :now + {LEASE_SECONDS + 1}"
+_LEASED = f"leased_until = :now + {LEASE_SECONDS}"
+_STATE = f"""
+runs.id, conversation_id, saved, leased_until, NOT {_IS_LEASED}, is_stopped, watched_until > :now
+"""
 _UNFINISHED = f"""
-SELECT runs.id, conversation_id, owner, saved FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE ended_at IS NULL AND {LIVE} ORDER BY runs.rowid LIMIT :limit
+SELECT {_STATE}, owner FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE ended_at IS NULL AND {LIVE} AND {{which}} ORDER BY runs.rowid LIMIT :limit
+"""
+_HELD = f"""
+SELECT {_STATE}, owner, leased_until BETWEEN :now + {RENEWED_SECONDS} AND :now + {LEASE_SECONDS + 1}
+FROM runs JOIN conversations ON conversations.id = conversation_id
+WHERE runs.id IN LIST(:ids) AND ended_at IS NULL AND leased_until > 0 AND {LIVE}
+"""
+_RENEW = f"UPDATE runs SET {_LEASED} WHERE id IN LIST(:ids) AND ended_at IS NULL AND leased_until > 0"
+_RELEASE = "UPDATE runs SET leased_until = 0 WHERE id IN LIST(:ids) AND ended_at IS NULL"
+_LOOK = f"""
+UPDATE runs SET watched_until = :now + {WATCHED_SECONDS}, is_stopped = is_stopped OR :stop
+WHERE id = :id AND ended_at IS NULL AND EXISTS (
+    SELECT 1 FROM conversations WHERE conversations.id = conversation_id AND owner = :owner AND {LIVE}
+) RETURNING {_STATE}
 """
 _WOULD_LOSE = f"""
 SELECT 1 FROM runs JOIN conversations ON conversations.id = conversation_id
-WHERE conversation_id IN LIST(:ids) AND ended_at IS NULL AND {LIVE} LIMIT 1
+WHERE conversation_id IN LIST(:ids) AND ended_at IS NULL AND ({LIVE} OR {_IS_LEASED}) LIMIT 1
 """
 _MOST_RUNS = 50
 """The most runs that are removed at once."""
@@ -50,25 +79,24 @@ DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE ended_at < :before LIMIT
 """
 # The lock keeps the conversation until the run is stored.
 _BEGIN_RUN = f"""
-INSERT INTO runs (id, conversation_id, last, saved, ended_at, replica)
-SELECT :id, owned.id, :last, :saved, CASE WHEN :has_ended THEN :now END, :replica FROM (
+INSERT INTO runs (id, conversation_id, last, saved, ended_at, leased_until)
+SELECT :id, owned.id, :last, :saved, CASE WHEN :has_ended THEN :now END, :now + {LEASE_SECONDS} FROM (
     SELECT id FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE} FOR KEY SHARE
 ) AS owned WHERE 1 = 1 ON CONFLICT (id) DO NOTHING RETURNING 1
 """
 _CONTINUE_RUN = f"""
-UPDATE runs SET last = :last, saved = greatest(saved, :saved), ended_at = CASE WHEN :has_ended THEN :now END
-WHERE id = :id AND conversation_id = :conversation AND last = :first - 1 AND ended_at IS NULL AND replica = :replica
-    AND EXISTS ({_OWNED}) RETURNING 1
+UPDATE runs SET last = :last, saved = greatest(saved, :saved), ended_at = CASE WHEN :has_ended THEN :now END, {_LEASED}
+WHERE id = :id AND conversation_id = :conversation AND last = :first - 1 AND ended_at IS NULL
+    AND CASE WHEN :of_lost THEN NOT {_IS_LEASED} ELSE leased_until > 0 END AND EXISTS ({_OWNED}) RETURNING 1
 """
 _PUT_EVENTS = "INSERT INTO run_events (run_id, last, first, events) VALUES (:id, :last, :first, :events)"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlRuns:
-    """The `RunStore` of a SQL history. `replica` returns the id under which this process writes runs."""
+    """The `RunStore` of a SQL history."""
 
     _database: Database
-    _replica: Callable[[], str]
 
     async def append(self, events: RunEvents) -> None:
         """Implement `RunStore.append`."""
@@ -82,12 +110,34 @@ class SqlRuns:
         found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
         return [event for event in found if event.number > after]
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+    async def unfinished(
+        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+    ) -> Sequence[UnfinishedRun]:
         """Implement `RunStore.unfinished`."""
-        return [
-            UnfinishedRun(run_id=row[0], conversation_id=row[1], owner=row[2], saved=row[3])
-            for row in await self._database.rows(_UNFINISHED, limit=max(limit, 0))
-        ]
+        values = {
+            name: one for name, one in (("owner", owner), ("conversation_id", conversation_id)) if one is not None
+        }
+        sql = _UNFINISHED.format(which=" AND ".join(f"{name} = :{name}" for name in values) or "1 = 1")
+        return [_unfinished(row, row[7]) for row in await self._database.rows(sql, **values, limit=max(limit, 0))]
+
+    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.hold`. Leases that were renewed a moment ago need no write."""
+        if release:
+            await self._database.write(single(_RELEASE, ids=[*run_ids]))
+            return ()
+        rows = await self._database.rows(_HELD, ids=[*run_ids])
+        if due := [row[0] for row in rows if not row[8]]:
+            await self._database.write(single(_RENEW, ids=due))
+        return [_unfinished(row, row[7]) for row in rows]
+
+    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
+        """Implement `RunStore.look`."""
+        rows = await self._database.write(single(_LOOK, id=run_id, owner=owner, stop=stop))
+        return _unfinished(rows[0], owner) if rows else None
+
+    async def would_lose(self, record: Record) -> bool:
+        """Implement `RunStore.would_lose`."""
+        return bool(await self._database.rows(_WOULD_LOSE, ids=[record.id]))
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`, in steps, so that other writers get their turn."""
@@ -111,13 +161,27 @@ class SqlRuns:
             "last": events.last,
             "saved": events.last if saved else 0,
             "has_ended": events.has_ended,
+            "of_lost": events.of_lost,
             "events": join_events(events.events),
-            "replica": self._replica(),
         }
         if (yield (_BEGIN_RUN if events.first == 1 else _CONTINUE_RUN), values):
             yield _PUT_EVENTS, values
             return
         raise Conflict(RUN_CONFLICT) if (yield _OWNED, values) else NotFound(NO_RUN)
+
+
+def _unfinished(row: Row, owner: str) -> UnfinishedRun:
+    run, conversation, saved, leased_until, is_lost, is_stopped, is_watched = row[:7]
+    return UnfinishedRun(
+        run_id=run,
+        conversation_id=conversation,
+        owner=owner,
+        saved=saved,
+        leased_until=leased_until,
+        is_lost=bool(is_lost),
+        is_stopped=bool(is_stopped),
+        is_watched=bool(is_watched),
+    )
 
 
 # Links
@@ -231,16 +295,17 @@ WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS NOT
 _LOCK_ALL = "SELECT id, revision, expires_at FROM conversations WHERE owner = :owner ORDER BY id FOR UPDATE"
 _ERASE_ALL = "DELETE FROM conversations WHERE id IN LIST(:ids) RETURNING 1"
 
-IsInUse = Callable[[str, Sequence[str]], Steps[bool]]
-"""Tells in a transaction whether a run would lose one of these conversations of an owner, see `erase_unused`."""
-
 
 @dataclass(frozen=True, slots=True)
 class SqlRetention:
     """The `RetentionStore` of a SQL history."""
 
     _database: Database
-    _is_in_use: IsInUse
+
+    async def time(self) -> datetime:
+        """Implement `RetentionStore.time`."""
+        ((at,),) = await self._database.rows("SELECT :now")
+        return datetime.fromtimestamp(at, UTC)
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
@@ -288,7 +353,7 @@ class SqlRetention:
 
     async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
         """Implement `RetentionStore.erase_unused`."""
-        return await self._database.erase(partial(_erase_unused, self._is_in_use, owner, records))
+        return await self._database.erase(partial(_erase_unused, owner, records))
 
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`."""
@@ -314,16 +379,11 @@ class SqlRetention:
         return await self._database.write(work, frees_space=True)
 
 
-def would_lose_run(_: str, conversation_ids: Sequence[str]) -> Steps[bool]:
-    """Implement `IsInUse` for a store of one process: a run has no end, in a conversation that has not expired."""
-    return bool((yield _WOULD_LOSE, {"ids": conversation_ids}))
-
-
-def _erase_unused(is_in_use: IsInUse, owner: str, records: Sequence[Record]) -> Steps[bool]:
+def _erase_unused(owner: str, records: Sequence[Record]) -> Steps[bool]:
     """Erase what was locked before it was compared: only a new conversation of the owner can be stored meanwhile."""
     stored = yield _LOCK_ALL, {"owner": owner}
     ids = [row[0] for row in stored]
-    if not ids or {(owner, *row) for row in stored} != versions_of(records) or (yield from is_in_use(owner, ids)):
+    if not ids or {(owner, *row) for row in stored} != versions_of(records) or (yield _WOULD_LOSE, {"ids": ids}):
         return False
     yield _ERASE_ALL, {"ids": ids}
     return True
@@ -489,14 +549,14 @@ class SqlStore:
     An acknowledged save is as safe as a commit of the database. A cancelled save has stored everything or nothing.
     """
 
-    def __init__(self, database: Database, replicas: Replicas | None = None, is_in_use: IsInUse | None = None) -> None:
-        """`is_in_use` is that of the replicas, if there are any."""
+    is_shared = False
+
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self.replicas = replicas
-        self._runs = SqlRuns(database, lambda: replicas.id if replicas else "")
+        self._runs = SqlRuns(database)
         self.runs: RunStore = self._runs
         self.links: LinkStore = SqlLinks(database)
-        self.retention: RetentionStore = SqlRetention(database, is_in_use or would_lose_run)
+        self.retention: RetentionStore = SqlRetention(database)
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`."""
@@ -599,8 +659,6 @@ class SqlStore:
 
     async def aclose(self) -> None:
         """Implement `HistoryStore.aclose`. Writes in progress are finished first."""
-        if self.replicas is not None:
-            await self.replicas.leave()
         await self._database.aclose()
 
     def _save(self, saving: "_Saving", events: RunEvents | None) -> Steps[Record]:

@@ -144,12 +144,14 @@ class _Reader:
             return []
         match role:
             case "user":
-                return prompt([*self._prompt_parts(content), *self._attached(content, metadata)], at)
+                replied = text(metadata.get("targeted_reply")).strip()  # words of an answer that the prompt is about
+                quoted = ["> " + replied.replace("\n", "\n> ")] if replied else []
+                return prompt([*quoted, *self._prompt_parts(content), *self._attached(content, metadata)], at)
             case "assistant":
                 model = text(metadata.get("model_slug")) or self._model
                 return answer(self._answer_parts(id_, message, content), model, at)
             case "tool":
-                return self._tool_result(id_, content, at)
+                return self._tool_result(id_, content, metadata, at)
             case _:
                 self._left_out[UNKNOWN_SENDER] += 1
                 return []
@@ -204,14 +206,19 @@ class _Reader:
                 metadata = mapping(message.get("metadata"))
                 return [self._cited(written, metadata) if written.strip() else None, *files]
 
-    def _tool_result(self, id_: str, content: Mapping[str, Any], at: datetime | None) -> Messages:
-        """Return the result of the call that the message answers. What answers no call is not imported."""
+    def _tool_result(
+        self, id_: str, content: Mapping[str, Any], metadata: Mapping[str, Any], at: datetime | None
+    ) -> Messages:
+        """Return the result of the call that the message answers. Of what answers no call, only files are imported."""
         call = self._call_before(id_)
-        if call is None or content.get("content_type") in HIDDEN_OUTPUTS:
-            self._left_out[INTERNAL_MESSAGE] += 1
-            return []
         pointed = [_pointer(part) for part in objects(content.get("parts"))]
+        drawn = objects(mapping(metadata.get("aggregate_result")).get("messages"))
+        pointed += [text(one.get("image_url")).rpartition("://")[2] for one in drawn]
         files = [part for pointer in pointed if pointer and (part := self.attachments.part(pointer)) is not None]
+        if call is None or content.get("content_type") in HIDDEN_OUTPUTS:
+            if not files:
+                self._left_out[INTERNAL_MESSAGE] += 1
+            return answer([made_by_model(part) for part in files], self._model, at)
         written = self._unmarked(_joined(content))
         result: Any = [written, *files] if files else written
         name = text(mapping(self.tree[call]["message"]).get("recipient"))[:64]

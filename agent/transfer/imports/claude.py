@@ -109,8 +109,8 @@ def _messages(
     blocks = objects(content) or [{"type": "text", "text": "\n\n".join(texts(content) or texts(message.get("text")))}]
     match sender(message.get("sender") or message.get("role")):
         case "user" | "tool":  # as in Anthropic's API, results can be in the message after the calls
-            results = [block for block in blocks if block.get("type") == "tool_result"]
-            blocks = [block for block in blocks if block.get("type") != "tool_result"]
+            results = [block for block in blocks if text(block.get("type")).endswith("tool_result")]
+            blocks = [block for block in blocks if block not in results]
             told = _answer(results, "", at, open_calls, left_out)
             return told + prompt(_prompt_parts(message, blocks, attachments, left_out), at)
         case "assistant":
@@ -150,7 +150,7 @@ def _answer(
     """Return the messages of an answer. A result without an id belongs to the first call without a result."""
     out, parts_so_far = Messages(), list[ModelResponsePart | None]()
     for block in blocks:
-        if block.get("type") == "tool_result":
+        if text(block.get("type")).endswith("tool_result"):
             call = text(block.get("tool_use_id")) or _call_of(block, open_calls)
             if call not in open_calls:
                 left_out[INTERNAL_MESSAGE] += 1
@@ -175,9 +175,10 @@ def _answer_part(block: Mapping[str, Any], left_out: LeftOut) -> ModelResponsePa
     written = "\n\n".join(texts(block.get("text")))
     match block.get("type"):
         case "thinking":
-            thought = "\n\n".join(texts(block.get("thinking"))) or written
+            summaries = [text(one.get("summary")) for one in objects(block.get("summaries"))]
+            thought = "\n\n".join(texts(block.get("thinking"))) or written or "\n\n".join(filter(None, summaries))
             return ThinkingPart(thought) if thought.strip() else None
-        case "tool_use":
+        case "tool_use" | "server_tool_use" | "mcp_tool_use":
             call, given = text(block.get("id")), block.get("input")
             arguments = dict(mapping(given)) if isinstance(given, dict) else {"input": given}
             name = text(block.get("name"))[:64] or "tool"
@@ -231,5 +232,12 @@ def _citations(block: Mapping[str, Any], written: str) -> list[Citation]:
 
 
 def _result(block: Mapping[str, Any], call: str, name: str) -> ToolReturnPart:
-    written = "\n\n".join(texts(block.get("content")))
+    found = [_shown_result(one) for one in objects(block.get("content"))] or texts(block.get("content"))
+    written = "\n\n".join(filter(None, found))
     return ToolReturnPart(name, written, call, outcome="failed" if block.get("is_error") is True else "success")
+
+
+def _shown_result(item: Mapping[str, Any]) -> str:
+    """Return an item of a result: the title and the address of a page or a file, and its text."""
+    named = (text(item.get(name)) for name in ("title", "name", "url", "file_path"))
+    return "\n".join(filter(None, (*dict.fromkeys(named), *texts(item))))

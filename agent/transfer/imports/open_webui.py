@@ -30,6 +30,7 @@ from agent.transfer import (
     FOREIGN_LINK,
     INTERNAL_MESSAGE,
     MISSING_FILE,
+    RATING,
     UNKNOWN_PART,
     UNKNOWN_SENDER,
     UNUSABLE_FILE,
@@ -157,6 +158,8 @@ def _messages(
             parts += [made_by_model(part) for part in made]
             if message.get("error") and not any(parts):
                 left_out[FAILED_ANSWER] += 1
+            if text(mapping(message.get("annotation")).get("rating")):
+                left_out[RATING] += 1
             sources = message.get("sources") or message.get("citations")
             name = text(message.get("model")) or text(message.get("modelName")) or model
             return _split(_with_sources(parts, sources), name, at)

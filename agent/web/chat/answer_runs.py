@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pydantic_ai.messages import UserContent
 
 from agent.arguments import embedder_of
-from agent.history import HistoryStore, Record, replicas_of
+from agent.history import HistoryStore, Record
 from agent.media.store import MediaStore
 from agent.run import Run
 from agent.settings import Settings
@@ -20,7 +20,8 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.recent_vectors import RecentVectors
-from agent.web.chat.run_setup import NO_TAKEOVER, RunSetup, Takeover, set_up_run
+from agent.web.chat.run_request import RunRequest
+from agent.web.chat.run_setup import NOT_LOST, LostAnswer, RunSetup, set_up_run
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import is_temporary
@@ -68,31 +69,25 @@ class AnswerRuns:
         new_parts: Sequence[UserContent],
         *,
         resumed: bool = False,
-        takeover: Takeover = NO_TAKEOVER,
+        before: LostAnswer = NOT_LOST,
         message: MessageId = NO_MESSAGE_ID,
     ) -> RunSetup:
         """Prepare a run that continues `record`. See `set_up_run`."""
-        await self._join(record)
+        own_key = self.models.has_typed_key(record.owner, permit.connection.spec)
+        lost, again = before.lost, before.instead_of
         return await set_up_run(
             record,
-            choices,
+            RunRequest(choices=choices, resumed=resumed, lost=lost, instead_of=again, own_key=own_key),
             permit.connection,
             settings=self._settings,
             histories=self.histories,
             media=self._media,
             tools=self._tools,
             new_parts=new_parts,
-            resumed=resumed,
-            takeover=takeover,
+            notice=before.notice,
             message=message,
             vectors=self.vectors.of(record.id),
         )
-
-    async def _join(self, record: Record) -> None:
-        """Join the replicas if the store was away when this process did so: others take runs of nobody at once."""
-        replicas = replicas_of(self.histories.store)
-        if replicas is not None and not replicas.id and not is_temporary(record.id):
-            await replicas.beat()
 
     def begin(
         self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False, continues: str = ""

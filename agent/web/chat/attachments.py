@@ -47,7 +47,7 @@ WRITE_FIRST = _("Write something first.")
 MAX_TEXT = 200_000
 TEXT_SUFFIXES = {
     *(".txt", ".md", ".csv", ".json", ".py", ".log", ".toml", ".yaml", ".yml", ".html", ".css", ".js"),
-    *(".tsv", ".xml", ".htm", ".rst", ".tex", ".ini", ".sql", ".sh", ".ts", ".tsx", ".jsx", ".ipynb", ".diff"),
+    *(".tsv", ".xml", ".htm", ".rst", ".tex", ".ini", ".sql", ".sh", ".ts", ".tsx", ".jsx", ".diff"),
     *(".c", ".h", ".cpp", ".hpp", ".cs", ".go", ".java", ".kt", ".lua", ".php", ".pl", ".r", ".rb", ".rs", ".swift"),
 }
 """The endings of files that are read as text, or refused because their encoding is not known."""

@@ -109,6 +109,21 @@ def usual_temperature(spec: ModelSpec) -> float:
     return dict(spec.defaults).get("temperature", TEMPERATURE)
 
 
+def set_by_visitor(choices: Choices, spec: ModelSpec | None) -> Choices:
+    """Return a page's settings without those that show what its model can do and not what the visitor has set."""
+    if isinstance(choices.reasoning, str):
+        choices = replace(choices, reasoning=True, effort=choices.reasoning)
+    if spec is None:
+        return choices
+    usual = choices.temperature == usual_temperature(spec)
+    fixed = not spec.reasoning or spec.always_reasons
+    return replace(
+        choices,
+        temperature=None if usual else choices.temperature,
+        reasoning=Choices.reasoning if fixed else choices.reasoning,
+    )
+
+
 def text_of(value: object, most: int | None = None) -> str:
     """Return the first `most` characters of a widget's text, or "" for anything else."""
     return value[:most] if isinstance(value, str) else ""

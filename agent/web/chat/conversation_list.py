@@ -1,9 +1,9 @@
 """The list of a visitor's conversations: pages, search, titles, pins, and a deletion that can be undone.
 
 A deletion expires the conversation at once, so that a crash cannot bring it back, and erases it when it can no longer
-be undone. After a restart, housekeeping erases it. Any replica of a shared store can undo it: a conversation that has
-just expired although its retention period goes on was deleted. The 30 seconds are counted by the clock of the
-database, because those of the replicas differ.
+be undone. After a restart, housekeeping erases it. Any process that shares a store on a server can undo it: a
+conversation that has just expired although its retention period goes on was deleted. The time is counted by the clock
+of the database, because those of the processes differ.
 """
 
 import asyncio
@@ -24,12 +24,11 @@ from agent.history import (
     Record,
     SearchHit,
     now,
-    replicas_of,
 )
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.system.shield import run_to_completion
-from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation, time_of
+from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation
 from agent.web.chat.replies import Replies
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.stored_entries import last_turn
@@ -138,7 +137,7 @@ class ConversationList:
         message in any, a visitor begins a new one.
         """
         found = await self._store.list(owner, limit=1)
-        if not found or await time_of(self._store) - found[0].updated_at > CURRENT:
+        if not found or await self._store.retention.time() - found[0].updated_at > CURRENT:
             return None
         return viewed if viewed and await self.has(owner, viewed) else found[0].id
 
@@ -202,7 +201,7 @@ class ConversationList:
         deleted = self._deleted.get(conversation)
         if deleted is not None and deleted.record.owner == owner:
             await run_to_completion(self._show_again(deleted))
-        elif replicas_of(self._store) is not None:
+        elif self._store.is_shared:
             await run_to_completion(self._show_again_elsewhere(owner, conversation))
         else:
             raise NotFound(NO_CONVERSATION)
@@ -223,7 +222,7 @@ class ConversationList:
     # Helpers
 
     def _row(self, record: Record, answering: Collection[str]) -> Row:
-        """Return the row of a record. `answering` are the conversations in which other replicas write."""
+        """Return the row of a record. `answering` are the conversations in which other processes write."""
         is_answering = self._running.is_wanted(record.id, record.owner) or record.id in answering
         return Row(
             id=record.id,
@@ -236,8 +235,8 @@ class ConversationList:
 
     async def _hide(self, record: Record) -> None:
         """Expire the conversation, unless it was saved meanwhile."""
-        at = now() if is_temporary(record.id) else await time_of(self._store)
-        self._take(record.id)  # a deletion that another replica has undone
+        at = now() if is_temporary(record.id) else await self._store.retention.time()
+        self._take(record.id)  # a deletion that another process has undone
         timer = asyncio.get_running_loop().call_later(UNDO_SECONDS, self._begin_to_erase, record.id, context=Context())
         # First, so that no housekeeping erases it in between.
         self._deleted[record.id] = _Deleted(record, at, timer)
@@ -256,8 +255,8 @@ class ConversationList:
             self._take(deleted.record.id)
 
     async def _show_again_elsewhere(self, owner: str, conversation: str) -> None:
-        """Undo a deletion at another replica. Its timer erases only a conversation that still has that expiry."""
-        at, skip = await time_of(self._store), set[str]()
+        """Undo a deletion at another process. Its timer erases only a conversation that still has that expiry."""
+        at, skip = await self._store.retention.time(), set[str]()
         while found := await self._store.retention.expiring(at, owners=owner, skip=skip):
             skip.update(record.id for record in found)
             for record in found:

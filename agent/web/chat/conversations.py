@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, cast
 
-from pydantic_ai.messages import UserContent
+from pydantic_ai.messages import ModelResponse, UserContent
 
 from agent.documents.long_documents import without_passages
 from agent.errors import Conflict, InputError, NotFound, StoreUnavailable
@@ -35,7 +35,7 @@ from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachment_plans import PRIVATE_LIMITS, PUBLIC_LIMITS
 from agent.web.chat.attachments import WRITE_FIRST, check_length, message_parts
 from agent.web.chat.branches import Branches
-from agent.web.chat.choices import Choices
+from agent.web.chat.choices import Choices, set_by_visitor
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch
@@ -44,14 +44,16 @@ from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.replies import Replies
+from agent.web.chat.run_request import request_of
+from agent.web.chat.run_setup import LostAnswer
 from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.sent_message import SentFile, has_typed_text, sent_files, typed_text
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
-from agent.web.chat.takeovers import Takeovers
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_memory import TemporaryMemory
 from agent.web.chat.titles import Titles
@@ -78,6 +80,8 @@ class StorageStatus:
 
 CONTINUE = _("Continue exactly where you stopped.")
 """The message that asks a model for the rest of its answer, if it cannot continue it itself."""
+CONTINUED = _("The server process was lost in the middle; another one has continued the text")
+BEGUN_AGAIN = _("The server process was lost in the middle; another one has begun this step again")
 
 
 class Conversations:
@@ -125,7 +129,6 @@ class Conversations:
             temporary=self.temporary,
             is_in_use=in_use,
         )
-        self.takeovers = Takeovers(store, self.runs)
 
     # Queries
 
@@ -147,6 +150,17 @@ class Conversations:
         if own is not None:
             own = adapt_prompt(own, self.settings, spec, specs, translator)
         return replace(choices, system_message=own)
+
+    def remember(self, visitor: Visitor, choices: Choices) -> None:
+        """Remember the model of a message, which the page shows when it is loaded again.
+
+        The other settings are remembered only if none are, for example after a restart, so that a page opened earlier
+        does not undo what was set on another page.
+        """
+        before = self.remembered.get(visitor.owner)
+        if before is None:
+            before = set_by_visitor(choices, self.model_for(visitor.owner, choices.model))
+        self.remembered.put(visitor, replace(before, model=choices.model))
 
     def better_model(self, owner: str, model: str) -> ModelSpec | None:
         """Return the first model if the visitor uses another one without having chosen it."""
@@ -274,6 +288,38 @@ class Conversations:
             await run_to_completion(setup.journal.wait_for_first_write(run))
             return live, ""
 
+    async def finish_lost(self, visitor: Visitor, conversation: str, run_id: str) -> LiveRun:
+        """Finish the answer of a run that was lost with its process, for a page that watched it.
+
+        Its text is continued, if the model can. Otherwise the step in flight begins again. The choices are those of the
+        lost run. Raises `Conflict` if this was done already, or only the visitor may decide.
+        """
+        record = await self._idle(visitor.owner, conversation)
+        events = await self._store.runs.events(run_id, owner=visitor.owner)
+        request, reason = request_of(events), events[-1].value.get(GOES_ON) if events else None
+        entries = await last_turn(self._store, record)
+        known = (run_id, request.instead_of, events[0].value.get("continues")) if request and reason else ()
+        if request is None or not entries or entries[-1].note.run_id not in known:
+            raise Conflict(CHAT_CHANGED)
+        async with self.runs.permit(visitor, request.choices, conversation) as permit:
+            can_continue = permit.connection.spec.continues and unfinished_text([entry.message for entry in entries])
+            while not can_continue and entries and isinstance(entries[-1].message, ModelResponse):
+                *entries, _left = entries
+            if not entries or (not can_continue and entries[-1].note.run_id not in known):
+                raise Conflict(CHAT_CHANGED)
+            last = entries[-1]
+            again, notice = ("", CONTINUED) if can_continue else (last.note.run_id, BEGUN_AGAIN)
+            before = LostAnswer(lost=request.lost + (reason == LOST), instead_of=again, notice=notice)
+            await permit.reserve(size_of([]))
+            record = replace(record, head_id=last.id)
+            setup = await self.runs.set_up(record, request.choices, permit, (), resumed=True, before=before)
+            begin = setup.agent.continue_answer if can_continue else setup.agent.answer
+            run = begin(setup.context, options=setup.options, journal=setup.journal)
+            continues = last.note.run_id if can_continue else ""
+            live = self.runs.begin(run, setup, permit, resumed=True, continues=continues)
+            await run_to_completion(setup.journal.wait_for_first_write(run))
+            return live
+
     async def edit(
         self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
     ) -> LiveRun:
@@ -313,7 +359,6 @@ class Conversations:
 
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""
-        await self.takeovers.aclose()
         await self.temporary.aclose()
         await self.live_runs.close()
         await self._titles.aclose()

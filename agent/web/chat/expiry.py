@@ -10,7 +10,7 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError, NotFound
-from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, replicas_of
+from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.settings import Settings
@@ -149,8 +149,7 @@ class ExpiredConversations:
 
     It also ends imports whose process was killed: it deletes their hidden conversations, unless the import had begun
     to show them. Then it shows the rest. `is_importing` returns True if an import of this owner runs here. An import of
-    another process may run as long as that process lives. Of replicas, which are on other machines, each one had its
-    time.
+    another process may run as long as that process lives. Processes that share a server had the time of an import.
     """
 
     def __init__(
@@ -171,9 +170,9 @@ class ExpiredConversations:
     async def delete(self, *, at: datetime | None = None, limit: int = 50) -> int:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
         if at is None:  # the earlier one, because a clock can have jumped ahead
-            at = min(clock := await time_of(self._store), self._time(clock))
+            at = min(clock := await self._store.retention.time(), self._time(clock))
         by, deleted = at, 0
-        if replicas_of(self._store) is not None:  # a deletion that another replica can still undo
+        if self._store.is_shared:  # a deletion that another process can still undo
             by -= timedelta(seconds=UNDO_SECONDS)
         skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}
         imports = dict[tuple[str, datetime], bool | None]()
@@ -216,34 +215,18 @@ class ExpiredConversations:
 
     async def _has_shown(self, owner: str, began: datetime, at: datetime) -> bool | None:
         """Return True if a killed import had begun to show its conversations. None: another process may run it."""
-        is_shared = replicas_of(self._store) is not None
-        if began + 2 * IMPORT_TIME > at if is_shared else not self._is_only():
+        if began + 2 * IMPORT_TIME > at if self._store.is_shared else not self._is_only():
             return None
         listed = await self._store.list(owner, limit=MAX_CONVERSATIONS)
         return any(one.imported_at == began for one in listed)
 
 
-async def time_of(store: HistoryStore) -> datetime:
-    """Return the time by the clock that all processes of a store share. Raises `HistoryError`.
-
-    Without replicas, all processes are on one machine.
-    """
-    replicas = replicas_of(store)
-    return now() if replicas is None else await replicas.time()
-
-
-async def is_answered(store: HistoryStore, conversation: str, is_busy: IsBusy) -> bool:
-    """Return True if this process or another replica is writing an answer in a conversation. Raises `HistoryError`."""
-    replicas = replicas_of(store)
-    return is_busy(conversation) or (replicas is not None and await replicas.is_answering(conversation))
-
-
 async def delete_unanswered(store: HistoryStore, media: MediaStore, record: Record, is_busy: IsBusy) -> bool:
-    """Do the same as `delete_conversation`, unless another replica is writing an answer in the conversation.
+    """Do the same as `delete_conversation`, unless another process is writing an answer in the conversation.
 
-    A replica that begins to write after it was asked saves the conversation first, which keeps it, too.
+    A process that begins to write after this was asked saves the conversation first, which keeps it, too.
     """
-    if await is_answered(store, record.id, is_busy):
+    if await store.runs.would_lose(record):
         return False
     return await delete_conversation(store, media, record, is_busy)
 

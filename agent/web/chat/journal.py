@@ -44,7 +44,7 @@ class StoreJournal:
     """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log of the run.
 
     `omitted` is the part of the history that the model is not sent. `periods` are the retention periods. `request` is
-    stored for other replicas. `message` is the id of the first message that is written.
+    stored for other processes. `message` is the id of the first message that is written.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class StoreJournal:
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Store a message with its note. See `agent.run.Journal`.
 
-        The last message of a run that is left to another replica is not stored: that one has its text from the events.
+        The last message of a run that is left to another process is not stored: that one has its text from the events.
         """
         if self.log.is_released and note.ended is not None:
             return

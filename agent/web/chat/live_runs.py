@@ -9,8 +9,8 @@ from contextvars import Context
 from time import monotonic
 from typing import Any
 
-from agent.errors import Conflict, InputError
-from agent.history import Record, RunEvent
+from agent.errors import AgentError, Conflict, InputError
+from agent.history import HistoryStore, Record, RunEvent, UnfinishedRun
 from agent.i18n import _
 from agent.providers import acting_for
 from agent.run import Run
@@ -27,6 +27,8 @@ EVENT_SECONDS = 0.03
 The stream of the model sets the pace (`agent.providers.http.ReadPace`). This is for runs that no such stream feeds."""
 UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
+LOOK_SECONDS = 0.5
+"""Seconds between two looks at the leases of the running answers, and at what visitors want of them elsewhere."""
 log = logging.getLogger(__name__)
 
 EndCallback = Callable[[], Awaitable[None]]
@@ -46,32 +48,14 @@ class LiveRun:
         self, run: Run, record: Record, log: RunLog, grace: float | None, omitted: Omitted, *, resumed: bool = False
     ) -> None:
         self.run, self.log, self.omitted, self.resumed = run, log, omitted, resumed
-        self.conversation, self.owner = record.id, record.owner
+        self.run_id, self.conversation, self.owner = run.id, record.id, record.owner
+        self.events: Sequence[RunEvent] = log.events
+        self.bubbles: Sequence[Bubble] = log.bubbles
         self.started_at, self._grace = monotonic(), grace
         self.frames: dict[str, Any] = {}
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
-
-    @property
-    def run_id(self) -> str:
-        """Implement `RunningAnswer.run_id`."""
-        return self.run.id
-
-    @property
-    def events(self) -> Sequence[RunEvent]:
-        """Implement `RunningAnswer.events`."""
-        return self.log.events
-
-    @property
-    def number(self) -> int:
-        """Implement `RunningAnswer.number`."""
-        return self.log.number
-
-    @property
-    def bubbles(self) -> Sequence[Bubble]:
-        """Implement `RunningAnswer.bubbles`."""
-        return self.log.bubbles
 
     @property
     def waiting(self) -> Wait | None:
@@ -175,6 +159,14 @@ class LiveRun:
             if self._watchers == 0:
                 self._set_timer()
 
+    async def obey(self, run: UnfinishedRun) -> None:
+        """Do what visitors want of this run, as the store has it."""
+        if run.is_watched:
+            with self.watched():
+                pass
+        if run.is_stopped:
+            await self.stop()
+
     def _set_timer(self) -> None:
         if self._grace is not None and not self.run.done:
             loop = asyncio.get_running_loop()
@@ -197,6 +189,8 @@ class LiveRuns:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
         self._end_tasks: set[asyncio.Task[None]] = set()
+        self.unstored = set[str]()
+        """The ids of the runs that have ended here, of which the store has events, but not the end."""
         self.is_closing = False
 
     def get(self, conversation: str | None, owner: str) -> LiveRun | None:
@@ -241,16 +235,28 @@ class LiveRuns:
         task.add_done_callback(lambda _: self._remove(live))  # also if the task never took its first step
         return live
 
-    def stored_ids(self) -> set[str]:
-        """Return the ids of the running answers of which the store for other replicas has events."""
-        running = (live for live in self._runs.values() if not live.run.done)
-        return {live.run.id for live in running if live.log.is_stored and not is_temporary(live.conversation)}
+    async def keep_leases(self, store: HistoryStore) -> None:
+        """Renew the leases of the running answers, and do what visitors want of them elsewhere, until cancelled.
 
-    def give_up(self, run_id: str) -> None:
-        """Leave a running answer to the replica that has taken it. Does nothing if there is none with this id."""
-        for live in self._runs.values():
-            if live.run.id == run_id:
-                live.log.give_up()
+        A store that is away is logged once, and asked again.
+        """
+        gone, failure = set[str](), ""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            writing = {live.run.id: live for live in self._runs.values() if _has_lease(live)}
+            try:
+                held = {run.run_id: run for run in await store.runs.hold(writing)} if writing else {}
+            except AgentError as error:
+                if str(error) != failure:
+                    failure = str(error)
+                    log.warning("the leases of running answers could not be renewed: %s", error)
+                continue
+            for run in held.values():
+                await writing[run.run_id].obey(run)
+            before, gone, failure = gone, writing.keys() - held.keys(), ""
+            for run_id in gone & before:  # one that was gone for the first time can have ended in this moment
+                log.warning("run %s is cancelled, because it was ended as a lost one", run_id)
+                writing[run_id].log.give_up()
 
     def is_busy(self, conversation: str) -> bool:
         """Return True if an answer is being written in this conversation."""
@@ -264,7 +270,7 @@ class LiveRuns:
     async def close(self, seconds: float = 0.0) -> None:
         """Start no more runs, let running ones go on for `seconds`, cancel the rest, and wait until all is stored.
 
-        Runs that another replica can finish are left to it. Can be called again meanwhile to end them sooner.
+        Runs that another process can finish are left to it. Can be called again meanwhile to end them sooner.
         """
         self.is_closing = True
         if self._end_tasks and seconds:
@@ -290,6 +296,8 @@ class LiveRuns:
             self._remove(live)
             live.cancel_timer()
             await _finish(following, live)
+            if live.log.is_stored and not live.log.is_end_stored and not live.log.is_released:
+                self.unstored.add(live.run_id)
             if on_end is not None:
                 await on_end()
 
@@ -300,6 +308,10 @@ class LiveRuns:
     def _remove(self, live: LiveRun) -> None:
         if self._runs.get(live.conversation) is live:
             del self._runs[live.conversation]
+
+
+def _has_lease(live: LiveRun) -> bool:
+    return live.log.is_stored and not live.run.done and not live.log.is_released and not is_temporary(live.conversation)
 
 
 async def _claim(live: LiveRun, journal: StoreJournal) -> None:

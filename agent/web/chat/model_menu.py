@@ -150,6 +150,11 @@ class ModelMenu:
         """Return True if a login can replace a key."""
         return self._may_log_in and spec.provider == HUB
 
+    def has_typed_key(self, owner: str, spec: ModelSpec) -> bool:
+        """Return True if the visitor has typed a key for the model's provider, which its answers use."""
+        provider = self.provider(spec)
+        return provider is not None and bool(self._visitors_key(owner, provider, None))
+
     def key_missing(self, owner: str, spec: ModelSpec, login: str | None = None) -> bool:
         """Return True if the model cannot be used because no key is available."""
         provider = self.provider(spec)

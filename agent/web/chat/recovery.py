@@ -1,30 +1,46 @@
-"""Ends the answers that a killed server left unfinished: stores the text that their events have, as interrupted.
+"""Ends the answers whose process is gone: stores the text that their events have, as interrupted.
 
-It runs once, before the server takes requests, or later if the store was away or another process used it. For a store
-that several processes share, `agent.web.chat.replica` does this instead.
+Whoever looks at such a run does it: the stream of a page, the list, a new message, or housekeeping. Its last event says
+whether a page may ask for the rest by itself. It may not where only the visitor can decide: a tool was at work, so that
+nobody knows its outcome; the model's key was the visitor's own, and went with its process; or so many processes were
+lost in the answer that it can be the reason.
 """
 
-import asyncio
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from time import monotonic
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart
 
-from agent.errors import AgentError, StoreUnavailable
+from agent.errors import AgentError, Conflict, StoreUnavailable
 from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, Timings, UnfinishedRun, now
+from agent.i18n import _
 from agent.messages.repair import estimate_tokens
+from agent.runtime.outcome import KNOWN_REASONS
 from agent.web.chat.expiry import IsBusy, IsOnly
-from agent.web.chat.run_log import TAKEN, ending_values
+from agent.web.chat.run_log import ending_values
 from agent.web.chat.run_request import request_of
 from agent.web.chat.transcript import NO_ENDING
 
-RECOVERY_SECONDS = 2.0
-"""Seconds between two attempts while the store is away, or another process uses it."""
+CONFIRM_SECONDS = 2.0
+"""Seconds after which a lease that has expired must still be the same."""
+MAX_LOST = 2
+"""Lost processes after which a page may still ask for the rest of an answer by itself."""
+GOES_ON = "goes_on"
+"""The field of the last event of a lost run that says why a page may ask for the rest."""
+LOST, RELEASED = "lost", "released"
+"""Its values: the process was lost, or it has ended in order and left the rest to others."""
+STOPPED = Note(ended="cancelled", detail=KNOWN_REASONS["user_request"])
+KEY_GONE = Note(
+    ended="interrupted",
+    detail=_(
+        "Interrupted: the server process that had your key is gone, and keys are never stored. Enter the key again."
+    ),
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,99 +79,106 @@ def _is_only(number: int) -> bool:
     return True
 
 
-async def recover(store: HistoryStore, is_busy: IsBusy, is_only: IsOnly) -> asyncio.Task[None] | None:
-    """End all interrupted runs. If that is impossible now, return a task that waits and does it then.
+class LostRuns:
+    """Finds the runs that are lost, and ends them. `is_written_here` tells it of conversations of this process.
 
-    The store can be away, or other processes use it: then nobody knows which runs are theirs.
+    `ended_here` are the ids of the runs of this process whose end could not be stored: they are not alive, either.
+
+    When the store was away, or its clock was set, all leases have expired, and their writers renew them at once. So a
+    run is lost only if this process finds the same expired lease again after `CONFIRM_SECONDS`, or if it was released.
     """
-    try:
-        if await end_interrupted_runs(store, is_busy, is_only) is not None:
-            return None
-        log.warning("another process uses this history: interrupted answers are ended when it is gone")
-    except StoreUnavailable as error:
-        log.warning("the page starts without its history: %s", error)
-    return asyncio.create_task(_recover_later(store, is_busy, is_only))
 
+    def __init__(self, store: HistoryStore, is_written_here: IsBusy, ended_here: Collection[str] = ()) -> None:
+        self._store, self._is_written_here, self._ended_here = store, is_written_here, ended_here
+        self._expired = dict[str, tuple[float, float]]()
+        """By run: the end of its expired lease, and when that was found."""
 
-async def _recover_later(store: HistoryStore, is_busy: IsBusy, is_only: IsOnly) -> None:
-    ended = None
-    while ended is None:
-        await asyncio.sleep(RECOVERY_SECONDS)
-        with suppress(StoreUnavailable):
-            ended = await end_interrupted_runs(store, is_busy, is_only)
+    async def living(self, runs: Sequence[UnfinishedRun]) -> Sequence[UnfinishedRun]:
+        """Return these runs without the lost ones, which are ended. One that cannot be ended is logged and left out."""
+        living = [run for run in runs if not (self._is_lost(run) and await self._end(run))]
+        return [run for run in living if run.run_id not in self._ended_here]
 
+    async def end_all(self) -> int:
+        """End all lost runs, as housekeeping. Return 0."""
+        await self.living(await self._store.runs.unfinished())
+        return 0
 
-async def end_interrupted_runs(
-    store: HistoryStore, is_busy: IsBusy = lambda _: False, is_only: IsOnly = lambda: True
-) -> int | None:
-    """End all unfinished runs of the store, except in busy conversations. Return their number.
+    def _is_lost(self, run: UnfinishedRun) -> bool:
+        if not run.is_lost or self._is_written_here(run.conversation_id):
+            self._expired.pop(run.run_id, None)
+            return False
+        lease, found_at = self._expired.get(run.run_id, (None, 0.0))
+        if lease != run.leased_until:
+            found_at = monotonic()
+            self._expired[run.run_id] = run.leased_until, found_at
+        return run.leased_until == 0 or monotonic() - found_at >= CONFIRM_SECONDS
 
-    Return None and end none if there are some, and other processes use the store. A damaged run is logged and left as
-    it is. Raises `StoreUnavailable`.
-    """
-    ended, runs = 0, await store.runs.unfinished()
-    if runs and not is_only():  # asked after they were read, so that no other process has begun one meanwhile
-        return None
-    for run in runs:
-        if is_busy(run.conversation_id):
-            continue
+    async def _end(self, run: UnfinishedRun) -> bool:
+        """Return False if somebody else has ended it, or writes it after all."""
         try:
-            await end_interrupted_run(store, run)
-            ended += 1
+            await end_lost_run(self._store, run)
+        except Conflict:
+            return False
         except StoreUnavailable:
             raise
-        except AgentError as error:
-            log.warning("the interrupted answer %s could not be ended: %s", run.run_id, error)
-    return ended
+        except (AgentError, ValueError) as error:
+            log.warning("the lost answer %s could not be ended: %s", run.run_id, error)
+            return True
+        self._expired.pop(run.run_id, None)
+        return True
 
 
-async def end_interrupted_run(store: HistoryStore, run: UnfinishedRun, ending: Note = NO_ENDING) -> None:
-    """End one unfinished run, and store the text that its events have. `ending` says why it was not finished."""
+async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
+    """End a lost run, and store the text that its events have. Raises `Conflict` if it is not lost any more."""
     record = await store.get(run.conversation_id, owner=run.owner)
     events = await store.runs.events(run.run_id, owner=run.owner)
-    last = _ending_events(run, events, ending, with_error=ending.ended == "interrupted")
-    entry = await _text_of(store, run, record, events, ending)
+    stored = await store.history(record, limit=1)
+    newest = stored[-1] if stored else None
+    note, goes_on = _ending_of(run, events, newest)
+    values = ending_values(note, with_error=note.ended == "interrupted" and not goes_on)
+    if goes_on:
+        values[-1][GOES_ON] = goes_on
+    number = events[-1].number + 1 if events else run.saved + 1
+    last = RunEvents(
+        run_id=run.run_id,
+        conversation_id=run.conversation_id,
+        owner=run.owner,
+        events=[RunEvent.of(number + place, value) for place, value in enumerate(values)],
+        has_ended=True,
+        of_lost=True,
+    )
+    entry = _text_of(run, record, events, newest, note)
     if entry is None:
         await store.runs.append(last)
     else:
         await store.save(replace(record, head_id=entry.id), [entry], last)
+    log.info("the answer %s was lost with its process and has been ended", run.run_id)
 
 
-async def mark_taken(
-    store: HistoryStore, run: UnfinishedRun, record: Record, events: Sequence[RunEvent], *, with_text: bool
-) -> tuple[Record, Sequence[RunEvent]]:
-    """Say in the events of a lost run that this replica goes on with it. Return the newest record and all events.
-
-    With `with_text`, store the text of the run as a message, too. The conversation gets a new revision. So a replica
-    that took the run before and wakes up late can neither store anything in it nor begin another run.
-    """
-    entry = await _text_of(store, run, record, events, NO_ENDING) if with_text else None
-    number = events[-1].number + 1 if events else run.saved + 1
-    saved = number if entry is not None else saved_number(run, events)
-    mark = RunEvent.of(number, {"type": TAKEN, "saved": saved})
-    changed = replace(record, head_id=entry.id) if entry is not None else record
-    record = await store.save(changed, [entry] if entry is not None else (), _batch(run, [mark]))
-    return record, [*events, mark]
-
-
-async def append_end(store: HistoryStore, run: UnfinishedRun, events: Sequence[RunEvent], ending: Note) -> None:
-    """End a run that has these events. Its text is stored already, and another run goes on with it."""
-    await store.runs.append(_ending_events(run, events, ending, with_error=False))
+def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | None) -> tuple[Note, str]:
+    """Return how a lost run ends, and why a page may ask for the rest, or ""."""
+    request = request_of(events)
+    if run.is_stopped:
+        return STOPPED, ""
+    if request is None or newest is None:
+        return NO_ENDING, ""
+    if isinstance(newest.message, ModelRequest):
+        is_known = newest.note.run_id in (run.run_id, request.instead_of)  # nothing of the step in flight is stored
+    else:
+        is_known = newest.note.run_id == events[0].value.get("continues")
+    if not is_known:
+        return NO_ENDING, ""
+    if request.own_key:
+        return KEY_GONE, ""
+    reason = RELEASED if run.leased_until == 0 else LOST
+    return NO_ENDING, reason if request.lost + (reason == LOST) <= MAX_LOST else ""
 
 
-def saved_number(run: UnfinishedRun, events: Sequence[RunEvent]) -> int:
-    """Return the number of the newest event that the entries contain. A mark was stored with them, but has no text."""
-    last = next((event for event in events if event.number == run.saved), None)
-    return last.value["saved"] if last is not None and last.value["type"] == TAKEN else run.saved
-
-
-async def _text_of(
-    store: HistoryStore, run: UnfinishedRun, record: Record, events: Sequence[RunEvent], ending: Note
+def _text_of(
+    run: UnfinishedRun, record: Record, events: Sequence[RunEvent], newest: Entry | None, ending: Note
 ) -> Entry | None:
     """Return an entry with the text of a run and with its ending, or None if there is nothing to add."""
-    stored = await store.history(record, limit=1)
-    newest = stored[-1] if stored else None
-    parts = partial_answer([event for event in events if event.number > saved_number(run, events)])
+    parts = partial_answer([event for event in events if event.number > run.saved])
     # Without text, only an ending that says more than that there is none is worth a message.
     says_more = ending is not NO_ENDING and newest is not None and isinstance(newest.message, ModelRequest)
     if newest is None or not _follows(newest.note, run, events) or not (parts or says_more):
@@ -164,22 +187,6 @@ async def _text_of(
     tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
     note = replace(ending, run_id=run.run_id, model=newest.note.model, timings=tokens, at=now())
     return Entry(parent_id=record.head_id, message=message, note=note)
-
-
-def _ending_events(run: UnfinishedRun, events: Sequence[RunEvent], ending: Note, *, with_error: bool) -> RunEvents:
-    number = events[-1].number + 1 if events else run.saved + 1
-    values = ending_values(ending, with_error=with_error)
-    return _batch(run, [RunEvent.of(number + place, value) for place, value in enumerate(values)], has_ended=True)
-
-
-def _batch(run: UnfinishedRun, events: Sequence[RunEvent], *, has_ended: bool = False) -> RunEvents:
-    return RunEvents(
-        run_id=run.run_id,
-        conversation_id=run.conversation_id,
-        owner=run.owner,
-        events=events,
-        has_ended=has_ended,
-    )
 
 
 def _follows(newest: Note, run: UnfinishedRun, events: Sequence[RunEvent]) -> bool:

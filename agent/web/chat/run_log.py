@@ -13,25 +13,22 @@ from time import monotonic
 from typing import Any
 
 from agent.errors import AgentError, Conflict, NotFound
-from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents, replicas_of
+from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents
 from agent.media.references import reference_of, with_urls
 from agent.media.store import MediaStore
 from agent.response_types import ErrorResponse, Response
 from agent.run import Run
 from agent.runtime.retry import Wait
 from agent.web.chat.run_request import RunRequest
+from agent.web.chat.temporary_memory import is_temporary
 from agent.web.chat.transcript import Bubble, fold_responses, relabel_last
 
 EVENT_STORE_SECONDS = 2.0
 """Seconds between two writes of events to the store, which is the most text that a killed process loses."""
 SHARED_STORE_SECONDS = 0.5
-"""The same for a store that other replicas read."""
-RELEASED = "released"
-"""The event after which a replica that ends in order leaves the rest of an answer to another one."""
+"""The same for a store that other processes read."""
 RELABELLED = "relabelled"
 """The event after which the last bubble so far is of another type."""
-TAKEN = "taken"
-"""The event of a replica that has taken a lost run. The entries contain what the events up to its `saved` say."""
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +37,7 @@ class RunLog:
     """The events of one run, from its first stored message to its end.
 
     `events` are all published ones and `bubbles` shows them folded. `is_ended` is True after the last event,
-    `is_end_stored` if the store has it, too, and `is_released` if another replica will write it. Only the tasks of the
+    `is_end_stored` if the store has it, too, and `is_released` if another process will write it. Only the tasks of the
     server's event loop use it.
     """
 
@@ -48,10 +45,9 @@ class RunLog:
         self, store: HistoryStore, media: MediaStore, record: Record, request: RunRequest | None = None
     ) -> None:
         self._store, self._media, self._record = store, media, record
-        self._replicas = replicas_of(store)
-        self._is_shared = self._replicas is not None
+        self._is_shared = store.is_shared and not is_temporary(record.id)
         self.is_released = False
-        self._request = request if self._is_shared else None
+        self._request = request
         self._store_seconds = SHARED_STORE_SECONDS if self._is_shared else EVENT_STORE_SECONDS
         self.events: list[RunEvent] = []
         self.bubbles: list[Bubble] = []
@@ -115,8 +111,8 @@ class RunLog:
         """Store new events.
 
         A failure does not end the answer. It is logged, and the next message that cannot be stored ends the run. But if
-        another replica has taken the run, this one gives it up, and if the conversation is gone from a shared store,
-        the run is cancelled.
+        somebody has ended the run as a lost one, this gives it up, and if the conversation is gone, the run is
+        cancelled.
         """
         if not self._can_store:
             return
@@ -129,9 +125,9 @@ class RunLog:
             except AgentError as error:
                 self._can_store = not isinstance(error, Conflict | NotFound)  # until a message is stored
                 log.warning("events of run %s were not stored: %s", self._id, error)
-                if self._is_shared and isinstance(error, Conflict):
+                if isinstance(error, Conflict):
                     self.give_up()
-                elif self._is_shared and isinstance(error, NotFound) and self._run is not None:
+                elif isinstance(error, NotFound) and self._run is not None:
                     self._run.cancel("taken_over")
             self._stored_at = monotonic()
 
@@ -151,23 +147,28 @@ class RunLog:
             self.is_end_stored = self.is_end_stored or bool(ending)
             self._publish_end(note, ending)
 
-    async def release(self) -> bool:
-        """Leave the run to another replica: store its events, and from now on no end. Return False if none can take it.
+    async def release(self) -> None:
+        """Leave the run to another process, if one can go on with it: store its events, and from now on no end.
 
-        Call it before the run is cancelled. Readers get no end either, and find the run at the other replica.
+        Call it before the run is cancelled. Readers get no end either, and find the run at the other process.
         """
-        if self._replicas is None or not self._replicas.id or self._run is None or self.is_ended:
-            return False
+        if not self._is_shared or self._run is None or self.is_ended:
+            return
         await self.publish()
-        async with self._lock:
-            self._publish([*self._numbered([{"type": RELEASED}])])
         await self.store_events()
         self.is_released = self._can_store and self._stored == self.number
+        if self.is_released:
+            await self._release_lease()
         self._wake_readers()
-        return self.is_released
+
+    async def _release_lease(self) -> None:
+        try:
+            await self._store.runs.hold([self._id], release=True)
+        except AgentError as error:  # then the lease expires
+            log.warning("the lease of run %s was not released: %s", self._id, error)
 
     def give_up(self) -> None:
-        """Cancel a run that another replica has taken. Readers get no end here, and find it at the other replica."""
+        """Cancel a run that was ended as a lost one. Readers get no end here, and find the rest in the store."""
         if self._run is not None and not self.is_ended:
             self.is_released, self._can_store = True, False
             self._run.cancel("taken_over")

@@ -1,4 +1,4 @@
-"""What another replica needs to finish an answer: the choices with which it was asked for. Never a key."""
+"""What another process needs to finish an answer: the choices with which it was asked for. Never a key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,14 +14,16 @@ from agent.web.chat.choices import Choices
 class RunRequest:
     """The request for one answer. `choices` name the model that is used.
 
-    `takeovers` counts the replicas that died with the answer before. `resumed`: the run adds to the last turn.
-    `instead_of` is the lost run whose step in flight this run begins again, "" if it does not.
+    `lost` counts the processes that were lost with the answer before. `resumed`: the run adds to the last turn.
+    `instead_of` is the lost run whose step in flight this run begins again, "" if it does not. `own_key`: the visitor
+    had typed the model's key.
     """
 
     choices: Choices
-    takeovers: int = 0
+    lost: int = 0
     resumed: bool = False
     instead_of: str = ""
+    own_key: bool = False
 
     def value(self) -> Mapping[str, Any]:
         """Return it as JSON, for the first event of the run."""

@@ -40,15 +40,15 @@ REASONING_TOKENS = 8_192
 
 
 @dataclass(frozen=True, kw_only=True)
-class Takeover:
+class LostAnswer:
     """The facts about the lost run that a run finishes. See `RunRequest`. `notice` is shown with the answer."""
 
-    deaths: int = 0
+    lost: int = 0
     instead_of: str = ""
     notice: str = ""
 
 
-NO_TAKEOVER = Takeover()
+NOT_LOST = LostAnswer()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class RunSetup:
 
 async def set_up_run(
     record: Record,
-    choices: Choices,
+    request: RunRequest,
     connection: Connection,
     *,
     settings: Settings,
@@ -72,18 +72,17 @@ async def set_up_run(
     media: MediaStore,
     tools: Sequence[Tool | Toolset],
     new_parts: Sequence[UserContent],
-    resumed: bool,
-    takeover: Takeover = NO_TAKEOVER,
+    notice: str = "",
     message: MessageId = NO_MESSAGE_ID,
     vectors: Vectors | None = None,
 ) -> RunSetup:
     """Read the history of `record` and prepare a run that continues it.
 
     `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
-    `resumed`: the run adds to the last turn. `vectors` are those of the conversation's long documents. `takeover` tells
-    what the run is to finish after another replica. Raises `InputError` if the new parts exceed the model's context.
+    `vectors` are those of the conversation's long documents. `notice` is shown with the answer. Raises `InputError` if
+    the new parts exceed the model's context.
     """
-    spec = connection.spec
+    spec, choices, resumed = connection.spec, request.choices, request.resumed
     history = await histories.read(record) if record.revision else History(())
     stored = history.entries
     messages = [entry.message for entry in stored]
@@ -101,9 +100,8 @@ async def set_up_run(
     kept = await off_loop(messages, keep_newest, messages, history_tokens, beside=0 if resumed else new)
     switched = bool(stored) and stored[-1].note.model != spec.id
     not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
-    omitted = Omitted(history.earlier + len(messages) - len(kept), joined([takeover.notice, not_sent]))
-    used, again = replace(choices, model=spec.id), takeover.instead_of
-    request = RunRequest(choices=used, takeovers=takeover.deaths, resumed=resumed, instead_of=again)
+    omitted = Omitted(history.earlier + len(messages) - len(kept), joined([notice, not_sent]))
+    request = replace(request, choices=replace(choices, model=spec.id))
     return RunSetup(
         agent=Agent(
             connection,

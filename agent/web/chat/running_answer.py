@@ -1,4 +1,4 @@
-"""An answer that is being written, as its readers see it. This process writes it, or another replica does."""
+"""An answer that is being written, as its readers see it. This process writes it, or another one does."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
@@ -18,12 +18,13 @@ class Ending:
     """The end of an answer.
 
     `files` are the ids of the files that the model made. `cited` are the texts of the turn with their citations, if it
-    has any.
+    has any. `goes_on`: its process was lost, and a page may ask for the rest by itself.
     """
 
     note: Note
     files: tuple[str, ...]
     cited: tuple[Bubble, ...] = ()
+    goes_on: bool = False
 
     @property
     def is_suspended(self) -> bool:
@@ -37,31 +38,14 @@ class RunningAnswer(Protocol):
     `resumed` is True if it continues a suspended turn or an unfinished text. `frames` holds what pages share of it.
     """
 
+    run_id: str
     conversation: str
     owner: str
     resumed: bool
     started_at: float
+    events: Sequence[RunEvent]
+    bubbles: Sequence[Bubble]
     frames: dict[str, Any]
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run."""
-        ...
-
-    @property
-    def events(self) -> Sequence[RunEvent]:
-        """All events so far."""
-        ...
-
-    @property
-    def number(self) -> int:
-        """The number of the newest event, 0 before the first."""
-        ...
-
-    @property
-    def bubbles(self) -> Sequence[Bubble]:
-        """What the events say, folded."""
-        ...
 
     @property
     def waiting(self) -> Wait | None:

@@ -4,19 +4,18 @@ import asyncio
 import logging
 import shutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.errors import HistoryError, Limited
-from agent.history import HistoryStore, Record, replicas_of
+from agent.history import HistoryStore, Record
 from agent.i18n import _
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
-from agent.system.shield import run_to_completion
 from agent.system.threads import FILES
-from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused, is_answered
+from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
 
@@ -45,8 +44,8 @@ class StorageQuota:
 
     A message is refused if its visitor, or the visitors of its network address together, would have too much. If the
     guests or all visitors together would have too much, the guests that were away for longest lose their conversations,
-    because nobody can come back to these. Nothing else is deleted. Replicas of a shared store tell each other what they
-    have reserved, before they look for room: of two that do so at once, each sees the other's.
+    because nobody can come back to these. Nothing else is deleted. Processes that share a store count what is stored,
+    but not what the others are about to store: messages that are sent to several at once can exceed a limit together.
     """
 
     def __init__(
@@ -61,9 +60,8 @@ class StorageQuota:
         self._limits, self._store, self._media = limits, store, media
         self._folder, self._free_bytes = folder, free or _free_bytes
         self._lock = asyncio.Lock()
-        self._replicas, self._publishing = replicas_of(store), asyncio.Lock()
-        self._reserved, self._elsewhere = Counter[str](), Counter[str]()
-        """The bytes that this process, and other replicas, are about to store, by owner."""
+        self._reserved = Counter[str]()
+        """The bytes that this process is about to store, by owner."""
         self._addresses: dict[str, str] = {}
         """The last network address of each visitor, the most recent visitor last. Only in memory."""
 
@@ -77,7 +75,6 @@ class StorageQuota:
             if self._limits is None:
                 return
             async with self._lock:
-                await self._publish({visitor.owner: size})
                 await self._make_room(self._limits, visitor, size, is_busy)
                 self._reserved[visitor.owner] += size
                 reserved += size
@@ -87,12 +84,9 @@ class StorageQuota:
         finally:
             self._reserved[visitor.owner] -= reserved
             self._reserved += Counter()  # drops owners at zero
-            if self._limits is not None:
-                await run_to_completion(self._publish_end())
 
     async def _make_room(self, limits: PublicSettings, visitor: Visitor, size: int, is_busy: IsBusy) -> None:
         """Delete what must go, or raise `Limited`. Deletes nothing if the message would still be refused."""
-        await self._look_elsewhere()
         if not visitor.guest:
             await self._check_visitor(limits, visitor, size)
         tried = {visitor.owner}
@@ -103,22 +97,6 @@ class StorageQuota:
             for owner, records in guests.items():
                 tried.add(owner)
                 await self._delete_guest(owner, records, is_busy)
-            await self._look_elsewhere()
-
-    async def _publish(self, more: Mapping[str, int] | None = None) -> None:
-        """Tell the other replicas what this process is about to store, with `more` that is not reserved yet."""
-        if self._replicas is not None:
-            async with self._publishing:  # an older statement must not come after a newer one
-                await self._replicas.reserve(self._reserved + Counter(more or {}))
-
-    async def _publish_end(self) -> None:
-        try:
-            await self._publish()
-        except HistoryError as error:  # the next reservation tells it, too
-            log.warning("other replicas still count a message that is stored: %s", error)
-
-    async def _look_elsewhere(self) -> None:
-        self._elsewhere = Counter(await self._replicas.reserved() if self._replicas is not None else {})
 
     async def _check_visitor(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
         """Raise `Limited` if a visitor with a cookie, or all visitors at their address, would have too much."""
@@ -153,13 +131,16 @@ class StorageQuota:
         for owner, size in (await self._store.retention.sizes(owners=GUEST_PREFIX)).items():
             if missing <= 0 or len(found) == MAX_DELETED_GUESTS:
                 break
-            if owner in tried or self._reserved[owner] or self._elsewhere[owner]:
+            if owner in tried or self._reserved[owner]:
                 continue
             records = await self._records(owner)
-            if records and not any([await is_answered(self._store, record.id, is_busy) for record in records]):
+            if records and not any([await self._is_answered(record, is_busy) for record in records]):
                 found[owner] = records
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
+
+    async def _is_answered(self, record: Record, is_busy: IsBusy) -> bool:
+        return is_busy(record.id) or await self._store.runs.would_lose(record)
 
     async def _records(self, owner: str) -> Sequence[Record]:
         """Return all conversations of a guest. Each has an expiry."""
@@ -194,7 +175,7 @@ class StorageQuota:
         """Return the bytes of all owners with the prefix `owners`: stored text, files and reservations."""
         found = [
             size
-            for sizes in (await self._media.sizes(), self._reserved, self._elsewhere)
+            for sizes in (await self._media.sizes(), self._reserved)
             for owner, size in sizes.items()
             if owner.startswith(owners)
         ]
@@ -204,8 +185,7 @@ class StorageQuota:
         """Return the bytes of this visitor and of all visitors that were last seen at this address."""
         owners = {visitor, *(owner for owner, seen in self._addresses.items() if seen == address)}
         texts, files = await self._store.retention.sizes(), await self._media.sizes()
-        reserved = self._reserved + self._elsewhere
-        return sum(texts.get(owner, 0) + files.get(owner, 0) + reserved[owner] for owner in owners)
+        return sum(texts.get(owner, 0) + files.get(owner, 0) + self._reserved[owner] for owner in owners)
 
     def forget(self, owner: str) -> None:
         """Forget the network address of this owner."""

@@ -21,7 +21,6 @@ from agent.history import (
     RunStore,
     SearchHit,
     UnfinishedRun,
-    replicas_of,
 )
 from agent.i18n import _
 from agent.web.chat.temporary_memory import TemporaryMemory, is_temporary, size_in_memory
@@ -38,7 +37,7 @@ class TemporaryStore:
         self.runs: RunStore = _Runs(store.runs, memory)
         self.links: LinkStore = _Links(store.links, memory)
         self.retention: RetentionStore = _Retention(store.retention, memory)
-        self.replicas = replicas_of(store)
+        self.is_shared = store.is_shared
 
     async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
         """Implement `HistoryStore.save`. Raises `Limited` if a temporary chat needs more memory than there is."""
@@ -116,7 +115,7 @@ class TemporaryStore:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The `RunStore` of both."""
+    """The `RunStore` of both. Of temporary ones, all is known to the process that writes them, which has no lease."""
 
     _kept: RunStore
     _memory: TemporaryMemory
@@ -139,9 +138,23 @@ class _Runs:
                 return await chat.store.runs.events(run_id, owner=owner, after=after)
         return await self._kept.events(run_id, owner=owner, after=after)
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[UnfinishedRun]:
+    async def unfinished(
+        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+    ) -> Sequence[UnfinishedRun]:
         """Implement `RunStore.unfinished`."""
-        return await self._kept.unfinished(limit=limit)
+        return await self._kept.unfinished(owner=owner, conversation_id=conversation_id, limit=limit)
+
+    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
+        """Implement `RunStore.hold`."""
+        return await self._kept.hold(run_ids, release=release)
+
+    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
+        """Implement `RunStore.look`."""
+        return await self._kept.look(run_id, owner=owner, stop=stop)
+
+    async def would_lose(self, record: Record) -> bool:
+        """Implement `RunStore.would_lose`."""
+        return await self._kept.would_lose(record)
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`."""
@@ -186,6 +199,10 @@ class _Retention:
 
     _kept: RetentionStore
     _memory: TemporaryMemory
+
+    async def time(self) -> datetime:
+        """Implement `RetentionStore.time`."""
+        return await self._kept.time()
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()

@@ -1,6 +1,8 @@
 """The public endpoint for programs, `/chat`."""
 
+import html
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -9,11 +11,14 @@ from typing import Any, cast
 
 import gradio as gr
 
-from agent.web.chat.choices import Choices, requested_choices
+from agent.errors import AgentError, files_unusable
+from agent.web.chat.choices import requested_choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.live_runs import LiveRun
-from agent.web.ui.page_sessions import PageSessions
-from agent.web.ui.submit import submit, toast_errors
+from agent.web.sending import PROGRAM_FAILED, send_message
+from agent.web.ui.page_sessions import PageSession, PageSessions
+
+log = logging.getLogger(__name__)
 
 
 class ChatApi:
@@ -40,16 +45,34 @@ class ChatApi:
         session = self._sessions.get(request)
         options = dict(options or {})
         new = options.pop("new", False)
-        choices = await toast_errors(_requested(model, options))
         if new:
             session = replace(session, conversation=None)
-        session, live = await submit(self._conversations, message, session, choices, request)
-        self._sessions.save(request, session)
+        try:
+            conversation, live = await self._send(message or {}, model, options, session, request)
+        except AgentError as error:
+            raise _refusal(session.translator(error.text)) from error
+        except OSError as error:
+            log.exception("a call of /chat failed")
+            raise _refusal(session.translator(files_unusable(error).text)) from error
+        except Exception as error:
+            log.exception("a call of /chat failed")
+            raise _refusal(session.translator(PROGRAM_FAILED)) from error
+        self._sessions.save(request, replace(session, conversation=conversation))
         if live is None:  # one of several questions was answered
             yield {"text": "", "bubbles": [], "run": "", "finish_reason": "suspended"}
             return
         async for answer in stream_answer(live):
             yield {**answer, "bubbles": [{**one, "content": _portable(one["content"])} for one in answer["bubbles"]]}
+
+    async def _send(
+        self, message: dict[str, Any], model: object, options: dict[str, Any], session: PageSession, request: gr.Request
+    ) -> tuple[str | None, LiveRun | None]:
+        assert request.request is not None
+        choices, scope = (
+            requested_choices("" if model is None else model, options, elsewhere="new"),
+            request.request.scope,
+        )
+        return await send_message(self._conversations, session.visitor, session.conversation, message, choices, scope)
 
 
 async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:
@@ -82,5 +105,5 @@ def _portable(value: Any) -> Any:
     return value
 
 
-async def _requested(model: object, options: dict[str, Any]) -> Choices:
-    return requested_choices("" if model is None else model, options, elsewhere="new")
+def _refusal(text: str) -> gr.Error:
+    return gr.Error(html.escape(text, quote=False), print_exception=False)

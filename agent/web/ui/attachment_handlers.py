@@ -19,7 +19,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
 from agent.web.file_names import given_name
 from agent.web.heavy_work import RequestLimit, TooManyRequests
-from agent.web.sending import add_upload, owns_files, poll_until_done
+from agent.web.sending import PROGRAM_FAILED, add_upload, owns_files, poll_until_done
 from agent.web.ui.components import (
     Updates,
     checking_status,
@@ -30,7 +30,6 @@ from agent.web.ui.components import (
 )
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
-from agent.web.ui.submit import PROGRAM_FAILED
 
 MAX_CHECKED_MESSAGES = 4
 """Messages with files checked at the same time. The files of one can be twice the largest upload."""

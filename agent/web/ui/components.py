@@ -3,7 +3,6 @@
 import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, Literal, cast
 
@@ -13,11 +12,11 @@ from agent.i18n import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
-from agent.models.families import LONGEST_NAME, billions
+from agent.models.families import billions
 from agent.providers import Effort, Status, is_off, nearest
 from agent.web.chat.attachment_plans import AttachmentPlan
 from agent.web.chat.attachments import media_kinds
-from agent.web.chat.choices import Choices, effort_of, limit_of, temperature_of, text_of, usual_temperature
+from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name
 from agent.web.chat.refusals import merge_refusals, merge_usual
 from agent.web.ui.examples import examples
@@ -30,8 +29,6 @@ LOGIN = "/login/huggingface?_target_url=/"
 MAX_SUGGESTED_MODELS = 3
 """Models that are suggested beside an attachment that the chosen one cannot take."""
 
-Given = dict[Any, Any]
-"""Gradio's value for inputs given as a set: the values by widget."""
 Updates = dict[gr.Component, Any]
 """The return value of a handler: new values or properties by widget. All other widgets stay as they are."""
 
@@ -56,44 +53,9 @@ EFFORTS: dict[Effort, LocalizedText] = {
 """The names of reasoning efforts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """The values that the browser sends with an event: the chat in its address, a message id, an example."""
-
-    chat: str | None = None
-    message: str = ""
-    example: str = ""
-
-    @classmethod
-    def of(cls, value: object) -> "Told":
-        """Read the value that the browser sent."""
-        given = cast(dict[str, Any], value) if isinstance(value, dict) else {}
-        return cls(**{one.name: given[one.name] for one in fields(cls) if isinstance(given.get(one.name), str)})
-
-
-def values(given: Given) -> dict[str, Any]:
-    """Return the values by the widgets' element ids."""
-    return {str(widget.elem_id): value for widget, value in given.items()}
-
-
 def no_updates() -> Updates:
     """Return what leaves all widgets as they are. Gradio refuses an empty dictionary."""
     return cast(Updates, gr.skip())
-
-
-def choices_of(given: Given) -> Choices:
-    """Return the settings as choices."""
-    by_id = values(given)
-    return Choices(
-        model=text_of(by_id["model"], LONGEST_NAME + 1),  # a longer one is refused, but need not be kept
-        system_message=text_of(by_id["system"]),
-        reasoning=bool(by_id["reasoning"]),
-        effort=effort_of(by_id["effort"]),
-        temperature=temperature_of(by_id["temperature"]),
-        max_tokens=limit_of(by_id["max-tokens"]),
-        tools=bool(by_id["tools"]),
-        extract_text=bool(by_id["extract-text"]),
-    )
 
 
 def shown_model(
@@ -136,18 +98,10 @@ def offer(better: ModelSpec | None, translator: Translator = ENGLISH) -> Any:
     )
 
 
-def composer(*, busy: bool | None = None, **more: Any) -> Any:
-    """Return the composer with the buttons for `busy`. None leaves the buttons unchanged."""
-    if busy is not None:
-        more |= {"submit_btn": not busy, "stop_btn": busy}
-    return gr.MultimodalTextbox(**more)
-
-
 def widgets_for_model(
     widgets: Widgets,
     spec: ModelSpec | None,
     chosen: Choices | None = None,
-    busy: bool | None = None,
     translator: Translator = ENGLISH,
     *,
     transcriber: Transcriber | None = None,
@@ -160,7 +114,7 @@ def widgets_for_model(
     """
     empty: Updates = {widgets.composer.examples: examples(spec, translator)}
     if spec is None:
-        return empty | {widgets.composer.box: composer(busy=busy), widgets.composer.about: ""}
+        return empty | {widgets.composer.box: gr.MultimodalTextbox(), widgets.composer.about: ""}
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
     chosen = chosen or Choices()
     can_reason, can_call = spec.reasoning, spec.tools != "none"
@@ -197,7 +151,7 @@ def widgets_for_model(
             **limit,
         ),
     }
-    return set_up | composer_for_model(widgets, spec, translator, busy, transcriber=transcriber) | empty
+    return set_up | composer_for_model(widgets, spec, translator, transcriber=transcriber) | empty
 
 
 def tool_support(spec: ModelSpec) -> LocalizedText:
@@ -210,7 +164,6 @@ def composer_for_model(
     widgets: Widgets,
     spec: ModelSpec,
     translator: Translator = ENGLISH,
-    busy: bool | None = None,
     *,
     transcriber: Transcriber | None = None,
 ) -> Updates:
@@ -220,7 +173,9 @@ def composer_for_model(
     `extraction_info` says why.
     """
     extract_text: list[Kind] = [kind for kind in TRANSCRIPTION_MODELS if transcriber and kind not in transcriber.absent]
-    sources = ["upload", "microphone"] if spec.audio or "audio" in extract_text else ["upload"]
+    sources: list[Literal["upload", "microphone"]] = ["upload"]
+    if spec.audio or "audio" in extract_text:
+        sources.append("microphone")
     facts = (
         translator(shown_name(spec)),
         translator(spec.source),
@@ -229,7 +184,7 @@ def composer_for_model(
     about = " · ".join(html.escape(part) for part in facts if part)
     types = " ".join(media_kinds(spec, extract_text=extract_text))
     return {
-        widgets.composer.box: composer(busy=busy, sources=sources),
+        widgets.composer.box: gr.MultimodalTextbox(sources=sources),
         widgets.composer.about: f'<p data-takes="{types}">{about}</p>',
     }
 
@@ -272,15 +227,6 @@ def checking_status(names: Sequence[str], translator: Translator) -> str:
     texts = [translator(_("Checking {name}…", name=name)) for name in names]
     rows = [f'<li class="doing">{html.escape(text)}</li>' for text in texts]
     return f'<ul role="status">{"".join(rows)}</ul>'
-
-
-def sending_status(files: Sequence[str], *, ready: bool, translator: Translator) -> str:
-    """Return the status line of a message that is not stored yet. `ready`: a model is available."""
-    if not ready:
-        text = translator(_("Your message is sent as soon as a model is ready."))
-    else:
-        text = translator(_("Preparing {names}…", names=", ".join(files))) if files else translator(_("Sending…"))
-    return f'<p class="doing" role="status">{html.escape(text)}</p>'
 
 
 def _model_button(spec: ModelSpec, missing: str) -> str:

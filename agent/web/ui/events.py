@@ -15,8 +15,8 @@ QUIET: dict[str, Any] = {
     "concurrency_limit": None,
     "api_visibility": "private",
 }
-"""The arguments that most events share. An empty `show_progress_on` keeps the page from copying all values of all
-outputs that any event has had, such as every message that is shown, several times for each event."""
+"""The arguments that most events share. An empty `show_progress_on` keeps the page from copying the values of all
+outputs that any event has had, several times for each event."""
 
 
 def asks(name: str) -> str:
@@ -63,66 +63,28 @@ class Events:
 
     def connect(self) -> None:
         """Connect all events of the page."""
-        self._connect_messages()
         self._connect_chat()
         self._connect_attachments()
         self._connect_settings()
         self._connect_keys()
         self._connect_login()
 
-    def _follow(self, event: Any, *, has_view: bool = False) -> None:
-        """After `event`, show the conversation, and its answer while it is written.
-
-        `has_view`: the event gives a view itself. A refused event can mean that another page of the same visitor
-        requested the answer that is being written.
-        """
-        handlers, chat, composer = self._handlers, self._widgets.chat, self._widgets.composer
-        if has_view:
-            event.success(None, chat.view, None, js=asks("show"), **QUIET)
-        shown = [composer.box, composer.sending, chat.notice, self._widgets.timer]
-        refused = event.failure(handlers.refused, None, shown, **QUIET)
-        for begun in (refused.success, *(() if has_view else (event.success,))):
-            self._show(begun)
-
-    def _show(self, begin: Any) -> None:
-        """Show the conversation when this event occurs."""
-        chat, box = self._widgets.chat, self._widgets.composer.box
-        shown = begin(self._handlers.chats.show, None, [chat.view, box], trigger_mode="multiple", **QUIET)
-        shown.success(None, chat.view, None, js=asks("show"), **QUIET)
-
-    def _connect_messages(self) -> None:
-        """Connect the events that begin an answer."""
-        handlers, widgets, follow = self._handlers, self._widgets, self._follow
-        chat, box, sending = widgets.chat, widgets.composer.box, widgets.composer.sending
-        view, loaded = chat.view, [widgets.timer, *self._menu, *self._for_model]
-        begun = self._page.load(handlers.page_loaded, view, loaded, js=asks("loaded"), **QUIET)
-        follow(begun)
+    def _connect_chat(self) -> None:
+        """Connect what is about the conversation with the page's modules, which ask routes about it."""
+        handlers, widgets = self._handlers, self._widgets
+        view, box = widgets.chat.view, widgets.composer.box
+        loaded = self._page.load(
+            handlers.page_loaded, None, [view, widgets.timer, *self._menu, *self._for_model], **QUIET
+        )
+        loaded.success(None, view, None, js=asks("loaded"), **QUIET)
         showing: dict[str, Any] = {"js": asks("settings"), "trigger_mode": "multiple", **QUIET}
-        begun.then(None, self._settings, None, **showing)
+        loaded.then(None, self._settings, None, **showing)
         for setting in self._settings:
             setting.change(None, self._settings, None, **showing)
-        told: set[Any] = {view, *self._settings}
-        shown: dict[str, Any] = {"outputs": [box, sending, view], **QUIET}
-        submitted = box.submit(handlers.submit, {box, *told}, js=asks("send"), **shown)
-        submitted.success(None, [view, box], None, js=asks("sent"), **QUIET)
-        submitted.failure(None, None, None, js=asks("refused"), **QUIET)
-        follow(submitted, has_view=True)
-        queued = view.queued(handlers.submit, {box, *told}, js=asks("send queued"), **shown)
-        queued.success(None, view, None, js=asks("queued sent"), **QUIET)
-        queued.failure(None, None, None, js=asks("queued refused"), **QUIET)
-        follow(queued, has_view=True)
-        follow(view.example(handlers.example, told, js=asks("send example"), **shown), has_view=True)
-
-    def _connect_chat(self) -> None:
-        """Connect the events that show the conversation or another one, or end the answer."""
-        handlers, view, box = self._handlers, self._widgets.chat.view, self._widgets.composer.box
-        box.stop(handlers.stop, None, None, **QUIET)
-        # chats.js handles a click on `new`. The last of several quick clicks counts.
-        wanted: dict[str, Any] = {"js": asks("wanted"), "trigger_mode": "always_last", **QUIET}
-        opened = view.open(handlers.chats.opened, view, [view, box], **wanted)
-        opened.success(None, view, None, js=asks("show"), **QUIET)
+        box.submit(None, box, None, js=asks("send"), **QUIET)
+        box.stop(None, None, None, js=asks("stop"), **QUIET)
         view.compose(None, box, box, js=asks("compose"), trigger_mode="multiple", **QUIET)
-        self._show(view.refresh)
+        view.look(handlers.look, None, [widgets.chat.notice, widgets.timer], trigger_mode="always_last", **QUIET)
 
     def _connect_attachments(self) -> None:
         """Connect the events of attached files and of links to images."""

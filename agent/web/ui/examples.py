@@ -3,7 +3,6 @@
 import base64
 from html import escape
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from agent.i18n import _
@@ -54,19 +53,15 @@ TEXTS = {
 
 
 def examples(spec: ModelSpec | None, translator: Translator) -> str:
-    """Return buttons for the examples, as HTML. The value of a button is its message."""
+    """Return buttons for the examples, as HTML. The value of a button is its message, and it names its file."""
     buttons = "".join(
-        f'<button type="button" class="example" value="{escape(translator(TEXTS[name]))}">'
+        f'<button type="button" class="example" value="{escape(translator(TEXTS[name]))}"'
+        f"{f' data-file={name}' if name in EXAMPLE_FILES else ''}>"
         f'<img alt="" src="{escape(_icon(name))}" />{escape(translator(TITLES[name]))}</button>'
         for name in _names(spec)
     )
     name = escape(translator(_("Examples")))
     return f'<div role="group" aria-label="{name}">{buttons}</div>'
-
-
-def example_message(text: str, translator: Translator) -> dict[str, Any]:
-    """Return the message for an example: its text, and the file that it is about."""
-    return {"text": text, "files": [file for name, file in EXAMPLE_FILES.items() if text == translator(TEXTS[name])]}
 
 
 def _names(spec: ModelSpec | None) -> list[str]:

@@ -12,10 +12,7 @@ from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
 
 CALLS = (
-    "refresh",
-    "open",
-    "example",
-    "queued",
+    "look",
     "compose",
     "attached",
     "fetch",
@@ -30,6 +27,8 @@ ON_LOAD = (
     f"const calls = {json.dumps(CALLS)};"
     + """
 document.addEventListener("gradio-call", ({ detail }) => calls.includes(detail) && trigger(detail));
+document.documentElement.toggleAttribute("data-calls", true);
+document.dispatchEvent(new Event("gradio-calls"));
 """
 )
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
@@ -53,9 +52,8 @@ class Settings:
 class Chat:
     """The widgets above the composer: the bar and the conversation.
 
-    live.js draws the conversation into `view`, whose value tells it what to show. The scripts call the server through
-    it: each of `CALLS` is an event of it. To such an event, the value is what the browser tells: see `Told` in
-    components.py.
+    live.js draws the conversation into `view`. The scripts call the server through it: each of `CALLS` is an event of
+    it, and its value is what the server tells the scripts.
     """
 
     new: gr.Button
@@ -84,7 +82,6 @@ class Composer:
     keys: Keys
     links: gr.HTML
     attached: gr.HTML
-    sending: gr.HTML
     box: gr.MultimodalTextbox
     model: gr.Textbox
     model_name: gr.HTML
@@ -129,7 +126,6 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
 
     Widgets hold no conversation.
     """
-    # Made first, so that it is the first input of an event, for which the page's scripts give a value.
     view = gr.HTML(elem_id="chat", padding=False, html_template="", js_on_load=ON_LOAD, render=False)
     with gr.Column(elem_id="page"):
         new = _bar(title)
@@ -223,7 +219,7 @@ def _composer() -> Composer:
         # attachments.js writes into the first one.
         links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)
         attached = gr.HTML(elem_id="attached", padding=False)
-        sending = gr.HTML(elem_id="sending", padding=False)
+        gr.HTML("<div></div>", elem_id="sending", padding=False)  # live.js writes into it
         with gr.Column(elem_id="dock"):
             box = gr.MultimodalTextbox(
                 elem_id="composer",
@@ -246,7 +242,6 @@ def _composer() -> Composer:
         keys=keys,
         links=links,
         attached=attached,
-        sending=sending,
         box=box,
         model=model,
         model_name=model_name,

@@ -57,7 +57,7 @@ class ModelWidgets:
         """Return the timer of the page, which asks again until the store is there and all models are loaded."""
         return gr.Timer(active=self._conversations.storage.is_away or not self._conversations.models.is_settled)
 
-    async def for_model(self, session: PageSession, spec: ModelSpec | None, busy: bool | None = None) -> Updates:
+    async def for_model(self, session: PageSession, spec: ModelSpec | None) -> Updates:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
         chosen = self._conversations.choices(session.owner)
         settings, models = self._conversations.settings, self._conversations.models
@@ -71,7 +71,7 @@ class ModelWidgets:
         transcriber = self._conversations.transcriber if chosen.extract_text else None
         accepted = await self._efforts(spec)
         shown = widgets_for_model(
-            self._widgets, spec, chosen, busy, session.translator, transcriber=transcriber, efforts=accepted
+            self._widgets, spec, chosen, session.translator, transcriber=transcriber, efforts=accepted
         )
         shown |= await self.name(session, spec)
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)

@@ -34,6 +34,7 @@ SCRIPTS = {
     "answer": N_("Answer"),
     "shortcuts": N_("Keyboard shortcuts"),
     "branched": N_("This is a new chat, with the messages up to here."),
+    "missing": N_("This chat does not exist here. It may have been deleted, or it belongs to another browser."),
     "chat_gone": N_("This chat was deleted meanwhile. The next message begins a new chat."),
     "chat_renewed": N_("The chat was deleted meanwhile, so this message begins a new one."),
     "close": N_("Close"),

@@ -81,7 +81,9 @@ function takeDrops() {
 function offerLinks() {
   // Links. The map holds the state of each link in the box by its text. One link is fetched at a time.
   const links = new Map();
-  let fetching, asked = 0, pasted = "", drawn = "";
+  /** @type {{link: string, one: any, number: number} | undefined} */
+  let fetching;
+  let asked = 0, pasted = "", drawn = "";
   const kinds = "png|jpe?g|gif|webp|avif|hei[cf]";
   const inPath = new RegExp(`\\.(${kinds})(?![a-z0-9])`, "i");
   const inQuery = new RegExp(`\\.(${kinds})$`, "i");
@@ -192,7 +194,7 @@ function offerCamera() {
   dialog.innerHTML = `<h2 id="camera-title">${said.camera}</h2><div class="view">` +
     `<video aria-label="${said.camera_view}" autoplay muted playsinline></video><p role="status"></p></div>`;
   const video = $("video", dialog), state = $("p", dialog);
-  let stream, facing = "environment";
+  let stream, asked, facing = "environment";
   const dark = (one) => {
     for (const track of one?.getTracks() ?? []) track.stop();
   };
@@ -207,8 +209,8 @@ function offerCamera() {
     stream = video.srcObject = null;
     other.hidden = true;
     tell(said.camera_waiting);
-    const asked = (light.asked = {});
-    const mine = () => dialog.open && light.asked === asked;
+    const now = (asked = {});
+    const mine = () => dialog.open && asked === now;
     let got;
     try {
       const ideal = { facingMode: facing, width: { ideal: 1920 }, height: { ideal: 1080 } };

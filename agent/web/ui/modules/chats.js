@@ -3,14 +3,12 @@
 // change in another tab, and when the visitor comes back to this one.
 import { links } from "texts";
 import { composer, queue } from "./composer.js";
-import { call, inAddress, write } from "./gradio.js";
+import { write } from "./gradio.js";
 import { addressOf, ask, request, stream } from "./network.js";
-import { $, box, hint, joined, kept, language, load, make, nameOf, ofAll, ofTab, root, said, shown as view, when } from "./shared.js";
+import { $, TEMPORARY, box, hint, inAddress, isTemporary, joined, kept, language, load, make, nameOf, ofAll, ofTab, root, said, shown as view, when } from "./shared.js";
 
 const PAGE = 50, MOST = 200, SEARCH_MS = 200, SAY_MS = 10000, UNDO_MS = 30000, LAST_UNDO_MS = 55000, TICK_MS = 500, ANSWERING_MS = 3000, LATE_MS = 300;
 const app = document.title || "Switchboard";
-const TEMPORARY = "temporary"; // begins the id of a temporary chat; as the id in the address, it begins one
-const isTemporary = (id) => id.startsWith(TEMPORARY);
 const wide = matchMedia("(min-width: 900px)");
 const rows = new Map(); // by id, in the order of the list: those that are pinned first
 const showTemporary = keepTemporary();
@@ -136,12 +134,13 @@ const refresh = async ({ tell = false, elsewhere = false } = {}) => {
     timer = setTimeout(refresh, ANSWERING_MS);
   }
 };
+document.addEventListener("chat-lost", () => refresh()); // it was deleted meanwhile
 // Shows the chat again if another tab has changed it.
 const showChanges = () => {
   const before = compared, now = rows.get(shown);
   compared = undefined;
   if (!before || !now || before.id !== now.id || stream.reading()) return;
-  if (now.state === "answering" || now.updated_at !== before.updated_at) call("refresh");
+  if (now.state === "answering" || now.updated_at !== before.updated_at) want(shown);
 };
 // The chat that is shown can be deleted elsewhere, and come back.
 let gone = "";
@@ -205,7 +204,7 @@ const days = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
 const midnight = (date) => new Date(date.getFullYear(), date.getMonth(), date.getDate());
 const dayOf = (time) => {
   const date = new Date(time), now = new Date();
-  const ago = Math.round((midnight(now) - midnight(date)) / 86400000);
+  const ago = Math.round((midnight(now).getTime() - midnight(date).getTime()) / 86400000);
   let name;
   if (ago < 2) name = days.format(-Math.max(ago, 0), "day");
   else if (ago < 7) name = date.toLocaleDateString(language, { weekday: "long" });
@@ -408,18 +407,16 @@ const offer = (text, undo) => {
   offers.append(line);
 };
 
-// Another chat
+// Another chat. live.js shows it.
+const want = (id) => document.dispatchEvent(new CustomEvent("chat-wanted", { detail: id }));
 const drafts = new Map(); // what is in the composer of other chats, by chat
-let left = "", opening, late; // the chat that was shown before, and the one that the server was asked for
+let left = "", late; // the chat that was shown before
 // Messages of the chat that was left are hidden if the next one comes late, for example without a network.
-const wait = (id) => {
-  const hide = (yes) => document.documentElement.toggleAttribute("data-late", yes);
+const hide = (isLate) => document.documentElement.toggleAttribute("data-late", isLate);
+const wait = (isOther) => {
   clearTimeout(late);
-  opening = id;
-  if (id === undefined) hide(false);
-  else if (id !== left) late = setTimeout(hide, LATE_MS, true);
+  if (isOther) late = setTimeout(hide, LATE_MS, true);
 };
-const others = new Set(); // the chats that were shown before
 // Tells the others which chat is shown.
 const tell = () => {
   document.documentElement.toggleAttribute("data-shareable", links && shown && !isTemporary(shown));
@@ -430,15 +427,14 @@ const tell = () => {
 const isSending = () => Boolean($("#sending p"));
 const open = (id, { keepsDraft = false } = {}) => {
   [left, shown, gone] = [shown, id, ""];
-  wait(id);
-  others.add(left);
+  wait(id !== left);
   fetched = fetched?.asked === id ? fetched : undefined;
   miss("");
   document.dispatchEvent(new Event("chat-opening"));
   if (left !== id) hint(""); // of the chat that is left
   tell();
   if (left !== id && !keepsDraft) composer.change(swap);
-  call("open");
+  want(id);
   draw();
   if (!wide.matches && isOpen()) toggle(false);
   if (wide.matches || !id || id === TEMPORARY) box()?.focus();
@@ -449,11 +445,11 @@ const drop = (id = "") => {
   open(id);
   left = id;
 };
-const go = (id, { replace = false, ...how } = {}) => {
+const go = (id, { replace = false, keepsDraft = false } = {}) => {
   if (isSending()) return hint(said.chats_sending, isSending);
   const address = id ? `${root}/c/${id}` : `${root}/`, kind = replace || address === location.pathname ? "replaceState" : "pushState";
   history[kind](id ? null : { isNew: true }, "", address); // a reload shows a new chat again
-  open(id, how);
+  open(id, { keepsDraft });
 };
 addEventListener("popstate", () => {
   if (inAddress() !== shown || !inAddress()) open(inAddress());
@@ -487,33 +483,23 @@ const missing = make("p", { id: "missing", role: "status" });
 when("#chat", (chat) => chat.before(missing));
 const miss = (sentence) => (missing.textContent = sentence);
 
-// Whether a view is of a chat that the visitor has left meanwhile. `asked` is in the answer to the call `open`. A chat that this
-// page has never shown is a new one: of a first message, or a copy. A view without turns is of a message just sent.
-const isAwaited = (id) => id === opening || (opening === TEMPORARY && isTemporary(id));
-export const isLate = ({ asked, conversation, turns }) => {
-  if (asked !== undefined) return asked !== (opening ?? shown);
-  if (!turns || conversation === shown) return false;
-  return opening === undefined ? others.has(conversation) : !isAwaited(conversation);
-};
-document.addEventListener("chat-view", ({ detail }) => {
-  const { conversation, turns, missing: sentence } = detail;
-  if (opening === undefined || sentence || isAwaited(conversation) || !turns) {
-    wait();
-    if (sentence || conversation) miss(sentence);
-    if (sentence && isTemporary(inAddress())) {
-      drop();
-      miss(sentence);
-    } else if (sentence) shown = "";
-    else if (conversation && conversation !== inAddress()) {
-      // A new chat got its id, or the last one is shown. Or the chat was deleted, and the message began another one.
-      history.replaceState(null, "", `${root}/c/${conversation}`);
-      if (shown && !isTemporary(shown)) ask(`/${shown}`).catch(({ status }) => status === 404 && hint(said.chat_renewed));
-      shown = conversation;
-      restoreDraft();
-    }
-    tell();
+let isFirst = true; // view since the page was loaded
+document.addEventListener("chat-view", ({ detail: { conversation, missing: sentence } }) => {
+  wait(false);
+  hide(false);
+  if (sentence || conversation) miss(sentence);
+  if (sentence && isTemporary(inAddress())) endTemporary();
+  else if (sentence) shown = "";
+  else if (conversation && conversation !== inAddress()) {
+    // A new chat got its id, or the last one is shown. Or the chat was deleted, and the message began another one.
+    history.replaceState(null, "", `${root}/c/${conversation}`);
+    if (shown && !isTemporary(shown)) ask(`/${shown}`).catch(({ status }) => status === 404 && hint(said.chat_renewed));
+    shown = conversation;
+    restoreDraft();
   }
-  refresh({ tell: true });
+  tell();
+  if (isFirst && (reading || next !== undefined)) isFirst = false; // the list is being read, or was just now
+  else refresh({ tell: true });
 });
 
 // The menu of a chat
@@ -745,6 +731,7 @@ function keepTemporary() {
   document.addEventListener("visibilitychange", () => document.hidden || !begun() || ask());
   return (shown) => {
     if (shown === id) return;
+    if (begun()) request(`/temporary/${id}`, { method: "DELETE" }).catch(() => {}); // its owner can begin another one
     id = isTemporary(shown) ? shown : "";
     document.documentElement.toggleAttribute("data-temporary", Boolean(id));
     const text = id ? said.temporary_mark : "";

@@ -1,8 +1,8 @@
 // The composer: what is in it, the message that waits for an answer, and the recorder.
 import { soft } from "../transcript/modules/keys.js";
-import { answer, call, inAddress, write } from "./gradio.js";
+import { answer, call, write } from "./gradio.js";
 import { offerPrompts } from "./prompts.js";
-import { $, box, button, frame, hint, joined, kept, make, nameOf, root, said, shown, when } from "./shared.js";
+import { $, box, button, frame, hint, inAddress, joined, kept, make, nameOf, root, said, shown, when } from "./shared.js";
 
 export const composer = makeComposer();
 export const queue = makeQueue();
@@ -11,15 +11,19 @@ placeComposer();
 
 /** An uploaded file in the form of the composer's files. */
 export const fileOf = ({ path, name, media_type, size = null }) => {
-  const url = new URL(`${root}/gradio_api/file=${path.split("/").map(encodeURIComponent).join("/")}`, location).href;
+  const url = new URL(`${root}/gradio_api/file=${path.split("/").map(encodeURIComponent).join("/")}`, location.href).href;
   return { path, url, orig_name: name, size, mime_type: media_type, is_stream: false, meta: { _type: "gradio.FileData" } };
 };
+
+/** A new id of a message. */
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 // Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
 // scripts read and change the composer's value.
 function makeComposer() {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
-  let sent = tried?.sent, seen, edits = [], isFreed = false; // `sent` is what is taken away once it is stored
+  let sent = tried?.sent, edits = [], isRunning; // `sent` is what is taken away once it is stored
+  let waiting = []; // what waits for the edits
   let attached = []; // the files
   let undone = kept.get("undone"); // the last message that was taken back
   let isSending = false; // until the server has stored or refused the message
@@ -48,17 +52,15 @@ function makeComposer() {
   // The answer to a message can be lost, for example if the server restarts. Then the stored chat shows it.
   document.addEventListener("chat-view", ({ detail: { turns } }) => {
     if (!tried || !turns?.some(({ id }) => id === tried.id)) return;
-    tried = undefined;
-    isSending = false;
-    if (sent) takeTextAway(); // at once, so that it cannot be sent with another id
-    composer.change((value) => void takeAway(value));
+    composer.stored();
   });
   answer("compose", (value) => {
     const before = value ?? { text: "", files: [] };
     const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
-    const buttons = isFreed && { submit_btn: true, stop_btn: false }, isNew = after !== before;
-    isFreed = false;
+    const buttons = isRunning !== undefined && { submit_btn: !isRunning, stop_btn: isRunning }, isNew = after !== before;
+    isRunning = undefined;
     attached = after.files;
+    waiting.splice(0).forEach((go) => go());
     if (isNew) {
       offerPrompts(after.text);
       setTimeout(() => document.dispatchEvent(new Event("files-changed")));
@@ -71,9 +73,11 @@ function makeComposer() {
       edits.push(edit);
       call("compose");
     },
-    // Shows the button that sends again, because the answer has ended.
-    free: () => {
-      isFreed = true;
+    // Waits until all changes so far are made.
+    changed: () => edits.length && new Promise((then) => waiting.push(then)),
+    // Shows the button that stops an answer, or the one that sends.
+    running: (now) => {
+      isRunning = now;
       call("compose");
     },
     files: () => attached,
@@ -108,41 +112,26 @@ function makeComposer() {
     },
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
     isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),
-    refused: () => (isSending = false),
-    // Returns what the server is told with a message: its chat and its id.
-    told: (value) => ({ chat: inAddress(), message: composer.idOf(value) }),
+    // The message in the composer is being sent.
+    sends: () => (isSending = true),
     // Returns the id of a message. The same message that is sent again keeps it, so that the server stores it once.
     idOf: (value) => {
       sent = messageOf(value);
-      const content = JSON.stringify([shown.conversation, sent]);
-      if (tried?.content === content) return `${tried.id} again`;
-      const bytes = crypto.getRandomValues(new Uint8Array(16));
-      tried = { content, sent, id: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
-      return tried.id;
+      const content = JSON.stringify([shown.conversation, sent]), isAgain = tried?.content === content;
+      if (!isAgain) tried = { content, sent, id: newId() };
+      return { id: tried.id, again: isAgain };
     },
-    // Returns true if the server has stored another message since the last call.
-    saw: (stored) => {
-      const isNew = Boolean(stored) && stored !== seen;
-      if (isNew) {
-        [seen, tried] = [stored, undefined];
-        document.dispatchEvent(new Event("message-stored"));
-      }
-      return isNew;
-    },
-    // `stored` has another id for each stored message.
-    empty: (stored, value) => {
-      isSending = false;
-      if (composer.saw(stored)) takeAway(value);
+    refused: () => (isSending = false),
+    // The message is stored. One that had waited in the queue is in the composer no more.
+    stored: ({ isQueued = false } = {}) => {
+      [isSending, tried] = [false, undefined];
+      document.dispatchEvent(new Event("message-stored"));
+      if (isQueued) sent = undefined;
+      if (!sent) return;
+      takeTextAway(); // at once, so that it cannot be sent with another id
+      composer.change((value) => void takeAway(value));
     },
   };
-  // Gets the values that the event sends, after that of the page. That of the composer has files.
-  answer("send", (_, ...values) => {
-    document.dispatchEvent(new Event("message-sent"));
-    isSending = true;
-    return [composer.told(values.find((one) => Array.isArray(one?.files)) ?? { text: "", files: [] }), ...values];
-  });
-  answer("sent", ({ stored }, value) => composer.empty(stored, value));
-  answer("refused", composer.refused);
   return composer;
 }
 
@@ -151,7 +140,8 @@ function makeComposer() {
 function makeQueue() {
   const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
   const stop = () => $("#composer .input-row > .stop-button");
-  let queued; // { text, files, chat }; its files are undefined until the composer has given them
+  /** @type {{text: string, chat: string, files?: any[]} | undefined} */
+  let queued; // its files are undefined until the composer has given them
   let isSending = false;
   let running = false, complete = false; // of the answer in the chat that is shown
   // The chats that were left with a queued message, which is in their drafts now. Each says so when it is shown again, also
@@ -167,7 +157,7 @@ function makeQueue() {
   when("#dock", (dock) => dock.before(panel, spoken));
   // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
   const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: true });
-  const offerLater = () => (later.hidden = !(soft.matches && stop() && !queued && (box()?.value.trim() || $(thumbnails))));
+  const offerLater = () => void (later.hidden = !(soft.matches && stop() && !queued && (box()?.value.trim() || $(thumbnails))));
   later.addEventListener("click", () => {
     add();
     box().focus();
@@ -187,9 +177,10 @@ function makeQueue() {
 
   const add = () => {
     if (composer.isSending()) return;
-    if (queued) return hint(said.queue_full, () => queued);
+    if (queued) return hint(said.queue_full, () => Boolean(queued));
     if ($(pending)) return hint(said.still_writing, stop);
-    const mine = (queued = { text: box().value, chat: shown.conversation });
+    const mine = /** @type {NonNullable<typeof queued>} */ ({ text: box().value, chat: shown.conversation });
+    queued = mine;
     write(box(), "");
     if (!$(thumbnails)) mine.files = [];
     else composer.change((value) => {
@@ -235,7 +226,7 @@ function makeQueue() {
   const send = () => {
     isSending = true;
     draw();
-    call("queued");
+    document.dispatchEvent(new CustomEvent("queue-sends", { detail: queued }));
   };
   // Decides what becomes of the message as soon as the answer has ended and the page shows its end.
   const settle = () => {
@@ -268,22 +259,15 @@ function makeQueue() {
     kept.set("unsent", marked);
   });
 
-  answer("send queued", (_, ...values) => {
-    document.dispatchEvent(new Event("message-sent"));
-    const message = { text: queued?.text ?? "", files: queued?.files ?? [] };
-    return [composer.told(message), ...values.map((value) => (Array.isArray(value?.files) ? message : value))];
-  });
-  // `isNew`: the server has stored it.
-  const settled = (isNew) => {
-    if (!isSending) return;
-    if (!isNew) return void takeBack();
-    [queued, isSending] = [undefined, false];
-    draw();
-  };
-  answer("queued sent", ({ stored }) => settled(composer.saw(stored)));
-  answer("queued refused", () => settled(false));
   return {
     add,
+    // The message was sent: the server has stored it, or not.
+    sent: (isStored) => {
+      if (!isSending) return;
+      if (!isStored) return void takeBack();
+      [queued, isSending] = [undefined, false];
+      draw();
+    },
     // Whether a message waits, so that a later one must not overtake it.
     waits: () => Boolean(queued),
     // A chat is shown again, which may have been left with a queued message.

@@ -3,26 +3,17 @@
 import { language } from "texts";
 
 // Gradio's events and the page's scripts call each other: `asks` in events.py names what it asks, and `CALLS` in layout.py
-// what a script can call.
+// what a script can call, once Gradio listens.
 const answers = new Map();
 /** Let a script answer what an event of Gradio asks by this name. */
 export const answer = (name, then) => answers.set(name, then);
 document.addEventListener("gradio-event", ({ detail }) => (detail.answer = answers.get(detail.name)?.(...detail.values)));
 /** Call the server with an event of Gradio. */
-export const call = (name) => document.dispatchEvent(new CustomEvent("gradio-call", { detail: name }));
-
-// The chat in the address of the page. A page that was loaded and showed a new chat shows it again. Otherwise the browser
-// names the chat that it showed last: chat_handlers.py has these names.
-export const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
-const viewed = () => {
-  try {
-    return localStorage.getItem("viewed") ?? "";
-  } catch {
-    return ""; // a browser that blocks third-party cookies gives no storage to a page in a frame
-  }
+export const call = (name) => {
+  const go = () => document.dispatchEvent(new CustomEvent("gradio-call", { detail: name }));
+  if ("calls" in document.documentElement.dataset) go();
+  else document.addEventListener("gradio-calls", go, { once: true });
 };
-answer("loaded", () => [{ chat: inAddress() || (history.state?.isNew ? "new" : `viewed/${viewed()}`) }]);
-answer("wanted", () => [{ chat: inAddress() }]);
 
 // Gradio takes the first language of the browser. The server chooses the page's from all of them, and from a choice of the visitor.
 if (navigator.language.split("-")[0] !== language) Object.defineProperty(navigator, "language", { get: () => language });
@@ -66,8 +57,7 @@ window.requestAnimationFrame = (callback) => {
 
 // Gradio's client asks for an event, and opens a stream for the messages of all events, which it closes when none is left.
 // Here the answer to the request brings the messages (see event_answer.py), and the client gets a stream that this script
-// writes. If a message names an answer that is being written, the page asks for it at once. If the answer breaks off, for
-// example because the process stops, Gradio is told so, and loads the page again.
+// writes. If the answer breaks off, for example because the process stops, Gradio is told so, and loads the page again.
 const END = /"msg":"(?:process_completed|unexpected_error)"/, send = window.fetch.bind(window);
 let inbox; // of the stream that Gradio reads
 const early = []; // messages before it reads one
@@ -96,8 +86,6 @@ const readEvent = async ({ body }, id) => {
     if (end < 2) continue;
     const whole = text.slice(0, end);
     text = text.slice(end);
-    const live = /"live":"(runs\/[^"\\]+)"/.exec(whole)?.[1];
-    if (live) answers.get("begun")?.(live);
     hasEnded ||= END.test(whole);
     tell(whole);
   }
@@ -123,7 +111,7 @@ const upload = (where, how) => new Promise((answer, fail) => {
     for (const loader of document.querySelectorAll("#composer .loader")) {
       loader.dataset.done = done;
       loader.style.setProperty("--done", done.replace(" ", ""));
-      loader.setAttribute("aria-valuenow", parseInt(done));
+      loader.setAttribute("aria-valuenow", `${parseInt(done)}`);
     }
   });
   request.addEventListener("load", () => answer(new Response(request.response, { status: request.status })));
@@ -136,15 +124,15 @@ const upload = (where, how) => new Promise((answer, fail) => {
 // the network: network.js says how long. `isOfTimer`: no visitor waits for it.
 let hold = (isOfTimer, go) => go();
 export const holdEvents = (how) => (hold = how);
-const isOfTimer = ({ body }) => {
+const isOfTimer = (body) => {
   const { trigger_id: trigger } = JSON.parse(body ?? "{}");
   return gradio_config.components.some(({ id, type }) => id === trigger && type === "timer");
 };
 
-window.fetch = (where, how) => {
+window.fetch = (/** @type {any} */ where, how) => {
   const address = String(where?.url ?? where);
   if (address.includes("/queue/data?")) return Promise.resolve(openStream(how?.signal ?? where?.signal));
-  if (address.includes("/queue/join")) return hold(isOfTimer(how), () => join(where, how));
+  if (address.includes("/queue/join")) return hold(isOfTimer(how?.body), () => join(where, how));
   return how?.body instanceof FormData && /\/upload\?upload_id=/.test(address) ? upload(where, how) : send(where, how);
 };
 

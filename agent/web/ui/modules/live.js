@@ -1,18 +1,19 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
 import { mount } from "../transcript/modules/transcript.js";
-import { announceEnd, isLate, keepText, showCopy } from "./chats.js";
-import { composer, fileOf } from "./composer.js";
-import { answer, call, inAddress } from "./gradio.js";
-import { ask, stream } from "./network.js";
-import { $, box, button, frame, hint, language, load, make, said, shown, when } from "./shared.js";
+import { announceEnd, keepText, showCopy } from "./chats.js";
+import { composer, fileOf, newId, queue } from "./composer.js";
+import { answer, call } from "./gradio.js";
+import { ask, inTurn, post, reached, request, stream } from "./network.js";
+import { $, TEMPORARY, box, button, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
-const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10;
+const REFRESH_MS = 5000, RETRY_MS = 1000, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20;
 
 let stored = []; // the stored turns, without the one that is being written
 let written; // that turn
 let upcoming; // the stored turns, while those before are shown until the first frame of an answer that is written again
 let transcript; // what draws the turns, once its place is there
+let wanted = inAddress() || (history.state?.isNew ? "" : undefined); // the chat to show; undefined: the server says which
 let isAsked = false; // this page asked for the answer that begins next
 let refreshing;
 let over = ""; // the URL of the answer whose end was read last
@@ -49,10 +50,17 @@ const follow = async (url, isMine) => {
   });
   if (!end) return;
   over = url;
+  if (end.goes_on) return finishLost(end.goes_on);
   announceEnd(written?.buttons?.some(({ value }) => value.do === "answer"));
   const isLast = shown.conversation === before && !stream.reading(), lacks = !isWhole && !hasEarlier;
-  if (end.stored && isLast && written && !lacks) settle(end.complete);
+  if (end.stored && isLast && written && !lacks && before === wanted) settle(end.complete);
   else refresh();
+};
+// Asks for the rest of an answer whose process was lost. Another page may have asked already, and then this is refused.
+const finishLost = async (run) => {
+  const id = shown.conversation;
+  await ask(`/${id}${about(lastMessage())}/continue`, { method: "POST", body: { run } }).catch(() => {});
+  if (shown.conversation === id) refresh();
 };
 // The page shows the turn as it is stored. Another message can be sent, and nothing has to be asked for.
 const settle = (complete) => {
@@ -60,26 +68,17 @@ const settle = (complete) => {
   [stored, written] = [[...stored, written], undefined];
   draw();
   stream.watch(false);
-  composer.free();
-  tell({ conversation: shown.conversation, turns: shown.turns, live: "", complete, guest: "", missing: "", hidden: "" });
+  composer.running(false);
+  tell({ conversation: shown.conversation, turns: shown.turns, live: "", complete, missing: "", hidden: "" });
 };
 const tell = (detail) => document.dispatchEvent(new CustomEvent("chat-view", { detail }));
-// Asks for the view after a message, or after an end that is not stored, until the page has it. It comes through
-// Gradio's queue, and is lost if the process that has the event ends first, or if another one serves the page's next
-// requests.
+// Asks for the chat until the page has it.
 const refresh = () => {
-  refreshLater();
-  call("refresh");
-};
-const refreshLater = () => {
   clearTimeout(refreshing);
   refreshing = setTimeout(refresh, REFRESH_MS);
   stream.watch(true);
+  read();
 };
-document.addEventListener("message-sent", () => {
-  isAsked = true;
-  refreshLater();
-});
 // Drops the oldest turns if there are many more bubbles than the visitor has asked for.
 let most = WINDOW;
 const bubblesOf = (all) => all.reduce((sum, { bubbles }) => sum + bubbles.length, 0);
@@ -117,11 +116,10 @@ const isOld = ({ live, turns: given, conversation: id }) => {
   return live ? live === over : Boolean(given && reads && reads !== confirmed);
 };
 
-// Shows a view of the server. Without turns, the view adds a turn to what is shown. No view: there is no chat yet.
+// Shows a view of the server. Without turns, the view adds a turn to what is shown.
 const show = (view) => {
-  if (view && isLate(view)) return;
   clearTimeout(refreshing);
-  if (view && isOld(view)) {
+  if (isOld(view)) {
     const reads = stream.reading();
     refreshing = setTimeout(() => {
       confirmed = reads;
@@ -130,7 +128,7 @@ const show = (view) => {
     return;
   }
   stream.watch(false);
-  if (!view) return void document.dispatchEvent(new Event("chat-none"));
+  composer.running(Boolean(view.live));
   const { turns: given, live, conversation: id, missing } = view;
   const isNext = id !== shown.conversation, before = isNext ? [] : turns();
   const left = shown.conversation, unsent = isNext && transcript?.leave();
@@ -174,6 +172,7 @@ const settings = () => {
 // Asks a route about the chat that is shown, and shows what has become of it. Returns its answer, or undefined if it was
 // refused: then its sentence says why.
 const pending = new Set();
+/** @param {string} path @param {{method?: string, body?: any, isAnswered?: boolean, stays?: boolean}} [how] */
 const act = async (path, { method = "POST", body, isAnswered = false, stays = true } = {}) => {
   const id = shown.conversation;
   if (pending.has(path)) return undefined; // a double click
@@ -217,7 +216,129 @@ const actions = {
 // The text of a message or an answer, as it was written.
 const textOf = async (id, part = "answer") => (await ask(`/${shown.conversation}${about(id)}/text`))[part];
 export const live = { show, earlier, actions, lastMessage };
-answer("show", (view) => live.show(view));
+
+// Reads the chat that the page is to show, or the one with which the visitor goes on, and shows it.
+const liveOf = (run) => (run ? `runs/${run}/events?format=blocks${shown.guest && `&guest=${encodeURIComponent(shown.guest)}`}` : "");
+const none = { turns: [], conversation: "", live: "", complete: false, earlier: false, hidden: "", missing: "" };
+let reads = 0, seen; // what the reads are counted by, and what to call once it is known which chat is shown
+const known = new Promise((then) => (seen = then));
+const read = async ({ isOfTimer = true } = {}) => {
+  const id = wanted, mine = ++reads, isLate = () => mine !== reads || id !== wanted;
+  if (id === "" || id === TEMPORARY) {
+    await composer.changed(); // the draft of the chat that is left is kept
+    if (!isLate()) live.show({ ...none, conversation: id });
+    return seen();
+  }
+  const path = id === undefined ? `current?format=blocks&viewed=${encodeURIComponent(ofAll?.getItem("viewed") ?? "")}` : `${id}?format=blocks`;
+  try {
+    const { id: found, run, turns, has_earlier: earlier, is_complete: complete, hidden } = await inTurn(isOfTimer, () => request(`/conversations/${path}`));
+    await composer.changed();
+    if (isLate()) return;
+    wanted = found ?? ""; // a visitor without a chat to go on with
+    live.show(found ? { ...none, turns, conversation: found, live: liveOf(run), complete, earlier, hidden } : none);
+  } catch ({ status }) {
+    if (isLate()) return;
+    if (status === 401 && !shown.guest) return; // a guest, whose token comes with the settings
+    if (status === 404 && id === shown.conversation && !isTemporary(id)) document.dispatchEvent(new Event("chat-lost"));
+    else if (status === 404) {
+      wanted = "";
+      live.show({ ...none, missing: id && (isTemporary(id) ? said.temporary_over : said.missing) });
+    } else {
+      document.dispatchEvent(new Event("chat-none"));
+      if (status === 503) call("look");
+      clearTimeout(refreshing);
+      refreshing = setTimeout(refresh, REFRESH_MS);
+    }
+  }
+  seen();
+};
+document.addEventListener("chat-wanted", ({ detail }) => {
+  wanted = detail;
+  read({ isOfTimer: false });
+});
+answer("loaded", ({ guest }) => {
+  if (!guest) return;
+  shown.guest = guest;
+  read();
+});
+
+// Sends a message to the chat that is shown. Returns whether it is stored. If the network breaks off, the message is sent
+// again with its id once the server answers, because it can be stored already.
+let sending; // gives up what is being sent
+const deliver = async (chat, body, how) => {
+  const isNew = !chat || chat === TEMPORARY;
+  try {
+    return await post(isNew ? "" : `/${chat}/messages`, { ...body, ...(chat === TEMPORARY && { temporary: true }) }, how);
+  } catch (error) {
+    if (how.signal.aborted || (error.status && error.status !== 404)) throw error;
+    if (error.status) {
+      if (isNew || isTemporary(chat)) throw error;
+      return deliver("", body, how); // it was deleted meanwhile
+    }
+    await new Promise((then) => setTimeout(then, RETRY_MS));
+    await reached();
+    how.signal.throwIfAborted();
+    return deliver(chat, { ...body, again: true }, how);
+  }
+};
+const send = async ({ text, files }, { id, again }) => {
+  const control = (sending = new AbortController()), { signal } = control;
+  document.dispatchEvent(new Event("message-sent"));
+  isAsked = true;
+  stream.watch(true);
+  try {
+    await known;
+    const chat = wanted, body = { text, files: files.map(({ path }) => path), settings: settings(), remember: true, id, again };
+    const { conversation, run } = await deliver(chat ?? "", body, { signal, progress: sayProgress });
+    if (wanted !== chat) return true; // another one was opened meanwhile
+    wanted = conversation;
+    if (run) live.show({ ...none, turns: undefined, conversation, live: liveOf(run) });
+    else refresh();
+    return true;
+  } catch (error) {
+    if (!signal.aborted) refuse(error);
+    refresh();
+    return false;
+  } finally {
+    sending = undefined;
+    sayProgress({ text: "" });
+  }
+};
+answer("send", async (value) => {
+  if (sending) return void hint(said.chats_sending, () => sending);
+  composer.sends();
+  if (await send(value, composer.idOf(value))) composer.stored();
+  else composer.refused();
+});
+document.addEventListener("queue-sends", async ({ detail: message }) => {
+  const isStored = await send(message, composer.idOf(message));
+  if (isStored) composer.stored({ isQueued: true });
+  queue.sent(isStored);
+});
+answer("stop", () => {
+  if (sending) sending.abort();
+  else act("/stop", { stays: false });
+});
+const sayProgress = ({ text, done = null, can_stop: canStop = false }) => {
+  const panel = $("#sending div"), bar = Number.isFinite(done) ? make("progress", { max: "1", value: `${done}` }) : "";
+  if (canStop) composer.running(true);
+  const line = $("p", panel);
+  if (!text) line?.remove();
+  else if (!line) panel.append(make("p", { class: "doing", role: "status" }, text, " ", bar));
+  else line.replaceChildren(text, " ", bar);
+};
+// Says why a message was not sent, until that has changed. The notes on the attached files can say it already.
+let changes = 0;
+for (const kind of ["chat-opening", "message-sent"]) document.addEventListener(kind, () => changes++);
+document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && changes++); // another model
+const plain = (text) => text.replace(/\s+/g, " ").trim();
+const refuse = ({ message, status }) => {
+  if (status === 503) call("look");
+  const notes = () => [...document.querySelectorAll("#attached li.refused span")].map((note) => plain(note.textContent));
+  const isRepeated = notes().length > 0 && !plain(notes().reduce((rest, note) => rest.replace(note, ""), plain(message)));
+  const before = changes;
+  hint(isRepeated ? said.not_sent : message, () => changes === before && !(isRepeated && !notes().length), REFUSED_S);
+};
 
 const mounted = new Promise((done) => when("#chat", (element) => {
   const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
@@ -242,19 +363,18 @@ const mounted = new Promise((done) => when("#chat", (element) => {
   done();
 }));
 document.addEventListener("own-data-deleted", () => transcript?.leave());
-let pressed = ""; // the starter example
 document.addEventListener("click", ({ target }) => {
   const example = target.closest?.("#examples .example");
-  if (!example) return;
-  pressed = example.value;
-  call("example");
+  if (!example || sending) return;
+  const { file } = example.dataset;
+  send({ text: example.value, files: file ? [{ path: file }] : [] }, { id: newId(), again: false });
 });
-answer("send example", (_, ...values) => [{ chat: inAddress(), example: pressed }, ...values]);
 
 tellHidden();
 openPictures();
 openSources();
 seekFound();
+read();
 
 // Says above the composer that a message which was taken back is still stored, and shows it again. Otherwise a chat whose
 // only message was taken back would look as if it were lost.
@@ -346,7 +466,7 @@ function seekFound() {
     const texts = document.createTreeWalker(row, NodeFilter.SHOW_TEXT), ranges = [];
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
       if (text.parentElement.closest("details, .caption")) continue;
-      for (const { 0: word, index } of text.data.matchAll(pattern)) {
+      for (const { 0: word, index } of text.nodeValue.matchAll(pattern)) {
         if (ranges.length === most) return ranges;
         const range = document.createRange();
         range.setStart(text, index);

@@ -67,7 +67,7 @@ const choose = (one) => {
   dialog.close();
   if (isOther || one.entry.id !== chosen) use(one.entry.id, one.entry.label);
 };
-answer("models", ({ models } = {}) => {
+answer("models", (/** @type {any} */ { models } = {}) => {
   if (!models) return void (all.length || (state.textContent = said.chats_failed));
   const before = marked?.entry?.id, same = JSON.stringify(models) === JSON.stringify(all);
   all = models;

@@ -1,6 +1,6 @@
 // The network: requests to the routes, the stream of an answer, and what the page does while it does not reach the server.
 import { sends } from "../transcript/modules/keys.js";
-import { answer, holdEvents } from "./gradio.js";
+import { holdEvents } from "./gradio.js";
 import { $, box, language, make, root, said, shown, when } from "./shared.js";
 
 const ANSWER_MS = 3000, RETRY_MS = 1000;
@@ -13,29 +13,57 @@ const reaches = async () => {
     return false;
   }
 };
-const inTurn = tellOffline();
+/** Do what needs the server: at once, or in turn as soon as it can be reached. The page says what of the visitor's waits. */
+export const inTurn = tellOffline();
 export const stream = readStream();
-answer("begun", stream.expect);
+/** Wait until the server answers. */
+export const reached = async () => {
+  while (!(await reaches())) await new Promise((then) => setTimeout(then, RETRY_MS));
+};
 
 /** The address of a route, which names a guest. */
 export const addressOf = (path, query = {}) => {
-  const address = new URL(`${root}${path}`, location);
+  const address = new URL(`${root}${path}`, location.href);
   for (const [name, value] of Object.entries({ ...query, guest: shown.guest })) if (value) address.searchParams.set(name, value);
   return address;
 };
+const failure = (/** @type {any} */ { detail }, status = undefined) => Object.assign(new Error(detail || said.chats_failed), { status });
+/** @param {string} path @param {{method?: string, body?: any, signal?: AbortSignal, accept?: string}} [how] */
+const send = (path, { method = "GET", body, signal, accept } = {}) => {
+  const headers = { "accept-language": language, ...(body && { "content-type": "application/json" }), ...(accept && { accept }) };
+  return fetch(addressOf(path), { method, headers, signal, cache: "no-store", body: body && JSON.stringify(body) });
+};
 /** Ask a route. An error has the server's sentence, and the status of its answer, or none without a network. */
-export const request = async (path, { method = "GET", body } = {}) => {
-  const headers = { "accept-language": language, ...(body ? { "content-type": "application/json" } : {}) };
-  const answer = await fetch(addressOf(path), { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
-  const value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
-  if (!answer.ok) throw Object.assign(new Error(value.detail || said.chats_failed), { status: answer.status });
+export const request = async (path, how) => {
+  const answer = await send(path, how), value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
+  if (!answer.ok) throw failure(value, answer.status);
   return value;
 };
-/** Ask a route below /conversations. What changes something waits for the network. */
+/** Ask a route below /conversations. What changes something waits for the network. @param {string} path @param {{method?: string, body?: any}} [how] */
 export const ask = (path, how = {}) => {
   const go = () => request(`/conversations${path}`, how);
   return how.method && how.method !== "GET" ? inTurn(false, go) : go();
 };
+/** Send a message. `progress` is called with what is said until it is stored. The errors are those of `request`. */
+export const post = (path, body, { signal, progress }) => inTurn(false, async () => {
+  const answer = await send(`/conversations${path}`, { method: "POST", body, signal, accept: "application/x-ndjson" });
+  if (!answer.ok) {
+    const value = await answer.json().catch(() => ({}));
+    throw failure(value, value.detail && answer.status); // a proxy can answer in the place of a server that is away
+  }
+  const chunks = answer.body.getReader(), decoder = new TextDecoder();
+  for (let text = "";;) {
+    const { value, done } = await chunks.read();
+    if (done) throw failure({}); // the process has ended, for example
+    const lines = (text + decoder.decode(value, { stream: true })).split("\n");
+    text = lines.pop();
+    for (const line of lines.map((one) => JSON.parse(one))) {
+      if (line.type === "done") return line;
+      if (line.type === "error") throw failure(line, line.status);
+      progress(line);
+    }
+  }
+});
 
 // Reads the stream of an answer that is being written. It continues a broken stream after its last frame. If a proxy
 // holds the stream back, it polls. If nothing comes of the server, the event `server-silent` says for how many seconds,
@@ -47,7 +75,6 @@ function readStream() {
 
   let url = "", last = "", request; // what is read, the id of its last frame, and the running request
   let polls = false;
-  let early; // a request for an answer that the page is about to read
 
   let heard = 0, looked = 0; // when the server was heard, and when the page last looked whether it was
   let told = null; // for how many seconds the server was silent, as told last
@@ -83,13 +110,6 @@ function readStream() {
   const ask = (wanted, after, signal) => {
     return fetch(`${root}/${wanted}&after=${encodeURIComponent(after)}${polls ? "&wait=0" : ""}`, { signal, cache: "no-store" });
   };
-  const takeEarly = (wanted) => {
-    const found = early;
-    early = undefined;
-    if (found?.wanted === wanted && last === "") return found;
-    found?.control.abort();
-    return undefined;
-  };
 
   // Gives the frames of complete events to `got`. Returns the rest of the text, or what the end says.
   const take = (text, got) => {
@@ -117,13 +137,13 @@ function readStream() {
 
   // Reads one response. Returns what the end says, or undefined if the answer has not ended.
   const readOnce = async (wanted, got) => {
-    const begun = takeEarly(wanted), mine = (request = begun?.control ?? new AbortController());
+    const mine = (request = new AbortController());
     let timer = setTimeout(() => {
       polls = !polls; // a server that answers neither is away
       mine.abort();
     }, polls ? SILENCE_MS : FIRST_MS); // a proxy in front of several servers needs some seconds to leave a silent one
     try {
-      const response = await (begun?.response ?? ask(wanted, last, mine.signal));
+      const response = await ask(wanted, last, mine.signal);
       // It ended a while ago, and is stored, unless a proxy says so because the server is away.
       if (response.status === 404) return (await reaches()) ? {} : undefined;
       const isOurs = /event-stream/.test(response.headers.get("content-type"));
@@ -158,15 +178,6 @@ function readStream() {
       request?.abort();
       [url, last] = [wanted, ""];
       hear();
-    },
-    // Asks for an answer of which Gradio has not told the page yet, so that its first words are there when it does.
-    expect: (wanted) => {
-      if (wanted === url || wanted === early?.wanted || polls) return;
-      takeEarly();
-      const control = new AbortController(), mine = (early = { wanted, control });
-      mine.response = ask(wanted, "", control.signal);
-      mine.response.catch(() => {});
-      setTimeout(() => early === mine && takeEarly(), FIRST_MS);
     },
     // Tells that the page waits for a view, or that it has one. Without a stream, it asks whether the server is there.
     watch: (isWaiting) => {
@@ -226,13 +237,13 @@ function tellOffline() {
     if (!navigator.onLine) next = setTimeout(look, RETRY_MS);
   };
   // Events, and what a button of the chat asks of a route, go in the order in which they occurred.
-  let last = Promise.resolve(), waiting = 0;
+  let last = /** @type {Promise<any>} */ (Promise.resolve()), waiting = 0;
   const inTurn = async (isOfTimer, go) => {
     if (navigator.onLine && !isSilent() && !waiting) return go();
     const isMine = (navigator.userActivation?.isActive ?? true) && !isOfTimer; // of the visitor
     const sayMine = () => isMine && sayWaits();
     const earlier = last;
-    let gone;
+    let gone = (/** @type {any} */ _) => {};
     last = new Promise((then) => (gone = then));
     waiting++;
     try {
@@ -245,7 +256,7 @@ function tellOffline() {
       return await go();
     } finally {
       waiting--;
-      gone();
+      gone(undefined);
     }
   };
   holdEvents(inTurn);

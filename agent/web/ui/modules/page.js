@@ -149,9 +149,9 @@ if (gradio_config.components.some(({ props }) => props.elem_id === "login")) whe
   const translate = () => {
     const texts = document.createTreeWalker(button, NodeFilter.SHOW_TEXT);
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      const english = /^(Log in with Hugging Face)$|^Log out \((.*)\)$/.exec(text.data.trim());
+      const english = /^(Log in with Hugging Face)$|^Log out \((.*)\)$/.exec(text.nodeValue.trim());
       const other = english?.[1] ? said.log_in : english && said.log_out.replace("{name}", () => english[2]);
-      if (other && other !== text.data.trim()) text.data = other;
+      if (other && other !== text.nodeValue.trim()) text.nodeValue = other;
     }
   };
   new MutationObserver(translate).observe(button, { childList: true, characterData: true, subtree: true });
@@ -167,11 +167,6 @@ function mendToasts() {
   const LARGE = /^File\(s\) exceed the maximum allowed size of ([\d.]+) (\S+): (.+)$/;
   const STATUS = /^HTTP \d+: (.+)$/;
   const plain = (text) => text.replace(/\s+/g, " ").trim();
-  // Whether the notes on the attached files say the same.
-  const isRepeated = (text) => {
-    const notes = [...document.querySelectorAll("#attached li.refused span")].map((note) => plain(note.textContent));
-    return notes.length > 0 && !plain(notes.reduce((rest, note) => rest.replace(note, ""), plain(text)));
-  };
   const inOurWords = (text) => {
     const [, most, unit, names] = LARGE.exec(plain(text)) ?? [];
     if (most) {
@@ -179,9 +174,7 @@ function mendToasts() {
       return said.too_large.replace("{most}", size).replace("{names}", () => names.replaceAll('"', ""));
     }
     if (plain(text) === LOST) return said.connection_lost;
-    const [, refusal] = STATUS.exec(plain(text)) ?? []; // of an upload
-    if (refusal) return refusal;
-    return isRepeated(text) ? said.not_sent : "";
+    return STATUS.exec(plain(text))?.[1] ?? ""; // of an upload
   };
   const mend = (toasts) => {
     // A head need not be a button, because the text that it folds is short.
@@ -207,16 +200,8 @@ function mendToasts() {
       }
     }
   };
-  // Closes those whose cause is gone: all of them, or the ones that only point to the notes on the attached files.
-  const close = (isOver = () => true) => {
-    for (const toast of document.querySelectorAll(".toast-wrap .toast-body")) {
-      if ([...toast.querySelectorAll(".toast-message-text:not([hidden])")].every(isOver)) $(".toast-close", toast)?.click();
-    }
-  };
-  for (const kind of ["chat-opening", "message-stored"]) document.addEventListener(kind, () => close());
+  const close = () => document.querySelectorAll(".toast-wrap .toast-body .toast-close").forEach((button) => button.click());
+  for (const kind of ["chat-opening", "message-stored"]) document.addEventListener(kind, close);
   document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && close()); // another model
-  when("#attached", (notes) => new MutationObserver(() => {
-    if (!$("li.refused", notes)) close(({ textContent }) => plain(textContent) === said.not_sent);
-  }).observe(notes, { childList: true, subtree: true }));
   when(".toast-wrap", (toasts) => new MutationObserver(() => mend(toasts)).observe(toasts, { childList: true, subtree: true }));
 }

@@ -4,6 +4,7 @@ import { make } from "../transcript/modules/elements.js";
 import { composes } from "../transcript/modules/keys.js";
 
 export { language, make, said };
+/** @type {(selector: string, root?: ParentNode) => any} */
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const box = () => $("#composer textarea");
 export const when = (selector, then) => {
@@ -20,12 +21,16 @@ export const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, 
 
 /** What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. */
 export const shown = { conversation: "", guest: "", turns: [], transcript: undefined };
-document.addEventListener("chat-view", ({ detail }) => (shown.guest = detail.guest || shown.guest));
+/** The chat in the address of the page. */
+export const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
+/** Begins the id of a temporary chat. As an id, it begins one with the first message. */
+export const TEMPORARY = "temporary";
+export const isTemporary = (id) => id.startsWith(TEMPORARY);
 
 // A key that an input method uses in a field confirms or cancels what is composed, and nothing else: no script gets it, and
 // neither does Gradio.
 let composed = false; // with the last key
-for (const kind of ["keydown", "keypress"]) {
+for (const kind of /** @type {const} */ (["keydown", "keypress"])) {
   window.addEventListener(kind, (event) => {
     composed = composes(event) || (composed && kind === "keypress");
     if (!composed || !event.target.matches?.("input, textarea")) return;
@@ -62,6 +67,7 @@ export const hint = (text, isSo = () => true, seconds = 6) => {
   if (text) leaving = setInterval(() => (left-- && isSo()) || hint(""), 100);
 };
 
+/** @param {"sessionStorage" | "localStorage"} name */
 const stored = (name) => {
   try {
     return window[name];
