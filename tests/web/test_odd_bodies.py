@@ -103,7 +103,7 @@ MORE_ROUTES = [("POST", API + route) for route in ("upload", "cancel", "reset", 
 """The routes that the isolation middleware answers, or passes on to Gradio."""
 TAKES_NO_BODY = re.compile("DELETE .*|POST (.*/(restore|stop|show|copy)|/temporary/.*)")
 """The routes that read no body. They answer as if there were none."""
-HAS_NO_COST = re.compile(r"POST /(temporary/.*|login/?|gradio_api/x)|DELETE .*/links/0*")
+HAS_NO_COST = re.compile(r"(POST|DELETE) /temporary/.*|POST /(login/?|gradio_api/x)|DELETE .*/links/0*")
 """The routes that need not count: they are refused, or look up one chat in memory."""
 INSIDE = re.compile(
     r"/(work|tmp|home|usr|root)/|\.py\b|Traceback|\w(Error|Exception)\b|pydantic|site-packages|0x[0-9a-f]{6}"
