@@ -258,7 +258,7 @@ def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: 
         for event in events:
             body = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": client.session_hash}
             joined = other.post("/queue/join", json=body).status_code  # with its own session hash
-            assert joined == 200
+            assert joined == (200 if event["backend_fn"] else 404)
             assert other.post("/cancel", json={**body, "event_id": job.communicator.event_id}).status_code == 404
     assert server.journal()[before]["closed"] is None
     sent = server.journal()[before]["sent"]

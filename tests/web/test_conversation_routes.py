@@ -64,7 +64,7 @@ def test_turns_are_read_as_blocks(app: App) -> None:
         visitor.say(f"!text *Yes*. {number}", new=False)
     path = f"/conversations/{chat}"
     shown = visitor.ask("GET", f"{path}?format=blocks").json
-    assert (shown["id"], shown["live"], shown["is_complete"]) == (chat, "", True)
+    assert (shown["id"], shown["run"], shown["is_complete"]) == (chat, "", True)
     turns = list[Any]()
     while True:
         assert 1 <= len(shown["turns"]) <= 15
