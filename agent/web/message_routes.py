@@ -174,7 +174,7 @@ class MessageRoutes:
             )
         except BaseException:
             if sent.temporary:  # an empty chat, in the place of another one
-                temporary.leave(visitor.owner, conversation)
+                temporary.leave(visitor.owner, str(conversation))
             raise
 
     async def _stop(self, request: Request, owner: str) -> Any:

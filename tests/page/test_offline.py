@@ -203,7 +203,7 @@ def test_dead_server_is_noticed(start_app: Callable[..., App], visit: Visit) -> 
     own = start_app()
     visitor = visit(own.url, fresh=True)
     survive(visitor, lambda: own.stop(signal.SIGKILL), own.start, "killed")
-    expect(visitor.chat).to_contain_text("the server went down")
+    expect(visitor.chat).to_contain_text("word599")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark-phone"])

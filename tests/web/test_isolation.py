@@ -17,7 +17,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,7 +25,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Request, Response, expect
+from playwright.sync_api import Browser, Error, Request, Response, expect
 from pydantic_ai.messages import BinaryContent
 from starlette.types import Message
 
@@ -1138,7 +1138,8 @@ class Wire:
             if "/queue/join" in answer.url and answer.ok:
                 self.ids.add(answer.headers["x-event-id"])
             elif answer.request.method == "POST" and "/conversations" in answer.url and answer.ok:
-                self.ids |= set(re.findall(r'"([0-9a-f]{32})"', answer.text()))
+                with suppress(Error):  # the page was loaded again since
+                    self.ids |= set(re.findall(r'"([0-9a-f]{32})"', answer.text()))
             elif re.search("upload$|upload[?]", answer.url) and answer.ok:
                 self.ids |= set(re.findall(r'"([^"]{12,})"', answer.text()))
         self.got.clear()

@@ -86,11 +86,9 @@ class TemporaryChats:
         chat = self._memory.get(conversation, owner)
         chat.asked_at, chat.is_left = self._clock(), False
 
-    def leave(self, owner: str, conversation: str | None) -> None:
-        """Note that a page shows something else by now. The chat stays for a while, unless its owner begins others."""
-        chat = self._memory.chats.get(conversation or "")
-        if chat is not None and chat.owner == owner:
-            chat.is_left = True
+    def leave(self, owner: str, conversation: str) -> None:
+        """Note that no page shows this chat. It stays for a while, unless its owner begins others. Raises `NotFound`."""
+        self._memory.get(conversation, owner).is_left = True
 
     def erase_all(self, owner: str) -> None:
         """Erase all chats of this owner."""
