@@ -188,11 +188,11 @@ class RedisView:
         """Return the replies to commands that change nothing."""
         if self.server_time or not commands:
             return await self._server.ask(commands) if commands else []
+        asked_at = monotonic()  # before the server read its clock, so that what has expired there has expired here
         (seconds, micros), *replies = await self._server.ask([("TIME",), *commands])
         self.server_time = int(seconds) + int(micros) / 1e6
         self._time = datetime.fromtimestamp(self.server_time + shift_of(self._storage.clock), UTC)
-        self._storage.measured_at = monotonic()
-        self._storage.ahead = self.server_time - self._storage.measured_at
+        self._storage.measured_at, self._storage.ahead = asked_at, self.server_time - asked_at
         return replies
 
     def require(self, command: Command, reply: bytes) -> None:
@@ -306,14 +306,17 @@ class RedisView:
             for reply in await self.ask(*(("ZRANGEBYSCORE", key, "-inf", by, "WITHSCORES", *last) for key in some)):
                 found += [(end, id_) for id_, end in _pairs(reply)]
         due = [_text(id_) for _, id_ in sorted(found)]
-        return await self.load([id_ for id_ in due if id_ not in skip][:limit])
+        items = await self.load([id_ for id_ in due if id_ not in skip][:limit])
+        # One can have been kept since its id was read.
+        return [item for item in items if item.expires_at is not None and item.expires_at <= by]
 
     async def endless(self, owners: str) -> Sequence[Item]:
         """Implement `View.endless`."""
         found = list[Item]()
         async for some in self._owners(owners):
             ranges = (("ZRANGEBYSCORE", self.key("ends", owner), "+inf", "+inf") for owner in some)
-            found += await self.load([_text(id_) for ids in await self.ask(*ranges) for id_ in ids])
+            items = await self.load([_text(id_) for ids in await self.ask(*ranges) for id_ in ids])
+            found += [item for item in items if item.expires_at is None]
         return found
 
     async def sizes(self, owners: str) -> Iterable[tuple[str, int, float]]:

@@ -87,7 +87,7 @@ class TemporaryChats:
         chat.asked_at, chat.is_left = self._clock(), False
 
     def leave(self, owner: str, conversation: str) -> None:
-        """Note that no page shows this chat. It stays for a while, unless its owner begins others. Raises `NotFound`."""
+        """Note that no page shows this chat. It stays for a while unless its owner begins others. Raises `NotFound`."""
         self._memory.get(conversation, owner).is_left = True
 
     def erase_all(self, owner: str) -> None:
