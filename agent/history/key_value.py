@@ -570,7 +570,8 @@ class KeyValueRuns:
 
         async def renew(run: UnfinishedRun, view: View) -> None:
             def change(state: RunState, at: float) -> RunState:
-                return replace(state, leased_until=0.0 if release else at + LEASE_SECONDS)
+                is_released = release or state.leased_until <= 0  # for ever
+                return replace(state, leased_until=0.0 if is_released else at + LEASE_SECONDS)
 
             await _change_run(view, run.run_id, run.owner, change)
 

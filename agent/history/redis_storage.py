@@ -280,7 +280,7 @@ class RedisView:
         left = {*gone, *(pins if pinned is False else ())}
         shown = [_text(id_) for id_ in ids if id_ not in left]
         found = await self.load(shown[first : first + count])
-        return [item for item in found if item.record and item.is_live(self.clock())]
+        return [one for one in found if one.record and pinned in (None, one.pinned) and one.is_live(self.clock())]
 
     async def searched(self, owner: str, words: Sequence[str]) -> AsyncGenerator[tuple[Item, Sequence[SearchedEntry]]]:
         """Implement `View.searched`. A thread looks for the words, because the texts can be long."""

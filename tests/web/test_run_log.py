@@ -16,7 +16,7 @@ from hypothesis import given
 from pydantic_ai.messages import TextPart, ThinkingPart
 
 from agent import Agent, Endpoint, Limits, connect
-from agent.errors import HistoryError
+from agent.errors import HistoryError, StoreUnavailable
 from agent.history import Entry, HistoryStore, Record
 from agent.history.key_value import KeyValueRuns
 from agent.history.memory import MemoryStore
@@ -164,6 +164,8 @@ class FailingRuns(KeyValueRuns):
         if self.store.refuses == "events":
             raise HistoryError("the disk is full")
         await super().append(events)
+        if self.store.refuses == "replies":
+            raise StoreUnavailable("no reply")
 
 
 async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:
@@ -235,10 +237,12 @@ async def test_stream_beats_while_the_store_is_slow() -> None:
     await following
 
 
-async def test_unstored_events_do_not_end_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refused", ["events", "replies"])
+async def test_unstored_events_do_not_end_the_answer(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    """The events of a write whose reply is lost are stored, and are not sent again."""
     monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
     store = FailingStore()
-    store.refuses = "events"
+    store.refuses = refused
     live = begin([Step([Words("output_text", ["a", "b", "c"])])], store)
     seen = await followed(live)
     assert seen[-1].value["finish_reason"] == "stop"

@@ -250,13 +250,14 @@ class LiveRuns:
             writing = {live.run.id: live for live in self._runs.values() if _has_lease(live)}
             try:
                 held = {run.run_id: run for run in await store.runs.hold(writing)} if writing else {}
-            except AgentError as error:
-                if str(error) != failure:
-                    failure = str(error)
-                    log.warning("the leases of running answers could not be renewed: %s", error)
+                for run in held.values():
+                    await writing[run.run_id].obey(run)
+            except Exception as error:
+                if repr(error) != failure:
+                    failure, is_known = repr(error), isinstance(error, AgentError)
+                    text = "the leases of running answers could not be renewed: %s"
+                    log.warning(text, error, exc_info=None if is_known else error)
                 continue
-            for run in held.values():
-                await writing[run.run_id].obey(run)
             before, gone, failure = gone, writing.keys() - held.keys(), ""
             for run_id in gone & before:  # one that was gone for the first time can have ended in this moment
                 log.warning("run %s is cancelled, because it was ended as a lost one", run_id)
@@ -279,9 +280,7 @@ class LiveRuns:
         self.is_closing = True
         if self._end_tasks and seconds:
             await asyncio.wait(self._end_tasks, timeout=seconds)
-        for live in [*self._runs.values()]:
-            await live.log.release()
-            live.run.cancel("shutdown")
+        await asyncio.gather(*map(_leave, [*self._runs.values()]))
         if self._end_tasks:
             await asyncio.wait(self._end_tasks)
 
@@ -312,6 +311,16 @@ class LiveRuns:
     def _remove(self, live: LiveRun) -> None:
         if self._runs.get(live.conversation) is live:
             del self._runs[live.conversation]
+
+
+async def _leave(live: LiveRun) -> None:
+    """Leave a run to another process if one can finish it, and cancel it here in any case."""
+    try:
+        await live.log.release()
+    except Exception:
+        log.exception("the run %s could not be left to another process", live.run.id)
+    finally:
+        live.run.cancel("shutdown")
 
 
 def _has_lease(live: LiveRun) -> bool:

@@ -7,12 +7,12 @@ all readers. The end of an answer is published only when it is stored, in one tr
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from time import monotonic
 from typing import Any
 
-from agent.errors import AgentError, Conflict, NotFound
+from agent.errors import AgentError, Conflict, NotFound, StoreUnavailable
 from agent.history import HistoryStore, Note, Record, RunEvent, RunEvents
 from agent.media.references import reference_of, with_urls
 from agent.media.store import MediaStore
@@ -58,6 +58,8 @@ class RunLog:
         self._waiting: Wait | None = None
         self._stored_at = monotonic()
         self._can_store = record.revision > 0
+        self._is_unsure = False
+        """True after a write without an answer: the store may have these events."""
         self._lock = asyncio.Lock()
         self._published = asyncio.Event()
 
@@ -75,8 +77,8 @@ class RunLog:
 
     @property
     def is_stored(self) -> bool:
-        """True if the store has events of the run."""
-        return self._stored > 0
+        """True if the store has events of the run, or may have some."""
+        return self._stored > 0 or self._is_unsure
 
     async def wait_for_event(self, after: int, seconds: float) -> None:
         """Wait up to `seconds` for an event with a higher number than `after`, or for the end."""
@@ -117,12 +119,14 @@ class RunLog:
         if not self._can_store:
             return
         async with self._lock:
-            pending = self.events[self._stored :]
             try:
+                await self._look_what_is_stored()
+                pending = self.events[self._stored :]
                 if pending and not self.is_ended:
                     await self._store.runs.append(self._batch(pending))
                     self._stored += len(pending)
             except AgentError as error:
+                self._is_unsure = self._is_unsure or isinstance(error, StoreUnavailable)
                 self._can_store = not isinstance(error, Conflict | NotFound)  # until a message is stored
                 log.warning("events of run %s were not stored: %s", self._id, error)
                 if isinstance(error, Conflict):
@@ -139,9 +143,14 @@ class RunLog:
         """
         async with self._lock:
             await self._take()
+            await self._look_what_is_stored()
             ending = self._ending(note) if note.ended is not None and not self.is_ended else []
             pending = [*self.events[self._stored :], *ending] if self._run is not None else []
-            yield self._batch(pending, has_ended=bool(ending)) if pending else None
+            try:
+                yield self._batch(pending, has_ended=bool(ending)) if pending else None
+            except StoreUnavailable:
+                self._is_unsure = True
+                raise
             self._stored += len(pending)
             self._stored_at, self._can_store = monotonic(), True
             self.is_end_stored = self.is_end_stored or bool(ending)
@@ -160,6 +169,21 @@ class RunLog:
         if self.is_released:
             await self._release_lease()
         self._wake_readers()
+
+    async def _look_what_is_stored(self) -> None:
+        """Count the events of a write without an answer that the store has. Raises `HistoryError`.
+
+        If it has others, somebody has ended the run, and the next write is refused.
+        """
+        if not self._is_unsure:
+            return
+        stored: Sequence[RunEvent] = ()
+        with suppress(NotFound):  # it has none
+            stored = await self._store.runs.events(self._id, owner=self._record.owner, after=self._stored)
+        own = self.events[self._stored : self._stored + len(stored)]
+        if [(one.number, one.value) for one in stored] == [(one.number, one.value) for one in own]:
+            self._stored += len(stored)
+        self._is_unsure = False
 
     async def _release_lease(self) -> None:
         try:
