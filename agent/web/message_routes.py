@@ -6,7 +6,7 @@ The page and programs send messages with them, with the same owners, permits and
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -166,16 +166,11 @@ class MessageRoutes:
                 if await chats.find_sent(visitor.owner, chat, message):
                     return _begun(chat, None)
             conversation = (await temporary.begin(visitor)).id
-        try:
-            value = {"text": sent.text, "files": sent.files}
-            scope = request.scope
+        value, scope = {"text": sent.text, "files": sent.files}, request.scope
+        with temporary.beginning(visitor.owner, str(conversation)) if sent.temporary else nullcontext():
             return _begun(
                 *await send_message(chats, visitor, conversation, value, choices, scope, report=report, message=message)
             )
-        except BaseException:
-            if sent.temporary:  # an empty chat, in the place of another one
-                temporary.leave(visitor.owner, str(conversation))
-            raise
 
     async def _stop(self, request: Request, owner: str) -> Any:
         await self._conversations.running.stop([await self._id(request, owner)], owner)

@@ -321,6 +321,19 @@ async def test_kept_conversations_keep_all_laws(law: Law, tmp_path: Path) -> Non
     await check(law, subject_name("TEMPORARY"), tmp_path)
 
 
+async def test_chat_stays_while_its_first_message_is_prepared(house: House) -> None:
+    """Its page learns its id only when the message is stored, for example after a long recording was read."""
+    chat = await house.begin()
+    with house.page.temporary.beginning("ann", chat):
+        house.clock.now += GONE_SECONDS + 1
+        house.page.temporary.sweep()
+    house.page.temporary.sweep()
+    assert house.page.temporary.ids("ann") == [chat]
+    house.clock.now += GONE_SECONDS + 1
+    house.page.temporary.sweep()
+    assert house.page.temporary.ids("ann") == []
+
+
 def test_temporary_chat_over_http(app: App) -> None:
     ann, bob, nobody = HttpVisitor(app.url), HttpVisitor(app.url), HttpVisitor(app.url, None)
     chat, run = begin_temporary(ann)

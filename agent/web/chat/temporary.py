@@ -5,12 +5,12 @@ process. An answer that is being written is cancelled then.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import Context
 from time import monotonic
 
-from agent.errors import Limited, NotFound
+from agent.errors import Limited
 from agent.history import Record
 from agent.i18n import _
 from agent.web.chat.expiry import IsBusy
@@ -69,13 +69,18 @@ class TemporaryChats:
             self._sweep_later()
         return await chat.store.save(Record(id=chat.id, owner=chat.owner))
 
-    async def is_empty(self, owner: str, conversation: str) -> bool:
-        """Return True for a chat of this owner that has no message."""
+    @contextmanager
+    def beginning(self, owner: str, conversation: str) -> Generator[None]:
+        """Keep a new chat while its first message is prepared, however long that takes. Leave it if that fails."""
+        chat = self._memory.get(conversation, owner)
+        chat.is_beginning = True
         try:
-            chat = self._memory.get(conversation, owner)
-            return (await chat.store.get(conversation, owner=owner)).head_id is None
-        except NotFound:
-            return False
+            yield
+        except BaseException:
+            chat.is_left = True  # an empty chat, in the place of another one
+            raise
+        finally:
+            chat.is_beginning, chat.asked_at = False, self._clock()
 
     def ids(self, owner: str) -> list[str]:
         """Return the ids of this owner's chats."""
@@ -98,7 +103,7 @@ class TemporaryChats:
     def sweep(self) -> None:
         """Erase the chats whose pages have gone."""
         for chat in [*self._memory.chats.values()]:
-            if self._clock() - chat.asked_at >= GONE_SECONDS:
+            if self._clock() - chat.asked_at >= GONE_SECONDS and not chat.is_beginning:
                 self._erase(chat)
 
     @asynccontextmanager

@@ -40,7 +40,10 @@ def new_temporary_id() -> str:
 
 @dataclass(eq=False, kw_only=True)
 class TemporaryChat:
-    """One chat. Its page asked for it at `asked_at`. `is_left`: its page shows something else by now."""
+    """One chat. Its page asked for it at `asked_at`. `is_left`: its page shows something else by now.
+
+    `is_beginning`: its first message is being prepared, and its page does not know its id yet.
+    """
 
     id: str
     owner: str
@@ -50,6 +53,7 @@ class TemporaryChat:
     store: MemoryStore
     media: MediaStore
     is_left: bool = False
+    is_beginning: bool = False
     text_bytes: int = 0
 
     @property

@@ -663,6 +663,12 @@ export const keepText = (id, text) => {
   if (id === (shown || gone)) composer.change((value) => joined(value, { text }));
   else drafts.set(id, joined(drafts.get(id), { text }));
 };
+/** Take a message that was sent out of the draft of its chat, which was left meanwhile. */
+export const dropSent = (id, { text, files }) => {
+  const draft = drafts.get(id), paths = files.map(({ path }) => path);
+  if (!draft?.text.startsWith(text)) return;
+  drafts.set(id, { text: draft.text.slice(text.length).trimStart(), files: draft.files.filter(({ path }) => !paths.includes(path)) });
+};
 const written = JSON.parse(ofTab?.getItem("drafts") ?? "{}");
 for (const [id, text] of Object.entries(written)) drafts.set(id, { text, files: [] });
 // The files of drafts before the page was loaded. The server can have removed them since.

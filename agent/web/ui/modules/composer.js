@@ -122,6 +122,8 @@ function makeComposer() {
       return { id: tried.id, again: isAgain };
     },
     refused: () => (isSending = false),
+    // The message is stored, and another chat has the composer by now.
+    left: () => (sent = undefined),
     // The message is stored. One that had waited in the queue is in the composer no more.
     stored: ({ isQueued = false } = {}) => {
       [isSending, tried] = [false, undefined];

@@ -1,7 +1,7 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
 import { mount } from "../transcript/modules/transcript.js";
-import { announceEnd, keepText, showCopy } from "./chats.js";
+import { announceEnd, dropSent, keepText, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
@@ -180,14 +180,15 @@ const pending = new Set();
 /** @param {string} path @param {{method?: string, body?: any, isAnswered?: boolean, stays?: boolean}} [how] */
 const act = async (path, { method = "POST", body, isAnswered = false, stays = true } = {}) => {
   const id = shown.conversation;
-  if (pending.has(path)) return undefined; // a double click
-  pending.add(path);
+  const key = `${id}${path}`;
+  if (pending.has(key)) return undefined; // a double click
+  pending.add(key);
   if (isAnswered) {
     isAsked = true;
     stream.watch(true);
   }
   const answer = await ask(`/${id}${path}`, { method, body }).catch(({ message }) => void hint(message, undefined, REFUSAL_S));
-  pending.delete(path);
+  pending.delete(key);
   if (shown.conversation === id && (stays || !answer)) refresh();
   return answer;
 };
@@ -268,22 +269,26 @@ answer("loaded", ({ guest }) => {
 });
 
 // Sends a message to the chat that is shown. Returns whether it is stored. If the network breaks off, the message is sent
-// again with its id once the server answers, because it can be stored already.
+// again with its id once the server answers, because it can be stored already. The visitor can stop that.
 let sending; // gives up what is being sent
-const deliver = async (chat, body, how) => {
+const deliver = async (chat, body, how, tries = TRIES) => {
   const isNew = !chat || chat === TEMPORARY;
   try {
     return await post(isNew ? "" : `/${chat}/messages`, { ...body, ...(chat === TEMPORARY && { temporary: true }) }, how);
   } catch (error) {
     if (how.signal.aborted || (error.status && error.status !== 404)) throw error;
     if (error.status) {
-      if (isNew || isTemporary(chat)) throw error;
-      return deliver("", body, how); // it was deleted meanwhile
+      const isGone = !isNew && !isTemporary(chat) && (await request(`/conversations/${chat}`).catch(({ status }) => status)) === 404;
+      if (!isGone) throw error;
+      return deliver("", body, how, tries); // it was deleted meanwhile
     }
+    if (!tries) throw error;
+    how.progress({ text: said.queue_sending, can_stop: true });
     await new Promise((then) => setTimeout(then, RETRY_MS));
-    await reached();
+    const given = new Promise((then) => how.signal.addEventListener("abort", then, { once: true })); // the visitor has stopped it
+    await Promise.race([reached(), given]);
     how.signal.throwIfAborted();
-    return deliver(chat, { ...body, again: true }, how);
+    return deliver(chat, { ...body, again: true }, how, tries - 1);
   }
 };
 const send = async ({ text, files }, { id, again }) => {
@@ -294,8 +299,14 @@ const send = async ({ text, files }, { id, again }) => {
   try {
     await known;
     const chat = wanted, body = { text, files: files.map(({ path }) => path), settings: settings(), remember: true, id, again };
-    const { conversation, run } = await deliver(chat ?? "", body, { signal, progress: sayProgress });
-    if (wanted !== chat) return true; // another one was opened meanwhile
+    const progress = (line) => sayProgress({ ...line, can_stop: line.can_stop && wanted === chat });
+    const { conversation, run } = await deliver(chat ?? "", body, { signal, progress });
+    if (wanted !== chat) { // another one was opened meanwhile, and has the composer
+      dropSent(chat ?? "", { text, files });
+      composer.left();
+      refresh();
+      return true;
+    }
     wanted = conversation;
     if (run) live.show({ ...none, turns: undefined, conversation, live: liveOf(run) });
     else refresh();
@@ -328,9 +339,11 @@ const sayProgress = ({ text, done = null, can_stop: canStop = false }) => {
   const panel = $("#sending div"), bar = Number.isFinite(done) ? make("progress", { max: "1", value: `${done}` }) : "";
   if (canStop) composer.running(true);
   const line = $("p", panel);
+  const before = $("progress", panel);
   if (!text) line?.remove();
   else if (!line) panel.append(make("p", { class: "doing", role: "status" }, text, " ", bar));
-  else line.replaceChildren(text, " ", bar);
+  else if (before && bar && line.textContent.trim() === text.trim()) before.value = done;
+  else if (line.textContent.trim() !== text.trim() || Boolean(before) !== Boolean(bar)) line.replaceChildren(text, " ", bar);
 };
 // Says why a message was not sent, until that has changed. The notes on the attached files can say it already.
 let changes = 0;

@@ -36,7 +36,7 @@ const send = (path, { method = "GET", body, signal, accept } = {}) => {
 /** Ask a route. An error has the server's sentence, and the status of its answer, or none without a network. */
 export const request = async (path, how) => {
   const answer = await send(path, how), value = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
-  if (!answer.ok) throw failure(value, answer.status);
+  if (!answer.ok) throw failure(value, value.detail ? answer.status : undefined); // a proxy answers without one
   return value;
 };
 /** Ask a route below /conversations. What changes something waits for the network. @param {string} path @param {{method?: string, body?: any}} [how] */
@@ -45,12 +45,13 @@ export const ask = (path, how = {}) => {
   return how.method && how.method !== "GET" ? inTurn(false, go) : go();
 };
 /** Send a message. `progress` is called with what is said until it is stored. The errors are those of `request`. */
-export const post = (path, body, { signal, progress }) => inTurn(false, async () => {
-  const answer = await send(`/conversations${path}`, { method: "POST", body, signal, accept: "application/x-ndjson" });
+export const post = async (path, body, { signal, progress }) => {
+  const answer = await inTurn(false, () => send(`/conversations${path}`, { method: "POST", body, signal, accept: "application/x-ndjson" }));
   if (!answer.ok) {
-    const value = await answer.json().catch(() => ({}));
-    throw failure(value, value.detail && answer.status); // a proxy can answer in the place of a server that is away
+    const value = await answer.json().catch(() => ({})), isFinal = answer.status < 500 && ![404, 408, 425, 429].includes(answer.status);
+    throw failure(value, value.detail || isFinal ? answer.status : undefined); // else of a proxy, while the server is away
   }
+  if (!/ndjson/.test(answer.headers.get("content-type"))) throw failure({}); // of a proxy, too
   const chunks = answer.body.getReader(), decoder = new TextDecoder();
   for (let text = "";;) {
     const { value, done } = await chunks.read();
@@ -63,7 +64,7 @@ export const post = (path, body, { signal, progress }) => inTurn(false, async ()
       progress(line);
     }
   }
-});
+};
 
 // Reads the stream of an answer that is being written. It continues a broken stream after its last frame. If a proxy
 // holds the stream back, it polls. If nothing comes of the server, the event `server-silent` says for how many seconds,
@@ -291,10 +292,10 @@ function tellOffline() {
   document.addEventListener("click", (event) => {
     const button = (away || isSilent()) && event.target.closest?.(STOP);
     if (!button) return;
+    unwanted = running;
+    if (!unwanted) return; // a message is being sent, and this gives it up
     event.preventDefault();
     event.stopImmediatePropagation();
-    unwanted = running; // none while a message is being sent
-    if (!unwanted) return;
     button.setAttribute("aria-disabled", "true");
     sayWaits();
   }, true);
