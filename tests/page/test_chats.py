@@ -373,6 +373,20 @@ WATCH_FOR = """(text) => {
 VIEWS = "**/conversations/*?format=blocks"
 
 
+def test_chat_of_a_page_without_address_is_marked(app: App, visit: Visit) -> None:
+    """Also if the list comes before the server says which chat that is."""
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("About ships")
+    held = list[Route]()
+    visitor.page.route(f"{VIEWS}*", held.append)
+    visitor.page.goto(app.url)
+    expect(rows(visitor)).to_have_text(["About ships"])
+    visitor.wait_for_requests(held)
+    held[0].continue_()
+    expect(visitor.page.locator("#name")).to_have_text("About ships")
+    expect(row(visitor, "ships").get_by_role("link")).to_have_attribute("aria-current", "page")
+
+
 def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     page = visitor.page

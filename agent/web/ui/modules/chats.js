@@ -498,8 +498,9 @@ document.addEventListener("chat-view", ({ detail: { conversation, missing: sente
     restoreDraft();
   }
   tell();
-  if (isFirst && (reading || next !== undefined)) isFirst = false; // the list is being read, or was just now
+  if (isFirst && (reading || next !== undefined)) draw(); // the list is being read, or was just now
   else refresh({ tell: true });
+  isFirst = false;
 });
 
 // The menu of a chat
