@@ -378,7 +378,7 @@ def test_chat_of_a_page_without_address_is_marked(app: App, visit: Visit) -> Non
     visitor = visit(app.url, fresh=True)
     visitor.ask("About ships")
     held = list[Route]()
-    visitor.page.route(f"{VIEWS}*", held.append)
+    visitor.page.route(f"{VIEWS}*", lambda route: held.append(route))
     visitor.page.goto(app.url)
     expect(rows(visitor)).to_have_text(["About ships"])
     visitor.wait_for_requests(held)
