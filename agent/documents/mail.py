@@ -29,7 +29,7 @@ _SIGNS = {"mfrac": "/", "msup": "^", "msub": "_", "mover": "^", "munder": "_"}
 _LEFT_OUT = {"img": "pictures", "svg": "drawings"} | dict.fromkeys(
     ("video", "audio", "iframe", "canvas", "object", "embed"), "objects"
 )
-"""What a page shows without text."""
+"""The parts of a page that show no text."""
 _BLOCKS = {
     *("p", "div", "br", "li", "tr", "table", "ul", "ol", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "hr"),
     *(

@@ -38,7 +38,7 @@ PREFIX = "switchboard"
 """The first word of all keys, unless the URL has another one as `prefix`."""
 
 DRIVER_ERRORS = (RedisError, OSError)
-"""What the driver raises."""
+"""The errors of the driver."""
 log = logging.getLogger(__name__)
 
 Argument = str | bytes | int | float

@@ -70,7 +70,7 @@ SEARCHED = 50
 HIDDEN_SECONDS = 3600.0
 """Conversations that expire so soon by this machine's clock are looked at: the server's clock can differ so much."""
 TRIES = 200
-"""How often work begins again because others have changed what it has read."""
+"""The most attempts at a change whose data others change meanwhile."""
 KNOWN_CLOCK_SECONDS = 10.0
 """Seconds for which this process knows the server's clock after it was read."""
 TOKEN = 32

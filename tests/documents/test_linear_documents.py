@@ -493,7 +493,7 @@ CASES: dict[str, tuple[str, int, Make]] = {
     "PDF: arrays in arrays": (PDF, 20000, pdf_of(objects=lambda n: ["[" * n + "]" * n])),
 }
 GATE = ("DOCX: a long sign of an equation", "DOCX: charts", "EML: quoted semicolons", "PDF: fields")
-"""Those that took quadratic time."""
+"""The kinds of documents that took quadratic time."""
 
 
 def seconds(media_type: str, data: bytes) -> float:

@@ -344,7 +344,7 @@ async def test_history_is_stored_where_it_should_be(
     given = {name: value.replace("FOLDER", str(tmp_path)) for name, value in env.items()}
     async with opened(write(text.replace("FOLDER", str(tmp_path)), **given)) as page:
         await page.ask()
-        assert await page.conversations.list.last_used("ann")
+        assert (await page.conversations.list.page("ann")).rows
     data, unused = tmp_path / "data", tmp_path / "other"
     if "other" in text + str(env):
         data, unused = unused, data

@@ -67,7 +67,7 @@ Request = Callable[[Page, int], Awaitable[Asked]]
 
 @dataclass(frozen=True)
 class Limit:
-    """What is sent forty times, how many of them may pass, and the settings with which they do."""
+    """A request that is sent forty times, the number of them that may pass, and the settings for it."""
 
     request: Request
     most: int

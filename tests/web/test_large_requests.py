@@ -246,7 +246,7 @@ def test_plans_of_attached_files_are_counted(start_app: Callable[..., App]) -> N
     files = [{"path": visitor.upload("a.txt", b"Hello"), "meta": {"_type": "gradio.FileData"}}]
     said = list[str]()
     while not any("Too many requests" in text for text in said) and len(said) <= REQUESTS_EACH:
-        said.append(send_event(visitor, "attached", {"composer": {"text": "", "files": files}}, "").text)
+        said.append(send_event(visitor, "attached", {"composer": {"text": "", "files": files}}).text)
     assert "a.txt" in said[0]
     assert ["Too many requests" in text for text in said] == [False] * REQUESTS_EACH + [True]
 

@@ -125,11 +125,6 @@ class ConversationList:
             next_offset=more,
         )
 
-    async def last_used(self, owner: str) -> str | None:
-        """Return the id of the conversation that got a message last, or None if there is none."""
-        found = await self._store.list(owner, limit=1)
-        return found[0].id if found else None
-
     async def current(self, owner: str, viewed: str = "") -> str | None:
         """Return the id of the conversation with which a visitor goes on, or None for a new one.
 

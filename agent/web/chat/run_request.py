@@ -1,4 +1,4 @@
-"""What another process needs to finish an answer: the choices with which it was asked for. Never a key."""
+"""The request for an answer, with which another process can finish it: the visitor's choices, never a key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
