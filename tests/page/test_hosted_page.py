@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.dialect_server import Playing, Reply, Request, playing
@@ -184,6 +184,20 @@ def test_key_is_private_and_can_be_forgotten(hosted: App, visit: Visit, openai: 
     assert not openai.requests
 
 
+def reload_before_options(visitor: Visitor) -> None:
+    """Load the page again, so that Gradio tells the effort before the script that shows it has loaded."""
+    page, held = visitor.page, list[Route]()
+    told = "detail.name === 'effort' && (window.told = true)"
+    page.add_init_script(f"document.addEventListener('gradio-event', ({{ detail }}) => {told})")
+    page.route("**/modules/options.js", lambda route: held.append(route))
+    page.reload(wait_until="commit")
+    page.wait_for_function("window.told")
+    assert held
+    for route in held:
+        route.continue_()
+    page.unroute("**/modules/options.js")
+
+
 @pytest.mark.gate("The effort of reasoning is chosen in the composer.")
 def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic: Playing, openai: Playing) -> None:
     visitor = visit(hosted.url, fresh=True)
@@ -200,7 +214,7 @@ def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic
     anthropic.play(*(anthropic_messages.answer(text) for text in ("One.", "Two.", "Three.")))
     visitor.ask("one")
     assert anthropic.requests[-1].json["output_config"] == {"effort": "xhigh"}
-    visitor.reload()
+    reload_before_options(visitor)
     expect(effort).to_have_value("xhigh")
     visitor.shot("effort")
     reasoning = visitor.page.get_by_role("switch", name="Reasoning")

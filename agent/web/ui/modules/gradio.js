@@ -4,10 +4,18 @@ import { language } from "texts";
 
 // Gradio's events and the page's scripts call each other: `asks` in events.py names what it asks, and `CALLS` in layout.py
 // what a script can call, once Gradio listens.
-const answers = new Map();
-/** Let a script answer what an event of Gradio asks by this name. */
-export const answer = (name, then) => answers.set(name, then);
-document.addEventListener("gradio-event", ({ detail }) => (detail.answer = answers.get(detail.name)?.(...detail.values)));
+const answers = new Map(), missed = new Map();
+/** Let a script answer what an event of Gradio asks by this name. It gets the last event that came before it. */
+export const answer = (name, then) => {
+  answers.set(name, then);
+  if (missed.has(name)) then(...missed.get(name));
+  missed.delete(name);
+};
+document.addEventListener("gradio-event", ({ detail }) => {
+  const { name, values } = detail, then = answers.get(name);
+  if (then) detail.answer = then(...values);
+  else missed.set(name, values);
+});
 /** Call the server with an event of Gradio. */
 export const call = (name) => {
   const go = () => document.dispatchEvent(new CustomEvent("gradio-call", { detail: name }));
