@@ -552,14 +552,14 @@ def test_open_webui_merged_answers_files_and_names(tmp_path: Path) -> None:
     messages = [
         wrote("1", None, "user", "Q", childrenIds=["2", "3"], files=files[1:]),
         wrote("2", None, "assistant", "Soup.", modelName="Llama", merged=merged, code_executions=[{"code": "x"}]),
-        wrote("3", None, "assistant", "Stew.", model="mistral"),
+        wrote("3", None, "assistant", "Stew.", model="mistral", statusHistory=[{"action": "web_search", "done": True}]),
     ]
     conversation, left_out = one(open_webui(*messages, models=["a", "b"], files=files, tags=[{"name": "x"}]), tmp_path)
     assert {entry.note.model for entry in conversation.entries} == {"", "Llama", "mistral"}
     ends = [conversation.record.head_id, *conversation.record.branches]
     texts = [texts_of(branch(conversation.entries, end)) for end in ends]
     assert sorted(texts) == [["Q", "Both say soup."], ["Q", "Soup."], ["Q", "Stew."]]
-    assert left_out == {"missing file": 2, "unknown part": 1, "tags": 1}
+    assert left_out == {"missing file": 2, "unknown part": 2, "tags": 1}
 
 
 DETAILS = {

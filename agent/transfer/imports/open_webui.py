@@ -153,7 +153,8 @@ def _messages(
             return prompt([*texts(content), *found], at)
         case "assistant":
             parts = _output(message, left_out) or _with_details(id_, "\n\n".join(texts(content)), left_out)
-            left_out.update(UNKNOWN_PART for name in ("code_executions", "embeds") for _ in objects(message.get(name)))
+            others = ("code_executions", "embeds", "statusHistory")
+            left_out.update(UNKNOWN_PART for name in others for _ in objects(message.get(name)))
             made = [_file(id_, number, file, attachments, left_out) for number, file in enumerate(files)]
             parts += [made_by_model(part) for part in made]
             if message.get("error") and not any(parts):
