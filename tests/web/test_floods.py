@@ -102,6 +102,7 @@ def test_unread_stream_is_bounded_and_complete(app: App, visitors: Callable[...,
 def test_streams_do_not_fill_log(start_app: StartApp, visitors: Callable[..., HttpVisitor]) -> None:
     app = start_app()
     stranger, visitor = visitors(app, cookie=None), visitors(app)
+    becomes(True, lambda: "Using the server" in app.log)  # the last line of a start
     before = len(app.log)
     for number in range(20):
         query = {"session_hash": f"s{number}"}
