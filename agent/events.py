@@ -1,31 +1,43 @@
 """The events that a run sends to its observers, in the order in which they happen.
 
-No run depends on an observer: an observer that raises gets no more events, and the run continues.
+The `type` of an event names its class, as in `case "state_snapshot"`. No run depends on an observer: an observer that
+raises gets no more events, and the run continues.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent, ToolCallPart, ToolReturnPart
 from pydantic_ai.settings import ModelSettings
 
 from agent.context import Context
 from agent.errors import ProviderError
-from agent.responses import Response
+from agent.response_types import Content, Response, ResponseType
 from agent.result import RunPlan, RunResult
 from agent.runtime.retry import Wait
 from agent.suspension import Pending
 
 log = logging.getLogger(__name__)
 
+_RESPONSE_EVENTS: Mapping[
+    ResponseType, Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "error"]
+] = {
+    "output_text": "text_delta",
+    "reasoning": "reasoning_delta",
+    "tool_call": "tool_call",
+    "tool_call_result": "tool_call_result",
+    "error": "error",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """A run begins. `context` is the history before it. `prompt` is empty if a suspended run is resumed."""
 
+    type: ClassVar[Literal["run_started"]] = "run_started"
     run_id: str
     plan: RunPlan
     context: Context
@@ -36,6 +48,7 @@ class RunStarted:
 class StepStarted:
     """The model is asked with these messages and settings. Retries belong to the same step."""
 
+    type: ClassVar[Literal["step_started"]] = "step_started"
     messages: Sequence[ModelMessage]
     settings: ModelSettings
 
@@ -44,6 +57,7 @@ class StepStarted:
 class ProviderEvent:
     """The provider sent this event of pydantic-ai."""
 
+    type: ClassVar[Literal["provider_event"]] = "provider_event"
     event: ModelResponseStreamEvent
 
 
@@ -51,6 +65,7 @@ class ProviderEvent:
 class AttemptFailed:
     """A request failed before its first output and is repeated after the pause."""
 
+    type: ClassVar[Literal["attempt_failed"]] = "attempt_failed"
     failure: ProviderError
     pause: Wait
 
@@ -63,29 +78,64 @@ class StepEnded:
     "interrupted".
     """
 
+    type: ClassVar[Literal["step_ended"]] = "step_ended"
     response: ModelResponse | None
     failure: ProviderError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseEmitted:
-    """The run has emitted a response."""
+    """The run has emitted a response. Text and reasoning come in pieces, and `content` is that of the response."""
 
     response: Response
+
+    @property
+    def type(self) -> Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "error"]:
+        """The kind of the response: "text_delta" for `output_text`, "reasoning_delta", or the response's own type."""
+        return _RESPONSE_EVENTS[self.response.type]
+
+    @property
+    def content(self) -> Content:
+        """The content of the response."""
+        return self.response.content
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
     """A tool call begins. Emitted in the task that runs the tool."""
 
+    type: ClassVar[Literal["tool_event"]] = "tool_event"
+    completed: ClassVar[Literal[False]] = False
     call: ToolCallPart
+
+    @property
+    def tool_name(self) -> str:
+        """The name of the tool."""
+        return self.call.tool_name
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id of the call."""
+        return self.call.tool_call_id
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEnded:
     """A tool call has a result or an error. A call that was answered without its tool has no `ToolCallStarted`."""
 
+    type: ClassVar[Literal["tool_event"]] = "tool_event"
+    completed: ClassVar[Literal[True]] = True
     result: ToolReturnPart
+
+    @property
+    def tool_name(self) -> str:
+        """The name of the tool."""
+        return self.result.tool_name
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id of the call."""
+        return self.result.tool_call_id
 
 
 class StateSnapshot:
@@ -95,6 +145,7 @@ class StateSnapshot:
     cost a long conversation much. It is that of the event even if the conversation has grown since.
     """
 
+    type: ClassVar[Literal["state_snapshot"]] = "state_snapshot"
     __match_args__ = ("context",)
     __slots__ = ("_make",)
 
@@ -120,6 +171,7 @@ class StateSnapshot:
 class UserInputRequested:
     """The run is suspended until people have answered. `record` is the text for `Agent.resume`."""
 
+    type: ClassVar[Literal["user_input_requested"]] = "user_input_requested"
     record: str
     pending: Sequence[Pending]
 
@@ -128,6 +180,7 @@ class UserInputRequested:
 class RunCancelled:
     """The run was cancelled. `reason` is that of `Run.cancel`, and `message` the sentence for people."""
 
+    type: ClassVar[Literal["run_cancelled"]] = "run_cancelled"
     reason: str
     message: str
 
@@ -136,6 +189,7 @@ class RunCancelled:
 class RunEnded:
     """The run has ended. This is its last event."""
 
+    type: ClassVar[Literal["run_ended"]] = "run_ended"
     result: RunResult
 
 

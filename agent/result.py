@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -265,8 +266,9 @@ class RunPlan:
 class RunResult(ExplainsAttributes, Generic[OutputT]):
     """The result of a run. `note` has its figures and, if the run ended early, the sentence that says why.
 
-    `files` come from the model or from tools. A suspended run has `pending` questions or approvals, and `suspension`
-    is the text for `Agent.resume`. A new run can also continue from `context` without resuming.
+    `files` come from the model or from tools. `charts` are the pictures of tools, by the tool's name: "plot", "plot-2"
+    and so on. A suspended run has `pending` questions or approvals, and `suspension` is the text for `Agent.resume`. A
+    new run can also continue from `context` without resuming.
 
     `effort` is the reasoning effort that the requests asked for, as in `Options.reasoning`; None: they did not set it.
     `notes` are sentences about options or content that the model did not support, and about a model that is or will be
@@ -288,6 +290,7 @@ class RunResult(ExplainsAttributes, Generic[OutputT]):
     system_message: str = field(default="", repr=False)
     failure: AgentError | None = field(default=None, repr=False, compare=False)
     output: OutputT | None = None
+    charts: Mapping[str, BinaryContent] = field(default_factory=dict[str, BinaryContent])
 
     if not TYPE_CHECKING:
 
@@ -375,3 +378,15 @@ def files_of_messages(messages: Iterable[ModelMessage]) -> Iterator[BinaryConten
             content: Any = part.content
             items = cast(list[Any], content) if isinstance(content, list) else [content]
             yield from (item for item in items if isinstance(item, BinaryContent))
+
+
+def charts_of_messages(messages: Iterable[ModelMessage]) -> dict[str, BinaryContent]:
+    """Return the pictures that tools returned, by the tool's name. From the second one, a number follows the name."""
+    out, seen = dict[str, BinaryContent](), Counter[str]()
+    for part in (part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)):
+        for file in part.files:
+            if isinstance(file, BinaryContent) and file.is_image:
+                seen[part.tool_name] += 1
+                number = seen[part.tool_name]
+                out[part.tool_name if number == 1 else f"{part.tool_name}-{number}"] = file
+    return out

@@ -1,14 +1,14 @@
 """Converts a conversation to and from OpenAI's Chat Completions format, including tool calls and results.
 
 Extra fields extend the format: `reasoning` or `reasoning_content` beside `content`, as in servers for open weights, and
-its provider as `reasoning_by`; `is_error` on a tool's message (with `outcome`, if that is not "failed"). The format
-cannot carry vendors' own data: signatures of reasoning, encrypted reasoning, ids of items. Pass a `Context` on if a
-conversation must keep these.
+its provider as `reasoning_by`; `reasoning_details` with what a provider needs to get its reasoning back, such as a
+signature; `is_error` on a tool's message (with `outcome`, if that is not "failed"). The format cannot carry other data
+of vendors, such as the ids of items. Pass a `Context` on if a conversation must keep these.
 """
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeGuard, cast, get_args
@@ -153,6 +153,7 @@ def _assistant(message: ModelResponse) -> dict[str, Any]:
             "id": part.tool_call_id,
             "type": "function",
             "function": {"name": part.tool_name, "arguments": part.args_as_json_str()},
+            **_provider_data(part, message),
         }
         for part in message.parts
         if isinstance(part, ToolCallPart)
@@ -166,9 +167,26 @@ def _assistant(message: ModelResponse) -> dict[str, Any]:
         out[field] = "\n\n".join(part.content for part in thoughts)
         if by := first.provider_name or message.provider_name:
             out["reasoning_by"] = by
+    own = [part for part in message.parts if isinstance(part, ThinkingPart)]
+    if any(part.signature or part.provider_details for part in own):
+        out["reasoning_details"] = [_detail(part, message) for part in own]
     if calls:
         out["tool_calls"] = calls
     return out
+
+
+def _detail(part: ThinkingPart, message: ModelResponse) -> dict[str, Any]:
+    """Return a piece of reasoning with what its provider needs to get it back. Redacted reasoning has no text."""
+    given = {"id": part.id, "text": part.content, "signature": part.signature}
+    return {name: value for name, value in given.items() if value is not None} | _provider_data(part, message)
+
+
+def _provider_data(part: ThinkingPart | ToolCallPart, message: ModelResponse) -> dict[str, Any]:
+    """Return the provider of a part that has data of it, and these data. {} for a call without."""
+    provider = part.provider_name or message.provider_name
+    if not provider or (isinstance(part, ToolCallPart) and not part.provider_details):
+        return {}
+    return {"provider": provider} | ({"provider_details": part.provider_details} if part.provider_details else {})
 
 
 def _tool(part: ToolReturnPart) -> dict[str, Any]:
@@ -217,8 +235,8 @@ def _picture(url: str, more: Mapping[str, Any] | None) -> dict[str, Any]:
 def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelResponsePart]:
     """Return the parts of an assistant message, and add the names of its calls to `names` by id."""
     _check_keys(item)
-    out: list[ModelResponsePart] = []
-    for field in _REASONING:
+    out: list[ModelResponsePart] = [*_thoughts(item.get("reasoning_details"))]
+    for field in () if out else _REASONING:
         if reasoning := item.get(field):
             by = item.get("reasoning_by")
             name = by if isinstance(by, str) else None
@@ -236,10 +254,38 @@ def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelRespons
         match call:
             case {"id": str(id_), "function": {"name": str(name), **more}}:
                 names[id_] = name
-                out.append(ToolCallPart(name, cast(dict[str, Any], more).get("arguments"), tool_call_id=id_))
+                provider, details = _read_provider_data(call)
+                arguments = cast(dict[str, Any], more).get("arguments")
+                out.append(
+                    ToolCallPart(name, arguments, tool_call_id=id_, provider_name=provider, provider_details=details)
+                )
             case _:
                 raise InputError(f"not a tool call: {json.dumps(call, default=str)[:80]}")
     return out
+
+
+def _thoughts(given: object) -> Iterator[ThinkingPart]:
+    """Yield the reasoning that `to_openai` wrote for its provider. Other libraries' entries name no provider."""
+    for detail in given if _is_list(given) else ():
+        provider, details = _read_provider_data(detail)
+        if provider:
+            id_, signature = detail.get("id"), detail.get("signature")
+            yield ThinkingPart(
+                fix_surrogates(str(detail.get("text", ""))),
+                id=id_ if isinstance(id_, str) else None,
+                signature=signature if isinstance(signature, str) else None,
+                provider_name=provider,
+                provider_details=details,
+            )
+
+
+def _read_provider_data(item: Any) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the provider and its data, or None for each that is missing or malformed."""
+    given = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else dict[str, Any]()
+    provider, details = given.get("provider"), given.get("provider_details")
+    if not isinstance(provider, str) or not provider:
+        return None, None
+    return provider, cast(dict[str, Any], details) if isinstance(details, dict) and details else None
 
 
 def _result(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolReturnPart:

@@ -24,7 +24,7 @@ from agent.messages.repair import in_order_of_calls, repair
 from agent.models.catalog import ModelSpec
 from agent.output import Misfit, repair_prompt
 from agent.responses import Piece, call_content, result_content
-from agent.result import Journal, RunPlan, RunResult, files_of_messages, text_of_message
+from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
 from agent.runtime.budget import Budget, BudgetUsed
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
@@ -240,6 +240,7 @@ class ResultBuilder:
             context=self._log.with_last(*written),
             note=replace(self.note(outcome), suspension=sealed[1] if sealed else ""),
             files=tuple(files_of_messages(added)),
+            charts=charts_of_messages(added),
             suspension=sealed[0] if sealed else None,
             pending=tuple(pending) if outcome.reason == "suspended" else (),
             effort=self._plan.effort,

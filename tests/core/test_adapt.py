@@ -328,6 +328,27 @@ async def test_list_is_sent_as_its_context(vendor: Playing, model: ModelSpec, by
     assert any("reasoning" in note for note in by_list.notes) is ("Secret" not in str(one) and by != model.provider)
 
 
+@pytest.mark.parametrize("model", [OPENAI, CLAUDE, GEMINI], ids=lambda one: one.id)
+async def test_list_keeps_signed_reasoning_for_its_provider(vendor: Playing, model: ModelSpec) -> None:
+    by = model.provider
+    thoughts = [ThinkingPart(f"Thought {n}", id=f"rs_{n}", signature=f"s{n}==", provider_name=by) for n in (1, 2)]
+    signed = {"thought_signature": "c2lnbmVk"} if model is GEMINI else None
+    call = ToolCallPart("oven", "{}", tool_call_id="c1", provider_name=by, provider_details=signed)
+    messages = (
+        hello("Is it hot?"),
+        ModelResponse([*thoughts, call], provider_name=by),
+        ModelRequest([ToolReturnPart("oven", "Hot.", tool_call_id="c1")]),
+        ModelResponse([TextPart("Yes.")], provider_name=by),
+    )
+    path = "/v1" if model is OPENAI else ""
+    async with Agent(connect(model, Endpoint(vendor.url + path, "key")), limits=Limits(retries=0)) as agent:
+        await agent.ask("And now?", context=Context(messages=messages))
+        await agent.ask([*json.loads(json.dumps(to_openai(messages))), "And now?"])
+    by_context, by_list = [request.json for request in vendor.requests]
+    assert by_list == by_context
+    assert ("c2lnbmVk" if signed else "s1==") in json.dumps(by_context)
+
+
 async def test_run_sends_what_fits_and_keeps_the_rest(agent: Agent, server: Running) -> None:
     messages: tuple[ModelMessage, ...] = (
         ModelRequest([UserPromptPart(["Look", PICTURE])]),

@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelMessage
 from agent import (
     Agent,
     Event,
+    Image,
     InputError,
     Response,
     RunCancelled,
@@ -23,6 +24,7 @@ from agent.messages.repair import repair
 from agent.run import Run
 from agent.runtime import agent_loop
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from tests.support.media_files import picture
 
 ANSWER = Step([Words("reasoning", ["Hm."]), Words("output_text", ["One", " two."])])
 QUESTION = Step([Call("ask_user", '{"question": "Which?"}', "q1")])
@@ -55,6 +57,24 @@ async def test_events_contain_the_responses_in_order() -> None:
     assert isinstance(events[0], RunStarted)
     assert events[-1] == RunEnded(await run.finished())
     assert all(isinstance(response, Response) for response in run.responses)
+
+
+async def test_type_of_an_event_can_be_matched() -> None:
+    seen = list[object]()
+    async for event in made(CALLING, ANSWER).events():
+        match event.type:
+            case "text_delta" | "reasoning_delta":
+                seen.append((event.type, event.content))
+            case "tool_event":
+                seen.append((event.tool_name, event.tool_call_id, event.completed))
+            case "state_snapshot":
+                seen.append(len(event.context.messages))
+            case other:
+                seen.append(other)
+    assert [one for one in seen if one not in ("step_started", "provider_event", "step_ended")] == [
+        "run_started", 1, 3, "tool_call", ("double", "c1", False), "tool_call_result", ("double", "c1", True), 3,
+        ("reasoning_delta", "Hm."), ("text_delta", "One"), ("text_delta", " two."), 4, "run_ended",
+    ]  # fmt: skip
 
 
 async def test_snapshots_grow_to_the_result() -> None:
@@ -172,3 +192,16 @@ def test_response_is_one_of_five_types() -> None:
     with pytest.raises(ValueError, match=r"one of output_text, reasoning, .*, not 'text'"):
         Response("text", "Hello", True)  # pyright: ignore
     assert isinstance(Response("error", "It broke.", True), Response)
+
+
+async def test_charts_are_the_pictures_of_tools_by_name() -> None:
+    @tool
+    def plot(colors: list[str]) -> list[object]:
+        """Plot."""
+        return ["Done.", *[Image.from_bytes(picture("PNG", (8, 8 + len(color)))) for color in colors]]
+
+    connection = FakeConnection([Step([Call("plot", '{"colors": ["red", "blue"]}', "c1")]), ANSWER])
+    result = await Agent(connection, tools=[plot]).ask("Plot it")
+    assert list(result.charts) == ["plot", "plot-2"]
+    assert list(result.charts.values()) == list(result.files)
+    assert (await Agent(FakeConnection([ANSWER])).ask("Go on", context=result.context)).charts == {}
