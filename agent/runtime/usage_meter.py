@@ -14,6 +14,8 @@ MAX_TOKENS_PER_DELTA = 4
 A step with more did not stream most of its tokens as deltas (tool calls, JSON of emulated tool calls), so the time
 between its deltas says nothing about its speed.
 """
+CACHE_WRITE_COST = 1.25
+"""The cost of a prompt token that Anthropic or OpenAI writes to its cache, as a multiple of one that is not cached."""
 
 
 class UsageMeter:
@@ -28,10 +30,10 @@ class UsageMeter:
         self._queued = 0.0
         self._input = 0
         self._output = 0
-        self._cached = 0
+        self._cached = self._written = 0
         self._audio = self._longest_input = 0
         self._settled: list[float | None] = []
-        self._settled_counts = (0, 0, 0, 0)
+        self._settled_counts = (0, 0, 0, 0, 0)
         self._estimated = False
         self._measured: bool | None = None
         self._generating = 0.0
@@ -81,6 +83,7 @@ class UsageMeter:
         if usage is not None and counted:
             self._input += usage.input_tokens
             self._cached += usage.cache_read_tokens
+            self._written += usage.cache_write_tokens
             self._audio += usage.input_audio_tokens
             self._longest_input = max(self._longest_input, usage.input_tokens)
             self._output += usage.output_tokens
@@ -125,8 +128,9 @@ class UsageMeter:
         return sum(known) if len(known) == len(parts) else None
 
     @property
-    def _counts(self) -> tuple[int, int, int, int]:
-        return self._input - self._cached - self._audio, self._cached, self._audio, self._output
+    def _counts(self) -> tuple[int, int, int, int, int]:
+        plain = self._input - self._cached - self._written - self._audio
+        return plain, self._cached, self._written, self._audio, self._output
 
     def _unsettled(self, price: Price | None) -> float | None:
         """Return the cost of the steps since `settle`."""
@@ -135,6 +139,7 @@ class UsageMeter:
         prices = (
             price.input,
             price.input if price.cached is None else price.cached,
+            price.input if price.cached is None else price.input * CACHE_WRITE_COST,
             price.input if price.audio is None else price.audio,
             price.output,
         )

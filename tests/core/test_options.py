@@ -1,5 +1,6 @@
 """The options of a run: each one is checked before any request, and the error lists the valid values."""
 
+import json
 import math
 import subprocess
 import sys
@@ -40,6 +41,7 @@ WRONG = [
     *(("seed", value) for value in (-1, 1.5, "1", True)),
     *(("stop", value) for value in ("", [], [""], [1], 3)),
     *(("timeout", value) for value in (0, -1, "3", True, math.inf)),
+    *(("cache", value) for value in ("1h", 1)),
     *(("extra_body", value) for value in ("a", [("a", 1)], {1: 2})),
     *(("headers", value) for value in ("a", {"X-Key": 1}, {"X Key": "a"}, {"X-Key": "a\nb"}, {"X-Key": "\u00e9"})),
     ("temprature", 1),
@@ -53,10 +55,11 @@ KNOWN = {
     "seed": "Known values: 0, 1, 2, ..., None.",
     "stop": "Known values: a text, a list of texts, None.",
     "timeout": "Known values: seconds above 0, None.",
+    "cache": "Known values: True, False, None.",
     "extra_body": "Known values: a dict with texts as keys, None.",
     "headers": "Known values: a dict of texts, None.",
     "temprature": "Known options: reasoning, ignore_reasoning, temperature, max_tokens, top_p, seed, stop, timeout, "
-    "extra_body, headers.",
+    "cache, extra_body, headers.",
 }
 
 
@@ -195,6 +198,23 @@ async def test_option_reaches_the_wire_or_is_refused(name: str, option: str, pla
         for key in ON_THE_WIRE[name][option]:
             found = found[key]
         assert found == (GIVEN[option]["service_tier"] if option == "extra_body" else GIVEN[option])
+
+
+@pytest.mark.parametrize("name", ON_THE_WIRE)
+async def test_cache_is_set_where_it_has_a_price(name: str, playing_server: Playing) -> None:
+    playing_server.play(DIALECTS[name].answer("Hi"), DIALECTS[name].answer("Hi"))
+    found, marks = DIALECTS[name], {"anthropic": "cache_control", "openai": "prompt_cache_options"}
+    spec = replace(found.spec, name="gpt-6-luna" if found.spec.provider == "openai" else found.spec.name)
+    async with Agent(found._replace(spec=spec).connect(playing_server), system_message="Be brief.") as agent:
+        if spec.provider not in marks:
+            with pytest.raises(InputError, match='has no "cache"'):
+                agent.run("Hello", cache=True)
+            return
+        for cache in (True, False):
+            await agent.ask("Hello", cache=cache)
+    cached, plain = [json.dumps(request.json) for request in playing_server.requests]
+    assert marks[spec.provider] in cached
+    assert marks[spec.provider] not in plain
 
 
 @pytest.mark.parametrize("name", ON_THE_WIRE)

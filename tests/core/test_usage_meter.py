@@ -75,6 +75,14 @@ def test_every_step_costs_and_cache_has_its_price(price: Price, cost: float) -> 
     assert (timings.input_tokens, timings.cached_tokens, timings.output_tokens) == (1050, 200, 110)
 
 
+def test_tokens_written_to_the_cache_cost_a_quarter_more() -> None:
+    one = UsageMeter()
+    one.count_step(RequestUsage(input_tokens=1000, cache_read_tokens=300, cache_write_tokens=600, output_tokens=100))
+    expected = (100 * 4 + 300 * 0.4 + 600 * 5 + 100 * 20) / 1e6
+    assert one.cost(Price(input=4.0, output=20.0, cached=0.4)) == pytest.approx(expected)
+    assert one.cost(Price(input=4.0, output=20.0)) == pytest.approx((1000 * 4 + 100 * 20) / 1e6)
+
+
 def test_audio_has_its_own_price() -> None:
     one = UsageMeter()
     one.count_step(RequestUsage(input_tokens=1000, input_audio_tokens=400, output_tokens=10))
