@@ -70,8 +70,8 @@ class Case:
     usage: Mapping[str, int] | None = None
 
 
-ONCE = {"input_tokens": 5, "output_tokens": 7}
-TWICE = {"input_tokens": 10, "output_tokens": 14}
+ONCE = {"input_tokens": 5, "output_tokens": 7, "cached_tokens": 2}
+TWICE = {"input_tokens": 10, "output_tokens": 14, "cached_tokens": 4}
 SUN = ("tool_call_result", {"id": "call_1", "name": "weather", "content": "Sunny in Köln.", "is_error": False})
 
 
