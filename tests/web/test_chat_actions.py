@@ -242,14 +242,8 @@ async def by_program(page: Conversations, message: dict[str, Any], switch: bool,
         pass
 
 
-async def by_older_program(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
-    """Call the endpoint with the option's former name."""
-    async for _ in ChatApi(page).chat(message, "", {"read_here": switch}, request):
-        pass
-
-
 @pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
-@pytest.mark.parametrize("way", [by_page, by_program, by_older_program])
+@pytest.mark.parametrize("way", [by_page, by_program])
 async def test_switch_for_transcription_reaches_the_message(
     page: Conversations, tmp_path: Path, way: Callable[..., Awaitable[None]], switch: bool
 ) -> None:

@@ -1,6 +1,5 @@
 """What a visitor has chosen for an answer, and how values of the page become choices."""
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,8 +25,6 @@ PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "extra
 """The options of this page that a program can set, with their types."""
 RUN_OPTIONS = ("reasoning", "temperature", "max_tokens")
 """The options of a run that a program can set."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +79,6 @@ def requested_choices(
     """
     if not isinstance(model, str):
         raise InputError("model must be the id of a model.")
-    options = dict(options)
-    if "read_here" in options:  # its old name, accepted only in this version
-        log.warning("the option read_here is called extract_text now")
-        options["extract_text"] = options.pop("read_here")
     runs = {name: value for name, value in options.items() if name not in PAGE_OPTIONS}
     if unknown := sorted(runs.keys() - RUN_OPTIONS):
         known = ", ".join([*PAGE_OPTIONS, *RUN_OPTIONS])

@@ -1,6 +1,5 @@
 """Questions of a suspended answer, and the meaning of replies: pure functions of the calls without a result."""
 
-import html
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -48,20 +47,6 @@ def options(call: Call, run: str = "", translator: Translator = ENGLISH) -> list
         answers = {translator(ALLOW): ALLOW, translator(REFUSE): REFUSE}
     about = {"do": "answer", "run": run, "call": call["id"]}
     return [{"label": label, "value": {**about, "text": text}} for label, text in answers.items()]
-
-
-def render_question(call: Call, translator: Translator = ENGLISH) -> str:
-    """Return the bubble of the question as HTML."""
-    if is_question(call):
-        hint = translator(_("Choose, or write your answer below.") if options(call) else _("Write your answer below."))
-        text = f"<p>{html.escape(question(call))}</p>"
-    else:
-        hint = translator(_("Or write below: other values as JSON, or your reason to refuse."))
-        arguments = html.escape(json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str))
-        name = f"<b>{html.escape(str(call['name']))}</b>"
-        may_run = translator(_("Allow {name} to run with these values?", name=name))
-        text = f"<p>{may_run}</p><pre>{arguments}</pre>"
-    return f'<div class="asking" role="group">{text}<p class="caption">{hint}</p></div>'
 
 
 def parse_answer(call: Call, text: str) -> Answer:
