@@ -63,7 +63,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_run_log.py web/test_lost_processes.py web/test_lost_events.py",
         ),
     ],
-    "agent/web/chat/live_runs.py": [
+    "agent/web/chat/answers.py": [
         (
             "owner of a running answer",
             "live.run.id == run_id and live.owner == owner",
@@ -76,8 +76,6 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "found is not None else",
             "web/test_run_log.py web/test_conversation_list.py web/test_chat_actions.py web/test_temporary.py",
         ),
-    ],
-    "agent/web/chat/running_answers.py": [
         (
             "owner of a run on another process",
             "unfinished(owner=owner) if run.run_id",
@@ -113,7 +111,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_branches.py web/test_chat_actions.py",
         ),
     ],
-    "agent/web/chat/temporary_memory.py": [
+    "agent/web/chat/temporary_stores.py": [
         (
             "owner of a temporary chat",
             "chat is None or chat.owner != owner",
@@ -121,7 +119,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_temporary.py web/test_page_sessions.py",
         ),
     ],
-    "agent/web/chat/api_keys.py": [
+    "agent/web/chat/model_menu.py": [
         ("keys are never forgotten", "loop.call_later(self._seconds,", "loop.call_later(1e9,", "web/test_api_keys.py"),
         (
             "use does not keep a key",

@@ -29,6 +29,7 @@ from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.answer_frames import AnswerFrames
+from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
@@ -39,10 +40,8 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import join_processes
-from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
-from agent.web.chat.temporary_store import TemporaryStore
+from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.client_address import ANY, ClientAddressMiddleware

@@ -117,7 +117,7 @@ EXCEPTIONS = {
     ("agent.suspension.ledgers.redis", "agent.history.redis_server"),
     ("agent.telemetry", "agent.providers.redact"),
     ("agent.transfer.portable", "agent.history.codec"),
-    ("agent.web.chat.temporary_memory", "agent.history.memory"),
+    ("agent.web.chat.temporary_stores", "agent.history.memory"),
     ("agent.local.connection", "agent.providers.chat_completions"),
     ("agent.local.launch", "agent.providers.discovery"),
     ("agent.local.manager", "agent.providers.discovery"),

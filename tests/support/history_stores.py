@@ -24,8 +24,7 @@ from agent.suspension.ledgers.postgres import PostgresLedger
 from agent.suspension.ledgers.redis import RedisLedger
 from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.web.chat.recovery import LostRuns
-from agent.web.chat.temporary_memory import TemporaryMemory
-from agent.web.chat.temporary_store import TemporaryStore
+from agent.web.chat.temporary_stores import TemporaryMemory, TemporaryStore
 from tests.support import postgres_server, redis_servers
 from tests.support.history_laws import ALICE, MALLORY, Clock, Subject, chain, grown, prompt, prompts, started, titled
 

@@ -19,9 +19,9 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
 from agent.tools import ask_user
+from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor

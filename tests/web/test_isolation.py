@@ -31,7 +31,7 @@ from starlette.types import Message
 
 from agent.errors import NotFound
 from agent.media.store import MediaStore
-from agent.web.chat.message_files import MAX_FILES
+from agent.web.chat.attachments import MAX_FILES
 from agent.web.middleware import isolation, issued_ids, requests
 from agent.web.middleware.origins import Origins
 from agent.web.middleware.security_headers import SecurityHeadersSend

@@ -24,7 +24,7 @@ from playwright.sync_api import expect
 from agent.errors import Limited
 from agent.settings import UploadSettings
 from agent.web import unsent_files as table
-from agent.web.chat.message_files import MAX_FILES
+from agent.web.chat.attachments import MAX_FILES
 from agent.web.file_names import given_name, safe_name, stored_name
 from agent.web.middleware import upload_progress
 from agent.web.middleware.upload_form import UploadForm

@@ -33,8 +33,8 @@ from agent.transfer.file_links import FileLinks
 from agent.transfer.portable import FORMAT, stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
-from agent.web.chat.first_words import NumberedTitles
 from agent.web.chat.storage_quota import Reserve, StorageQuota
+from agent.web.chat.titles import NumberedTitles
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 

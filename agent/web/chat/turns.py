@@ -28,11 +28,10 @@ from agent.system.threads import TURNS
 from agent.transfer.document import EXTRACTED, shown_text
 from agent.web.chat import transcript
 from agent.web.chat.attached_documents import pages_read
-from agent.web.chat.chat_view import ChatView
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
-from agent.web.chat.transcript import CUT, SILENCE_SECONDS, call_id, content_parts, is_failed_as_empty
-from agent.web.chat.versions import Versions
+from agent.web.chat.transcript import CUT, SILENCE_SECONDS, Versions, call_id, content_parts, is_failed_as_empty
+from agent.web.chat.views import ChatView
 
 SHOWN_CHARACTERS = 3_000
 """Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
