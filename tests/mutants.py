@@ -24,13 +24,19 @@ SECONDS = 600
 
 
 BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
-    "agent/web/middleware/security_headers.py": [
+    "agent/web/middleware/origins.py": [
         ("CORP header", '-policy", "same-origin"),  # or', '-policy", "cross-origin"),  # or', "web/test_isolation.py"),
         ("sniffing header", '    ("x-content-type-options", "nosniff"),\n', "", "web/test_isolation.py"),
         (
             "answers that set a cookie are cached",
             'headers["cache-control"] = "no-store"',
             'headers["cache-control"] = "private"',
+            "web/test_isolation.py",
+        ),
+        (
+            "foreign page changes something",
+            'if scope["method"] not in READ and is_foreign',
+            "if False and is_foreign",
             "web/test_isolation.py",
         ),
     ],
@@ -185,14 +191,6 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             'get("x-forwarded-proto", "")',
             'get("x-forwarded-scheme", "")',
             "web/test_isolation.py web/test_page_head.py",
-        ),
-    ],
-    "agent/web/middleware/origins.py": [
-        (
-            "foreign page changes something",
-            'if scope["method"] not in READ and is_foreign',
-            "if False and is_foreign",
-            "web/test_isolation.py",
         ),
     ],
     "agent/web/middleware/visitor_cookie.py": [
