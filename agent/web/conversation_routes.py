@@ -26,7 +26,7 @@ from agent.errors import (
 )
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
 from agent.web.chat.own_data import OwnData, OwnDataSummary

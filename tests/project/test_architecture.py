@@ -83,7 +83,7 @@ LAYERS = (
     ("agent.media.images",),
     ("agent.media.mime",),
     ("agent.documents.kinds", "agent.documents.refusals"),
-    ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files", "agent.media.memory_place"),
+    ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files"),
     ("agent.media.places", "agent.output"),
     ("agent.keyword_arguments",),
     ("agent.errors",),
@@ -94,7 +94,6 @@ LAYERS = (
         "agent.media.sandbox_limits",
         "agent.system",
     ),
-    ("agent.system.shield",),
 )
 """From top to bottom: a module imports from its own layer and from those below. A package stands for all in it."""
 
@@ -123,7 +122,7 @@ EXCEPTIONS = {
 """... and except for these imports."""
 
 STORES = ("memory", "json_files", "sql.sqlite", "redis", "sql.postgres")
-LEDGERS = ("files", "sqlite", "postgres", "redis")
+LEDGERS = ("postgres", "redis")
 INDEPENDENT = (
     tuple(f"agent.history.{name}" for name in STORES),
     tuple(f"agent.suspension.ledgers.{name}" for name in LEDGERS),
@@ -177,7 +176,6 @@ LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
     ("agent.providers", "agent.providers.embeddings"),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
-    ("agent.local.connect_by_name", "agent.local.auto"),
     ("agent.local.connect_by_name", "agent.local.connection"),
     ("agent.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
@@ -209,8 +207,7 @@ DEFAULT_POOL = {
     "agent.local.manager": "looks for a model of the owner",
     "agent.providers": "imports a vendor's SDK",
     "agent.providers.discovery": "loads certificates, once",
-    "agent.suspension.ledgers.files": "stores an id of fixed length",
-    "agent.suspension.ledgers.sqlite": "stores an id of fixed length",
+    "agent.suspension.ledgers": "stores an id of fixed length",
     "agent.tools.mcp": "loads certificates, once",
     "agent.web.housekeeping": "collects garbage when nobody is there",
     "agent.web.middleware.page_delivery": "compresses our own files, once",

@@ -16,7 +16,7 @@ from agent.history import Entry, HistoryStore, Record
 from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.messages.repair import count_bytes
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.expiry import IsBusy, RetentionPeriods
 from agent.web.chat.journal import branch

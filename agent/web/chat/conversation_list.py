@@ -27,7 +27,7 @@ from agent.history import (
 )
 from agent.i18n import _
 from agent.media.store import MediaStore
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
 from agent.web.chat.answers import RunningAnswers
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation
 from agent.web.chat.questions import Replies

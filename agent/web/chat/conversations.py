@@ -26,8 +26,7 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Models
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
-from agent.system.shield import run_to_completion
-from agent.system.threads import TURNS
+from agent.system.threads import TURNS, run_to_completion
 from agent.tools import Tool, Toolset
 from agent.web.chat.answers import STILL_WRITING, LiveRun, LiveRuns, RunningAnswers
 from agent.web.chat.attached_documents import with_new_passages

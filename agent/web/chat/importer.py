@@ -24,8 +24,7 @@ from agent.media.references import files_named_in, reference_of
 from agent.media.sandbox import open_image
 from agent.media.store import MediaStore, type_of_id
 from agent.settings import Settings
-from agent.system.shield import run_to_completion
-from agent.system.threads import Threads
+from agent.system.threads import Threads, run_to_completion
 from agent.transfer import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS

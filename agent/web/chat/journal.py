@@ -25,8 +25,7 @@ from agent.messages.repair import open_calls
 from agent.response_types import ErrorResponse, Response
 from agent.run import Run
 from agent.runtime.retry import Wait
-from agent.system.shield import run_to_completion
-from agent.system.threads import TEXTS
+from agent.system.threads import TEXTS, run_to_completion
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId

@@ -30,8 +30,7 @@ from agent.history import (
 )
 from agent.history.memory import MemoryStore
 from agent.i18n import _
-from agent.media.memory_place import MemoryPlace
-from agent.media.places import Place
+from agent.media.places import MemoryPlace, Place
 from agent.media.references import conversation_of
 from agent.media.store import MediaStore, StoredFile
 from agent.messages.repair import count_bytes
