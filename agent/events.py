@@ -232,10 +232,6 @@ class EventQueue:
         return await self._events.get()
 
 
-ObserverFactory = Callable[[], Observer]
-"""Creates the observer of a run. It is called when the run is created."""
-
-
 class Observers:
     """The observers of one run. Falsy if there are none, so that callers can skip creating the event."""
 

@@ -26,7 +26,7 @@ from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
 from agent.runtime.run_stream import RunStream
 from agent.suspension import Resumption
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
 
 log = logging.getLogger(__name__)
 

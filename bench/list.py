@@ -23,10 +23,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from agent.history import Entry, HistoryStore, Record, open_store
 from agent.media.store import MediaStore
+from agent.web.chat.answers import LiveRuns, RunningAnswers
 from agent.web.chat.conversation_list import PAGE, ConversationList
-from agent.web.chat.live_runs import LiveRuns
-from agent.web.chat.replies import Replies
-from agent.web.chat.running_answers import RunningAnswers
+from agent.web.chat.questions import Replies
 from tests.support import postgres_server
 
 OWNER, OTHER = "visitor", "neighbour"

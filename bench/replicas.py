@@ -14,8 +14,8 @@ from pathlib import Path
 from time import perf_counter
 
 from agent.history import Record, RunEvent, RunEvents, now
-from agent.web.chat.run_log import SHARED_STORE_SECONDS
-from agent.web.chat.running_answers import EVENT_READ_SECONDS
+from agent.web.chat.answers import EVENT_READ_SECONDS
+from agent.web.chat.journal import SHARED_STORE_SECONDS
 from tests.support import postgres_server
 from tests.support.history_stores import SERVERS, STORES
 

@@ -24,13 +24,19 @@ SECONDS = 600
 
 
 BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
-    "agent/web/middleware/security_headers.py": [
+    "agent/web/middleware/origins.py": [
         ("CORP header", '-policy", "same-origin"),  # or', '-policy", "cross-origin"),  # or', "web/test_isolation.py"),
         ("sniffing header", '    ("x-content-type-options", "nosniff"),\n', "", "web/test_isolation.py"),
         (
             "answers that set a cookie are cached",
             'headers["cache-control"] = "no-store"',
             'headers["cache-control"] = "private"',
+            "web/test_isolation.py",
+        ),
+        (
+            "foreign page changes something",
+            'if scope["method"] not in READ and is_foreign',
+            "if False and is_foreign",
             "web/test_isolation.py",
         ),
     ],
@@ -63,7 +69,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_run_log.py web/test_lost_processes.py web/test_lost_events.py",
         ),
     ],
-    "agent/web/chat/live_runs.py": [
+    "agent/web/chat/answers.py": [
         (
             "owner of a running answer",
             "live.run.id == run_id and live.owner == owner",
@@ -76,8 +82,6 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "found is not None else",
             "web/test_run_log.py web/test_conversation_list.py web/test_chat_actions.py web/test_temporary.py",
         ),
-    ],
-    "agent/web/chat/running_answers.py": [
         (
             "owner of a run on another process",
             "unfinished(owner=owner) if run.run_id",
@@ -113,7 +117,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_branches.py web/test_chat_actions.py",
         ),
     ],
-    "agent/web/chat/temporary_memory.py": [
+    "agent/web/chat/temporary_stores.py": [
         (
             "owner of a temporary chat",
             "chat is None or chat.owner != owner",
@@ -121,7 +125,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_temporary.py web/test_page_sessions.py",
         ),
     ],
-    "agent/web/chat/api_keys.py": [
+    "agent/web/chat/model_menu.py": [
         ("keys are never forgotten", "loop.call_later(self._seconds,", "loop.call_later(1e9,", "web/test_api_keys.py"),
         (
             "use does not keep a key",
@@ -187,14 +191,6 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             'get("x-forwarded-proto", "")',
             'get("x-forwarded-scheme", "")',
             "web/test_isolation.py web/test_page_head.py",
-        ),
-    ],
-    "agent/web/middleware/origins.py": [
-        (
-            "foreign page changes something",
-            'if scope["method"] not in READ and is_foreign',
-            "if False and is_foreign",
-            "web/test_isolation.py",
         ),
     ],
     "agent/web/middleware/visitor_cookie.py": [

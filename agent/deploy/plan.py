@@ -5,12 +5,65 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.deploy import dockerfile
 from agent.deploy.spacefile import ZERO_GPU, Space
 from agent.errors import ConfigError
+
+
+@dataclass(slots=True)
+class _Stage:
+    needs: set[str] = field(default_factory=set[str])
+    copies: dict[str, bool] = field(default_factory=dict[str, bool])
+
+
+def copied(dockerfile: str, target: str | None) -> dict[str, bool]:
+    """Map each path copied for `target` (default: the last stage) to True if the copy also sets the file mode.
+
+    Raises `ConfigError` if there is no such stage.
+    """
+    stages: dict[str, _Stage] = {}
+    stage = _Stage()
+    for words in _instructions(dockerfile):
+        options = [word for word in words[1:] if word.startswith("--")]
+        plain = [word for word in words[1:] if not word.startswith("--")]
+        match words[0].upper():
+            case "FROM":
+                stage = _Stage({plain[0]})
+                stages[plain[2] if len(plain) == 3 else str(len(stages))] = stage
+            case "COPY" | "ADD":
+                sources = {option.removeprefix("--from=") for option in options if option.startswith("--from=")}
+                stage.needs |= sources
+                if not sources:
+                    chmod = any(option.startswith("--chmod=") for option in options)
+                    stage.copies |= {source.removeprefix("./"): chmod for source in plain[:-1] if "://" not in source}
+            case _:
+                pass
+    if target is not None and target not in stages:
+        raise ConfigError(f"The Spacefile wants the target {target!r}, and the Dockerfile has no such stage.")
+    found: dict[str, bool] = {}
+    pending = [target or next(reversed(stages), "")]
+    while pending:
+        if (one := stages.pop(pending.pop(), None)) is not None:
+            found |= one.copies
+            pending += one.needs
+    return found
+
+
+def ending_with(dockerfile: bytes, target: str) -> bytes:
+    """Append a stage that equals `target`, because a Space always builds the last stage."""
+    return dockerfile.rstrip() + f"\n\nFROM {target}\n".encode()
+
+
+def _instructions(dockerfile: str) -> Iterator[list[str]]:
+    """Yield each instruction as words: continued lines joined, comments removed, ["a", "b"] parsed as JSON."""
+    text = re.sub(r"(?m)^[ \t]*#.*\n?", "", dockerfile)
+    for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
+        if words := line.split():
+            listed = re.fullmatch(r"\s*(COPY|ADD)((?:\s+--\S+)*)\s+(\[.*\])\s*", line, re.IGNORECASE)
+            yield [listed[1], *listed[2].split(), *json.loads(listed[3])] if listed else words
+
 
 PORT = 7860
 PROGRAM, LINK = "100755", "120000"
@@ -40,11 +93,11 @@ class DeployPlan:
 
 def make_plan(space: Space, root: Path) -> DeployPlan:
     """Make the plan for `space` from the git checkout at `root`. Raises `ConfigError`."""
-    copied: Mapping[str, bool] = {}
+    modes: Mapping[str, bool] = {}
     wanted = NEEDED + GRADIO
     if space.sdk == "docker":
-        copied = dockerfile.copied(_text(root, "Dockerfile"), space.target)
-        wanted = tuple(dict.fromkeys((*NEEDED, *DOCKER, *copied)))
+        modes = copied(_text(root, "Dockerfile"), space.target)
+        wanted = tuple(dict.fromkeys((*NEEDED, *DOCKER, *modes)))
     tracked = {path: mode for mode, path in _tracked_files(root, wanted) if not path.startswith(NOT_NEEDED)}
     notes: list[str] = []
     files: dict[str, bytes] = {}
@@ -54,16 +107,16 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
             notes.append(f"{path} is left out: no Space needs such a file.")
         elif (root / path).is_file():
             files[path] = (root / path).read_bytes()
-        if mode == PROGRAM and not copied.get(path, True):
+        if mode == PROGRAM and not modes.get(path, True):
             raise ConfigError(
                 f"The hub forgets that {path} is a program: the Dockerfile must copy it with --chmod=755."
             )
     notes += [f"{path} is left out: git does not know it (git add)." for path in _untracked_files(root, wanted)]
-    for path in ("app.py", "Dockerfile" if space.sdk == "docker" else "requirements.txt", *copied):
+    for path in ("app.py", "Dockerfile" if space.sdk == "docker" else "requirements.txt", *modes):
         if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in files):
             raise ConfigError(f'A Space with sdk = "{space.sdk}" needs {path}, which git does not know here (git add).')
     if space.target:
-        files["Dockerfile"] = dockerfile.ending_with(files["Dockerfile"], space.target)
+        files["Dockerfile"] = ending_with(files["Dockerfile"], space.target)
     if space.requirements:
         files["requirements.txt"] = _with_requirements(files["requirements.txt"], space)
     if space.hardware == ZERO_GPU:

@@ -57,6 +57,6 @@ def _connect_later(base_url: str | None, api_key: str | None) -> Connection:
     if base_url:
         check_base_url(base_url)
         settings = replace(settings, vllm_base_url=base_url.rstrip("/"), vllm_api_key=api_key)
-    from agent.local.auto import AutoConnection  # late, because few programs start a server
+    from agent.local.connection import AutoConnection  # late, because few programs start a server
 
     return AutoConnection(settings)

@@ -16,7 +16,7 @@ import shutil
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +50,11 @@ async def in_thread(work: Callable[[], _T]) -> _T:
         raise
 
 
-def hub_url(env: Mapping[str, str] = os.environ) -> str | None:
+def hub_url() -> str | None:
     """Return the model hub (HF_ENDPOINT, else the public one), or None if HF_HUB_OFFLINE is set."""
-    if env.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true"):
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true"):
         return None
-    return (env.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
+    return (os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
 
 
 def new_client() -> httpx2.AsyncClient:
@@ -64,14 +64,14 @@ def new_client() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(verify=verify, follow_redirects=True, timeout=httpx2.Timeout(20, connect=5))
 
 
-async def reachable(url: str, *, seconds: float = 2.0) -> bool:
+async def reachable(url: str) -> bool:
     """Return True if the host of `url`, or the proxy in front of it, accepts a connection. Never raises."""
     target = urlsplit(url)
     proxy = getproxies().get(target.scheme) or getproxies().get("all")
     if proxy and not proxy_bypass(target.hostname or ""):
         target = urlsplit(proxy)
     with suppress(OSError, TimeoutError, ValueError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(2.0):
             _, writer = await asyncio.open_connection(
                 target.hostname, target.port or (443 if target.scheme == "https" else 80)
             )

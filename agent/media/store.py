@@ -15,8 +15,7 @@ from agent.i18n import _
 from agent.media.mime import SUFFIXES
 from agent.media.owner_files import OwnerFiles
 from agent.media.places import LocalFolder, Place
-from agent.system.shield import run_to_completion
-from agent.system.threads import FILES
+from agent.system.threads import FILES, run_to_completion
 
 ROUTE = "/media/"
 UNKNOWN = "bin"

@@ -15,8 +15,7 @@ from typing import Any, Literal, TypedDict, get_args
 from agent.errors import InputError, UnknownModel
 from agent.i18n import _, alternatives, joined
 from agent.keyword_arguments import explains_fields
-from agent.models.families import check_name, family
-from agent.models.names import VARIANT, key_of, short_name
+from agent.models.families import VARIANT, check_name, family, key_of, short_name
 from agent.system.project import FILES
 from agent.system.toml_file import CLOSED, TomlFile
 

@@ -6,6 +6,20 @@ from dataclasses import dataclass, replace
 from agent.errors import UnknownModel
 from agent.i18n import _
 
+VARIANT = re.compile(r"(?::[\w.-]+|[-@]\d{8}|-\d{4}-\d\d-\d\d|-latest)$")
+"""The suffix of a dated snapshot, or of a server that the Hugging Face router shall choose."""
+
+
+def key_of(name: str) -> str:
+    """Return the name for comparison: without case and without the `models/` prefix in Google's own lists."""
+    return name.casefold().removeprefix("models/")
+
+
+def short_name(name: str) -> str:
+    """Return the name without the organisation before it."""
+    return name.rstrip("/").rsplit("/", 1)[-1]
+
+
 LONGEST_NAME = 200
 """The most characters of a model's name, because names from outside are searched, compared, logged and shown."""
 

@@ -13,8 +13,7 @@ from agent.errors import ProviderError
 from agent.fetch import tls_context
 from agent.i18n import _
 from agent.models.catalog import LONGEST_ANSWER, ModelSpec, Price, carried, load_catalog, longest_answer
-from agent.models.families import LONGEST_NAME, can_chat
-from agent.models.names import VARIANT, short_name
+from agent.models.families import LONGEST_NAME, VARIANT, can_chat, short_name
 from agent.providers import Endpoint
 from agent.providers.base_url import without_login
 from agent.providers.errors import broken_key, is_broken_key

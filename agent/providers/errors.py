@@ -29,7 +29,7 @@ from pydantic_ai.exceptions import (
 from agent.errors import InputError, MissingKey, ProviderError, ProviderErrorKind, cause_of
 from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
-from agent.models.names import short_name
+from agent.models.families import short_name
 from agent.providers.base_url import missing_route, without_login
 from agent.providers.redact import cut, redact
 

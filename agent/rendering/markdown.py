@@ -31,8 +31,7 @@ from markdown_it.rules_inline.state_inline import Delimiter
 from markdown_it.token import Token
 
 from agent.rendering.code_colors import colored
-from agent.rendering.formulas import INLINE, Formula, is_formula
-from agent.rendering.mathml import MAX_CHARACTERS, to_mathml
+from agent.rendering.formulas import INLINE, MAX_CHARACTERS, Formula, is_formula, to_mathml
 
 WINDOW = 2_000
 """The characters that are read at once. Reading Markdown takes microseconds and kilobytes for each."""

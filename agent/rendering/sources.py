@@ -4,7 +4,6 @@ Titles, addresses and passages are written by websites and models. Whoever shows
 """
 
 import re
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,11 +20,11 @@ from agent.i18n import LocalizedText, _
 _TICKS = re.compile("`+")
 
 
-def code_spans(text: str, first: int = 0, after: int = sys.maxsize) -> dict[int, int]:
-    """Return the start and end of each code span in this part of the text. A run of backticks is closed by the next one
+def code_spans(text: str) -> dict[int, int]:
+    """Return the start and end of each code span. A run of backticks is closed by the next one
     of its length."""
     spans, begun = dict[int, int](), dict[int, int]()
-    for run in _TICKS.finditer(text, first, after):
+    for run in _TICKS.finditer(text):
         length = run.end() - run.start()
         if length in begun:
             spans[begun[length]] = run.end()

@@ -35,7 +35,7 @@ from agent.runtime.tool_sessions import ToolSessions
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension import STOP, Pending, Resumption, Suspension, ask_to_continue, digests, needs_person, pending_call
 from agent.suspension.seals import pack
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
 from agent.tools import Tool, cancelled_result, execute_all
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -10,7 +10,28 @@ from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from agent.system.shield import wait_through_cancellation
+
+async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
+    """Finish the work even if this task is cancelled meanwhile. Then raise the cancellation after the work."""
+    task = asyncio.ensure_future(work)
+    cancelled = await wait_through_cancellation(task)
+    failure = None if task.cancelled() else task.exception()
+    if cancelled or task.cancelled():
+        raise asyncio.CancelledError
+    if failure is not None:
+        raise failure
+
+
+async def wait_through_cancellation(work: asyncio.Future[Any]) -> bool:
+    """Wait for the end of the work, also if this task is cancelled meanwhile. Return True if it was."""
+    cancelled = False
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            cancelled = True
+    return cancelled
+
 
 LONGEST_STEP_SECONDS = 0.02
 """Seconds of work in one step. The work of others gets its turn between two steps."""

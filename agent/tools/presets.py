@@ -26,8 +26,7 @@ from agent.fetch import Guard
 from agent.system.project import FILES
 from agent.system.toml_file import TomlFile
 from agent.tools import Tool, Toolset, as_tool
-from agent.tools.auth import Auth
-from agent.tools.rest import Parameter, rest_tool
+from agent.tools.rest import Auth, Parameter, rest_tool
 
 FOLDER = FILES / "configs" / "tools"
 

@@ -30,8 +30,7 @@ from agent.messages.parts import extracted_text_of, text_file_of
 from agent.messages.repair import count_bytes
 from agent.rendering.html import without_mark_signs
 from agent.rendering.sources import Mark, Source, Sources
-from agent.rendering.tool_errors import has_failed
-from agent.rendering.tool_titles import ASK_USER, tool_title
+from agent.rendering.steps import ASK_USER, has_failed, tool_title
 from agent.responses import BubbleMarker, Response, pieces_with_texts
 from agent.system.threads import Threads
 

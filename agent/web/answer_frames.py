@@ -5,7 +5,7 @@ tag of its instance and a number. So a page that missed some continues where it 
 frame of another instance gets the whole turn again.
 
 The end is `{"stored": true, "complete": ...}` if the store has it: the page then shows the turn as it is stored, and
-`complete` says whether a waiting message can follow (see `agent.web.chat.chat_view.is_complete`). It is
+`complete` says whether a waiting message can follow (see `agent.web.chat.views.is_complete`). It is
 `{"goes_on": run}` if the process of the answer was lost: the page asks for the rest then. Otherwise it is `{}`, and the
 page asks for the stored turns.
 """
@@ -22,9 +22,9 @@ from uuid import uuid4
 from agent.i18n.translator import Translator
 from agent.rendering import bubbles
 from agent.system.threads import TURNS
-from agent.web.chat.chat_view import RunningTurn, is_complete, wait_text
-from agent.web.chat.running_answer import RunningAnswer
+from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.turns import TurnRenderer
+from agent.web.chat.views import RunningTurn, is_complete, wait_text
 from agent.web.run_event_routes import FRAMES, NOTHING, Frame, end_of_lost, number_in
 
 KEPT_CHARACTERS = 1_000_000

@@ -29,6 +29,7 @@ from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.answer_frames import AnswerFrames
+from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
@@ -39,14 +40,12 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import join_processes
-from agent.web.chat.running_answer import RunningAnswer
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
-from agent.web.chat.temporary_store import TemporaryStore
+from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.client_address import ANY, ClientAddressMiddleware
-from agent.web.conversation_routes import ConversationRoutes, answer_error
+from agent.web.conversation_routes import ConversationRoutes, OwnDataRoutes, add_temporary_route, answer_error
 from agent.web.gradio_compat.application import (
     STATIC_FILES,
     inputs_of_events,
@@ -60,25 +59,20 @@ from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.health import Health
 from agent.web.heavy_work import RequestLimit
 from agent.web.housekeeping import free_memory_when_idle, run_housekeeping
-from agent.web.link_page_routes import LinkPageRoutes
-from agent.web.link_routes import LinkRoutes
+from agent.web.link_routes import LinkPageRoutes, LinkRoutes
 from agent.web.media_route import add_media_route
 from agent.web.message_routes import MessageRoutes
-from agent.web.middleware.chosen_language import ChosenLanguage
 from agent.web.middleware.event_stream import EventStreamMiddleware
 from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
 from agent.web.middleware.origins import Origins, is_loopback
-from agent.web.middleware.page_rewrite import PageRewriteMiddleware
-from agent.web.middleware.static_files import StaticFilesMiddleware
+from agent.web.middleware.page_delivery import ChosenLanguage, PageRewriteMiddleware, StaticFilesMiddleware
+from agent.web.middleware.requests import BodyLength, BodyTimeout
 from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.openai_routes import OpenAIRoutes
-from agent.web.own_data_routes import OwnDataRoutes
-from agent.web.private_folder import make_private
-from agent.web.request_body import BodyLength, BodyTimeout
+from agent.web.privacy import make_private
 from agent.web.routes import add_health_routes, add_page_routes
 from agent.web.run_event_routes import Frames, RunEventRoutes
-from agent.web.temporary_route import add_temporary_route
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build

@@ -1,4 +1,4 @@
-"""The routes below `/conversations`: a visitor's list of conversations as JSON, for pages and programs.
+"""The routes of a visitor's conversations as JSON, of temporary ones, and of all that is stored of a visitor.
 
 Every request speaks for one owner, and another owner's conversation answers like a missing one. `docs/http.md`
 describes the routes. The middleware refuses changes that pages of other sites request.
@@ -26,14 +26,18 @@ from agent.errors import (
 )
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
+from agent.system.threads import run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
+from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.chat.sent_message import typed_text
+from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.turns import answer_text, newest_turns
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
 from agent.web.heavy_work import RequestLimit, TooManyRequests
 from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
+from agent.web.unsent_files import UnsentFiles
 
 MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
@@ -260,3 +264,69 @@ async def json_object(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
 
 def _error(status: int, detail: str) -> Response:
     return JSONResponse({"detail": detail}, status_code=status, headers={"cache-control": "no-store"})
+
+
+def add_temporary_route(app: FastAPI, chats: TemporaryChats, owner_of: Callable[[Request], str]) -> None:
+    """Add the routes. `POST` answers 404 if the chat is over, or is another visitor's."""
+
+    async def keep(request: Request, owner: str) -> Any:
+        chats.keep(owner, str(request.path_params["id_"]))
+
+    async def leave(request: Request, owner: str) -> Any:
+        chats.leave(owner, str(request.path_params["id_"]))
+
+    for method, handler in (("POST", keep), ("DELETE", leave)):
+        app.add_api_route("/temporary/{id_}", answering(handler, owner_of), methods=[method])
+
+
+OWN_DATA = "/own-data"
+
+
+class OwnDataRoutes:
+    """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page."""
+
+    def __init__(
+        self,
+        own_data: OwnData,
+        unsent_files: UnsentFiles,
+        owner_of: Callable[[Request], str],
+        limit: RequestLimit | None = None,
+    ) -> None:
+        self._own_data, self._unsent_files = own_data, unsent_files
+        self._owner_of, self._limit = owner_of, limit
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes to the application."""
+        for method, handler in (("GET", self._summary), ("DELETE", self._delete_all)):
+            app.add_api_route(OWN_DATA, answering(handler, self._owner_of), methods=[method])
+
+    def _count(self, request: Request, owner: str) -> None:
+        if self._limit is not None:
+            self._limit.count(owner, client_address(request.scope))
+
+    async def _summary(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        return self._fields(owner, await self._own_data.summary(owner))
+
+    async def _delete_all(self, request: Request, owner: str) -> Any:
+        self._count(request, owner)
+        found = OwnDataSummary()
+
+        async def delete() -> None:
+            nonlocal found
+            await self._unsent_files.remove_all(owner)
+            found = await self._own_data.delete_all(owner)
+
+        await run_to_completion(delete())
+        return self._fields(owner, found)
+
+    def _fields(self, owner: str, found: OwnDataSummary) -> dict[str, Any]:
+        return {
+            "conversations": found.conversations,
+            "messages": found.messages,
+            "text_bytes": found.text_bytes,
+            "files": found.files,
+            "file_bytes": found.file_bytes,
+            "unsent_files": self._unsent_files.number_of(owner),
+            "expires_at": found.expires_at.isoformat() if found.expires_at else None,
+        }

@@ -18,12 +18,12 @@ from agent.errors import Conflict, HistoryError, InputError
 from agent.i18n import LocalizedText
 from agent.i18n.translator import Translator, negotiate
 from agent.media.transcribe import ReportProgress
+from agent.web.chat.answers import RESTARTING, LiveRun
 from agent.web.chat.choices import Choices, requested_choices, usual_temperature
 from agent.web.chat.conversations import CONTINUE, Conversations
-from agent.web.chat.live_runs import RESTARTING, LiveRun
-from agent.web.chat.message_id import MessageId
 from agent.web.chat.questions import QuestionId
-from agent.web.chat.temporary_memory import is_temporary
+from agent.web.chat.sent_message import MessageId
+from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import Handler, answering, known_error, status_of

@@ -39,8 +39,8 @@ from agent.suspension.seals import Seals
 from agent.system.threads import TEXTS
 from agent.tools import Tool
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.permit import max_answer_tokens, run_limits
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.run_setup import max_answer_tokens, run_limits
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import status_of
 from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, TooManyRequests, result_unless_gone

@@ -6,7 +6,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agent.providers import Models
-from agent.web.chat.live_runs import LiveRuns
+from agent.web.chat.answers import LiveRuns
 from agent.web.gradio_compat.application import root_url
 from agent.web.health import Health
 from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest

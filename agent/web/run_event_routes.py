@@ -16,9 +16,8 @@ from fastapi import FastAPI, Request, Response
 
 from agent.errors import Limited, NotFound, StoreUnavailable
 from agent.history import HistoryStore, RunEvent
+from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.recovery import GOES_ON
-from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.running_answers import RunningAnswers
 from agent.web.client_address import client_address
 from agent.web.heavy_work import HeavyResponse, HeavyWork, Place
 

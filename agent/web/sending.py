@@ -12,10 +12,10 @@ from agent.errors import InputError
 from agent.i18n import LocalizedText, _
 from agent.media.transcribe import ReportProgress
 from agent.providers import Status
+from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import LiveRun
-from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
+from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.file_names import given_name

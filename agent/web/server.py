@@ -25,7 +25,7 @@ from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, raise_file_limit
 from agent.web.gradio_compat.tunnel import close_tunnels, open_tunnel
 from agent.web.log_levels import limit_log
-from agent.web.private_memory import make_memory_private
+from agent.web.privacy import make_memory_private
 from agent.web.shutdown import GracefulServer
 
 NEEDS = "A share link needs the network: Gradio's relay and its frpc program, which is fetched once."

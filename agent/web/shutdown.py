@@ -5,11 +5,13 @@ signal. Gradio's streams end only on request.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from math import inf
 from threading import Timer
 from time import monotonic
 from types import FrameType
@@ -20,7 +22,38 @@ from fastapi import FastAPI
 
 from agent.web.gradio_compat.application import end_heartbeats
 from agent.web.gradio_compat.event_queue import BoundedQueue
-from agent.web.listener import accept_connections
+
+ACCEPTED_AT_ONCE = 128
+"""Connections that are accepted before anything else is done."""
+NEXT_TRY_SECONDS = 0.5
+"""Seconds until the next try, after a connection could not be accepted."""
+LOG_PAUSE_SECONDS = 10.0
+"""Seconds between two log lines about connections that could not be accepted."""
+
+log = logging.getLogger(__name__)
+
+
+async def accept_connections(listener: socket.socket, new_protocol: Callable[[], asyncio.Protocol]) -> None:
+    """Accept connections until cancelled. Each gets a protocol of its own."""
+    loop, starting, logged = asyncio.get_running_loop(), set[asyncio.Task[object]](), -inf
+    listener.setblocking(False)
+    while True:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except ConnectionAbortedError:  # the client has left meanwhile
+                continue
+            except OSError as error:
+                if monotonic() - logged >= LOG_PAUSE_SECONDS:
+                    logged = monotonic()
+                    log.error("connections cannot be accepted: %s", error)
+                await asyncio.sleep(NEXT_TRY_SECONDS)
+                continue
+            task = loop.create_task(loop.connect_accepted_socket(new_protocol, connection))
+            starting.add(task)
+            task.add_done_callback(starting.discard)
+        await asyncio.sleep(0)
+
 
 RESERVED_SECONDS = 1.5
 """The part of the shutdown time that is for saving, for the pages' last update and for the model's process."""

@@ -24,7 +24,7 @@ from agent.i18n import N_, LocalizedText, _
 from agent.settings import UploadSettings
 from agent.system.threads import UPLOADS
 from agent.web.file_names import stored_name
-from agent.web.guests import GUEST
+from agent.web.middleware.visitor_cookie import GUEST
 
 PREFIX = "switchboard-"
 LOCK = ".lock"

@@ -40,12 +40,12 @@ from agent.providers import http as http
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
 from agent.settings import LocalSettings, Settings
-from agent.web.chat.chat_view import join_bubbles
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
 from agent.web.chat.turns import render_turn
+from agent.web.chat.views import join_bubbles
 from agent.web.chat.visitor import Visitor
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.message_rules import assert_accepted, hello, one_prompt_each
@@ -674,7 +674,7 @@ def test_page_shows_the_same_live_and_reloaded(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(http, "READ_INTERVAL_SECONDS", 0.0)
-        patch.setattr("agent.web.chat.live_runs.UPDATE_SECONDS", 0.001)
+        patch.setattr("agent.web.chat.answers.UPDATE_SECONDS", 0.001)
         asyncio.run(check())
 
 

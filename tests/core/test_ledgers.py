@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import HistoryError
-from agent.suspension.ledgers.files import FileLedger
-from agent.suspension.ledgers.sqlite import SqliteLedger
+from agent.suspension.ledgers import FileLedger, SqliteLedger
 
 
 async def test_unusable_place_is_named(tmp_path: Path) -> None:

@@ -53,11 +53,10 @@ from agent.models.catalog import load_catalog
 from agent.providers.errors import explain
 from agent.providers.event_reading import EventReader
 from agent.providers.redact import cut, redact
-from agent.providers.tool_choice_json import ToolChoiceDecoder
-from agent.rendering.formulas import Formula
+from agent.providers.tool_emulation import ToolChoiceDecoder
+from agent.rendering.formulas import Formula, to_mathml
 from agent.rendering.html import html_mark
 from agent.rendering.markdown import to_blocks
-from agent.rendering.mathml import to_mathml
 from agent.rendering.sources import Sources
 from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
@@ -448,7 +447,7 @@ def constants(*names: str) -> Callable[[], list[Any]]:
 
 COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.media.store", "*"): constants("agent.media.store:_ID", "agent.media.store:_OLD_ID"),
-    ("agent.providers.tool_choice_json", "*"): lambda: [ToolChoiceDecoder()._opening],
+    ("agent.providers.tool_emulation", "*"): lambda: [ToolChoiceDecoder()._opening],
     ("agent.errors", "*"): constants("agent.errors:_PATH"),
     ("agent.errors", "pattern"): lambda: [
         re.compile(one[0], re.IGNORECASE) for one in import_module("agent.errors")._CAUSES
@@ -473,7 +472,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ],
     ("agent.web.middleware.isolation", "*"): lambda: [import_module("agent.web.middleware.isolation").CHANGES["POST"]],
     ("agent.system.toml_file", "holds"): lambda: list(_kinds()),
-    ("agent.rendering.mathml", "*"): constants("agent.rendering.mathml:_GROUP"),
+    ("agent.rendering.formulas", "*"): constants("agent.rendering.formulas:_GROUP"),
     ("agent.rendering.markdown", "*"): constants("agent.rendering.markdown:_FORMULA"),
     ("agent.deploy.plan", "*"): lambda: [re.compile("|".join(["a secret", "another"]))],
 }

@@ -24,8 +24,8 @@ from agent.runtime.run_stream import RunStream
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.seals import Seals
 from agent.tools import ask_user
+from agent.web.chat.answers import LiveRun, LiveRuns
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.live_runs import LiveRun, LiveRuns
 from tests.support.journals import MemoryJournal
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running

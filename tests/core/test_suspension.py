@@ -42,11 +42,9 @@ from agent.runtime.budget import BudgetUsed
 from agent.settings import ROOT
 from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension import seals as seals_module
-from agent.suspension.ledgers import MemoryLedger
-from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers import FileLedger, MemoryLedger, SqliteLedger
 from agent.suspension.ledgers.postgres import PostgresLedger
 from agent.suspension.ledgers.redis import RedisLedger
-from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
 from agent.tools import ask_user
 from agent.web.chat.journal import Omitted, StoreJournal
@@ -610,7 +608,7 @@ async def test_one_of_many_resumptions_succeeds(agent: Agent) -> None:
 ELSEWHERE = """
 import asyncio, sys
 from agent import Agent, Endpoint, ModelSpec, connect, tool
-from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers import FileLedger
 from agent.suspension.seals import Seals
 from agent.suspension import Approve
 from tests.core.test_suspension import ask_user, look, pay, waits

@@ -15,8 +15,7 @@ from agent.messages.parts import extracted_text_of
 from agent.providers import Status
 from agent.settings import load_settings as settings
 from agent.web.chat.attached_documents import with_new_passages
-from agent.web.chat.attachment_plans import PUBLIC_LIMITS
-from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.chat.attachments import PUBLIC_LIMITS, message_parts, plan_attachments
 from tests.support.documents import joined_pdf, pdf, scanned_pdf
 from tests.support.known_texts import INVOICE, picture_of_text
 

@@ -32,7 +32,7 @@ from agent.history.records import StoredText
 from agent.i18n import N_, _, alternatives, catalogues, decimal, first_sentence, joined, listed, ngettext
 from agent.i18n.translator import LANGUAGES, Translator, negotiate, read_forms
 from agent.models.catalog import load_catalog
-from agent.rendering.tool_titles import tool_title
+from agent.rendering.steps import tool_title
 from agent.transfer.document import Block
 from agent.transfer.export import to_markdown
 from agent.web.chat.attachments import message_parts, plan_attachments

@@ -33,8 +33,7 @@ from agent.models.catalog import load_catalog
 from agent.providers import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
-from agent.web.chat.attachment_plans import PRIVATE_LIMITS, PUBLIC_LIMITS
-from agent.web.chat.attachments import message_parts, plan_attachments
+from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor

@@ -40,7 +40,7 @@ from agent.providers import base_url_variable, default_endpoint
 from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
 from agent.suspension import Suspension
-from agent.suspension.ledgers.sqlite import SqliteLedger
+from agent.suspension.ledgers import SqliteLedger
 from agent.web.app import create_app
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

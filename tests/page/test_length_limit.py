@@ -18,7 +18,7 @@ from agent.providers import Endpoint, ServedModel, Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.run_setup import max_answer_tokens
+from agent.web.chat.permit import max_answer_tokens
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.conftest import Visitor as Person

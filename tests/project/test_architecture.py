@@ -25,7 +25,7 @@ LAYERS = (
     ("app",),
     ("agent.__main__", "agent.web.server", "agent.doctor"),
     ("agent.web.app",),
-    ("agent.web.link_page_routes",),
+    ("agent.web.link_routes",),
     ("agent.web.media_route", "agent.web.routes"),
     ("agent.web.health", "agent.web.housekeeping", "agent.web.shutdown"),
     ("agent.web.ui",),
@@ -33,19 +33,14 @@ LAYERS = (
     ("agent.web.answer_frames",),
     (
         "agent.web.conversation_routes",
-        "agent.web.link_page",
-        "agent.web.link_routes",
         "agent.web.message_routes",
         "agent.web.openai_routes",
-        "agent.web.own_data_routes",
         "agent.web.run_event_routes",
-        "agent.web.temporary_route",
         "agent.web.transfer_routes",
     ),
     ("agent.web.sending",),
     ("agent.web.chat",),
     ("agent.web.middleware.event_stream", "agent.web.middleware.uploads"),
-    ("agent.web.middleware.upload_progress",),
     ("agent.web.middleware.isolation", "agent.web.unsent_files"),
     ("agent.web",),
     ("agent.cli.chat",),
@@ -88,7 +83,7 @@ LAYERS = (
     ("agent.media.images",),
     ("agent.media.mime",),
     ("agent.documents.kinds", "agent.documents.refusals"),
-    ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files", "agent.media.memory_place"),
+    ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files"),
     ("agent.media.places", "agent.output"),
     ("agent.keyword_arguments",),
     ("agent.errors",),
@@ -99,7 +94,6 @@ LAYERS = (
         "agent.media.sandbox_limits",
         "agent.system",
     ),
-    ("agent.system.shield",),
 )
 """From top to bottom: a module imports from its own layer and from those below. A package stands for all in it."""
 
@@ -117,7 +111,7 @@ EXCEPTIONS = {
     ("agent.suspension.ledgers.redis", "agent.history.redis_server"),
     ("agent.telemetry", "agent.providers.redact"),
     ("agent.transfer.portable", "agent.history.codec"),
-    ("agent.web.chat.temporary_memory", "agent.history.memory"),
+    ("agent.web.chat.temporary_stores", "agent.history.memory"),
     ("agent.local.connection", "agent.providers.chat_completions"),
     ("agent.local.launch", "agent.providers.discovery"),
     ("agent.local.manager", "agent.providers.discovery"),
@@ -128,7 +122,7 @@ EXCEPTIONS = {
 """... and except for these imports."""
 
 STORES = ("memory", "json_files", "sql.sqlite", "redis", "sql.postgres")
-LEDGERS = ("files", "sqlite", "postgres", "redis")
+LEDGERS = ("postgres", "redis")
 INDEPENDENT = (
     tuple(f"agent.history.{name}" for name in STORES),
     tuple(f"agent.suspension.ledgers.{name}" for name in LEDGERS),
@@ -182,7 +176,6 @@ LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
     ("agent.providers", "agent.providers.embeddings"),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
-    ("agent.local.connect_by_name", "agent.local.auto"),
     ("agent.local.connect_by_name", "agent.local.connection"),
     ("agent.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
@@ -214,11 +207,10 @@ DEFAULT_POOL = {
     "agent.local.manager": "looks for a model of the owner",
     "agent.providers": "imports a vendor's SDK",
     "agent.providers.discovery": "loads certificates, once",
-    "agent.suspension.ledgers.files": "stores an id of fixed length",
-    "agent.suspension.ledgers.sqlite": "stores an id of fixed length",
+    "agent.suspension.ledgers": "stores an id of fixed length",
     "agent.tools.mcp": "loads certificates, once",
     "agent.web.housekeeping": "collects garbage when nobody is there",
-    "agent.web.middleware.static_files": "compresses our own files, once",
+    "agent.web.middleware.page_delivery": "compresses our own files, once",
     "agent.web.server": "looks for changes of the program itself, and opens the tunnel, once",
     "agent.web.ui.handlers": "imports a vendor's SDK",
     "agent.web.ui.model_widgets": "imports a vendor's SDK",

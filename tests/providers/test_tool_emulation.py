@@ -42,8 +42,14 @@ from pydantic_ai.settings import ModelSettings, ToolOrOutput
 
 from agent import Agent, Endpoint, connect
 from agent.local.weights import SMOLLM2, Weights, fetch
-from agent.providers.tool_choice_json import ToolChoice, ToolChoiceDecoder, choice_schema, instruction
-from agent.providers.tool_emulation import ToolEmulationModel, rewrite_history
+from agent.providers.tool_emulation import (
+    ToolChoice,
+    ToolChoiceDecoder,
+    ToolEmulationModel,
+    choice_schema,
+    instruction,
+    rewrite_history,
+)
 from agent.tools.builtin import calculate, convert_units, current_time
 from tests.support.models import SMALL
 

@@ -18,14 +18,11 @@ from agent.history.json_files import JsonStore
 from agent.history.memory import MemoryStore
 from agent.history.sql.postgres import PostgresStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.suspension.ledgers import MemoryLedger
-from agent.suspension.ledgers.files import FileLedger
+from agent.suspension.ledgers import FileLedger, MemoryLedger, SqliteLedger
 from agent.suspension.ledgers.postgres import PostgresLedger
 from agent.suspension.ledgers.redis import RedisLedger
-from agent.suspension.ledgers.sqlite import SqliteLedger
 from agent.web.chat.recovery import LostRuns
-from agent.web.chat.temporary_memory import TemporaryMemory
-from agent.web.chat.temporary_store import TemporaryStore
+from agent.web.chat.temporary_stores import TemporaryMemory, TemporaryStore
 from tests.support import postgres_server, redis_servers
 from tests.support.history_laws import ALICE, MALLORY, Clock, Subject, chain, grown, prompt, prompts, started, titled
 

@@ -13,9 +13,9 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import tool
+from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
 from tests.support.history_stores import SERVERS, STORES, Clock

@@ -6,7 +6,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from agent.rendering.bubbles import Edit, Turn
-from agent.rendering.mathml import ATTRIBUTES, ELEMENTS
+from agent.rendering.formulas import ATTRIBUTES, ELEMENTS
 
 HTML = (
     "p br h1 h2 h3 h4 h5 h6 ul ol li blockquote hr pre code span em strong s a img table thead tbody tr th td sup sub "

@@ -17,11 +17,10 @@ from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.rendering.bubbles import Bubble, Turn
 from agent.rendering.markdown import to_blocks
-from agent.web.chat.chat_view import RunningTurn, wait_text
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.turns import TurnRenderer, newest_turns
-from agent.web.chat.views import WINDOW
+from agent.web.chat.views import WINDOW, RunningTurn, wait_text
 from agent.web.gradio_compat.application import without_applications
 from agent.web.ui.layout import Widgets, lay_out
 

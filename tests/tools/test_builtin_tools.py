@@ -18,7 +18,7 @@ from pydantic_ai.messages import ToolCallPart
 from agent.documents.tools import document_tools
 from agent.media.sandbox import SandboxJob, SandboxProgram
 from agent.models.catalog import load_catalog
-from agent.rendering.tool_titles import TITLES, tool_title
+from agent.rendering.steps import TITLES, tool_title
 from agent.settings import ROOT
 from agent.tools import Tool, arithmetic, ask_user, builtin, execute
 from agent.tools.arithmetic import evaluate

@@ -16,8 +16,7 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 from agent.errors import ConfigError, InputError
 from agent.fetch import Guard
 from agent.tools import Tool, execute
-from agent.tools.auth import Auth
-from agent.tools.rest import Parameter, rest_tool
+from agent.tools.rest import Auth, Parameter, rest_tool
 from tests.support.small_site import Asked, Said, Site, answer, as_json, site, to
 from tests.tiers import examples
 

@@ -42,7 +42,7 @@ from agent.transfer.export import FORMATS, Download, Exporter, Format, safe_name
 from agent.transfer.html import data_urls, to_html
 from agent.transfer.shared import shared_entries
 from agent.web.chat.links import ChatLinks, LinkChoices
-from agent.web.link_page import Site, to_link_page
+from agent.web.link_routes import Site, to_link_page
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import picture, sound
 from tests.support.transfers import OWNER, stored

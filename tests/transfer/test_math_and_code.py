@@ -19,10 +19,9 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 from agent.i18n.translator import ENGLISH
 from agent.rendering import code_colors
 from agent.rendering.code_colors import LANGUAGES, MAX_CHARACTERS, colored
-from agent.rendering.formulas import Formula
+from agent.rendering.formulas import ATTRIBUTES, ELEMENTS, Formula, to_mathml
 from agent.rendering.html import html_mark
 from agent.rendering.markdown import Blocks, to_blocks
-from agent.rendering.mathml import ATTRIBUTES, ELEMENTS, to_mathml
 from agent.transfer.document import blocks_of
 from agent.transfer.html import to_html
 from tests.support.history_stores import chain, prompt

@@ -11,15 +11,14 @@ from pydantic_ai.messages import ToolCallPart
 
 from agent.i18n import LocalizedText
 from agent.i18n.translator import LANGUAGES, Translator
-from agent.rendering.steps import REASON_LENGTH, failure_reason, short_reason
-from agent.rendering.tool_errors import SENTENCES, localized_error
+from agent.rendering.steps import REASON_LENGTH, SENTENCES, failure_reason, localized_error, short_reason
 from agent.settings import ROOT
 from agent.tools import as_tool, cancelled_result, execute
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import convert_units, current_time
 
 SOURCES = [
-    *(path.read_text(encoding="utf-8") for path in (ROOT / "agent").rglob("*.py") if path.name != "tool_errors.py"),
+    *(path.read_text(encoding="utf-8") for path in (ROOT / "agent").rglob("*.py") if path.name != "steps.py"),
     "math domain error",  # of Python
 ]
 PIECE_END = re.compile(r"[.:] |(?<=The user) |\b(?:page|slide|sheet|section)s?\b")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agent.errors import InputError
-from agent.web.chat.api_keys import MAX_KEY_LENGTH, ApiKeys
+from agent.web.chat.model_menu import MAX_KEY_LENGTH, ApiKeys
 from tests.support.clocks import run_without_waiting
 
 KEY = "sk-typed-by-a-visitor-123456"

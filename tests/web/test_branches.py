@@ -13,13 +13,12 @@ from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
+from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.branches import Branches, hidden_after, versions_in
 from agent.web.chat.expiry import FOR_EVER
 from agent.web.chat.journal import branch
-from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.transcript import is_prompt, message_text
-from agent.web.chat.versions import TurnVersions, Versions
+from agent.web.chat.transcript import TurnVersions, Versions, is_prompt, message_text
 from agent.web.chat.visitor import Visitor
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")

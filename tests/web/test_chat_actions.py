@@ -19,9 +19,9 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
 from agent.tools import ask_user
+from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
@@ -242,14 +242,8 @@ async def by_program(page: Conversations, message: dict[str, Any], switch: bool,
         pass
 
 
-async def by_older_program(page: Conversations, message: dict[str, Any], switch: bool, request: gr.Request) -> None:
-    """Call the endpoint with the option's former name."""
-    async for _ in ChatApi(page).chat(message, "", {"read_here": switch}, request):
-        pass
-
-
 @pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
-@pytest.mark.parametrize("way", [by_page, by_program, by_older_program])
+@pytest.mark.parametrize("way", [by_page, by_program])
 async def test_switch_for_transcription_reaches_the_message(
     page: Conversations, tmp_path: Path, way: Callable[..., Awaitable[None]], switch: bool
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from agent.web.middleware.chosen_language import ChosenLanguage
+from agent.web.middleware.page_delivery import ChosenLanguage
 
 
 async def said(scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,8 +4,8 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from agent.history import Entry, Note
-from agent.web.chat.chat_view import ChatView
 from agent.web.chat.transcript import to_turns
+from agent.web.chat.views import ChatView
 
 QUESTION = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hi.")]), note=Note(run_id="r"))
 

@@ -20,9 +20,10 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.fetch import system_resolver
-from agent.web import connections, request_body
+from agent.web import connections
 from agent.web.connections import ConnectionLimits
-from agent.web.request_body import BodyTimeout
+from agent.web.middleware import requests
+from agent.web.middleware.requests import BodyTimeout
 from tests.conftest import App, becomes
 from tests.support.http_client import connected
 
@@ -111,7 +112,7 @@ async def test_half_sent_headers_time_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_slow_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.2)
     async with serving() as port:
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n"
         reader, writer = await say(port, head, b"x")
@@ -123,7 +124,7 @@ async def test_slow_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_servers_own_delay_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.5)
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(1.5)  # while the whole body is buffered
@@ -137,7 +138,7 @@ async def test_servers_own_delay_is_not_counted(monkeypatch: pytest.MonkeyPatch)
 async def test_late_body_does_not_change_begun_answer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.2)
     monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
 
     async def early(scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,9 +21,9 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, Settings
+from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import LiveRun
 from agent.web.chat.visitor import Visitor
 from tests.support.history_stores import end_as_lost
 from tests.support.models import QWEN3, FakeLocalModels
@@ -269,7 +269,7 @@ async def killed_at(page: Conversations, store: MemoryStore, conversation: str, 
 async def test_answer_is_continued_after_each_kill(
     server: Running, tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
+    monkeypatch.setattr("agent.web.chat.journal.EVENT_STORE_SECONDS", 0.0)
     page = page_of(server, tmp_path, store)
     live = await page.send(ANN, None, {"text": "!reasoning Hm. !tokens 60 @60"}, Choices())
     assert live is not None

@@ -30,8 +30,8 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations
-from agent.web.chat.first_words import first_words
 from agent.web.chat.journal import Omitted, StoreJournal
+from agent.web.chat.titles import first_words
 from agent.web.chat.visitor import Visitor
 from tests.support.history_stores import ALICE, MALLORY, STORE_PARAMS, STORES, Clock, chain, prompt, started
 from tests.support.http_client import marker

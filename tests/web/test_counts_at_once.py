@@ -20,7 +20,7 @@ from agent.web.app import create_app
 from agent.web.chat.links import MAX_LINKS
 from agent.web.chat.temporary import CHATS_EACH
 from agent.web.heavy_work import REQUESTS_EACH
-from agent.web.link_page_routes import COPIES, PAGES_EACH
+from agent.web.link_routes import COPIES, PAGES_EACH
 from agent.web.middleware.isolation import API
 from agent.web.run_event_routes import STREAMS_PER_OWNER
 from agent.web.transfer_routes import EXPORTS_PER_OWNER

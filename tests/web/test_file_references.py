@@ -32,12 +32,11 @@ from agent.media.places import LocalFolder, Place, open_place
 from agent.media.references import files_named_in, reference_of, with_data, with_urls
 from agent.media.store import ROUTE, MediaStore, id_of
 from agent.responses import Response
+from agent.web.chat.answers import LiveRuns, RunningAnswers
 from agent.web.chat.branches import Branches
 from agent.web.chat.expiry import FOR_EVER, delete_conversation
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.live_runs import LiveRuns
 from agent.web.chat.orphaned_files import KEPT_SECONDS, OrphanedFiles
-from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor

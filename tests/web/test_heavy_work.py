@@ -20,7 +20,7 @@ from agent.transfer.document import Block
 from agent.transfer.html import to_html
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
-from agent.web.link_page_routes import PAGES, LinkPageRoutes
+from agent.web.link_routes import PAGES, LinkPageRoutes
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
 from agent.web.watchdog import LOOP_LATE_SECONDS, Watchdog

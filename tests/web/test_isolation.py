@@ -31,10 +31,9 @@ from starlette.types import Message
 
 from agent.errors import NotFound
 from agent.media.store import MediaStore
-from agent.web.chat.message_files import MAX_FILES
-from agent.web.middleware import isolation, issued_ids, requests
-from agent.web.middleware.origins import Origins
-from agent.web.middleware.security_headers import SecurityHeadersSend
+from agent.web.chat.attachments import MAX_FILES
+from agent.web.middleware import isolation, requests
+from agent.web.middleware.origins import Origins, SecurityHeadersSend
 from agent.web.middleware.visitor_cookie import COOKIE, MAX_AGE_SECONDS, CookieJar, VisitorCookies
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.foreign_requests import (
@@ -907,8 +906,8 @@ def test_policy_names_no_other_site() -> None:
 
 async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filling the tables gives access to nobody's data."""
-    monkeypatch.setattr(issued_ids, "MAX_IDS", 100)
-    monkeypatch.setattr(issued_ids, "MAX_IDS_PER_VISITOR", 100)
+    monkeypatch.setattr(isolation, "MAX_IDS", 100)
+    monkeypatch.setattr(isolation, "MAX_IDS_PER_VISITOR", 100)
     number = iter(range(10_000))
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
@@ -935,7 +934,7 @@ async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("owner", ["ann", None], ids=["visitor", "guest"])
 def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
-    ids = issued_ids.IssuedIds()
+    ids = isolation.IssuedIds()
     ids.add("/tmp/a.txt", owner)
     ids.add("event", f"{owner or 'guest'}-session")
     for number in range(60_000):
@@ -944,7 +943,7 @@ def test_flood_of_ids_evicts_no_others(owner: str | None) -> None:
     assert ids.owns("event", f"{owner or 'guest'}-session")
     assert not ids.owns("e0", "flood0-session")
     assert ids.owns("e59999", "flood19-session")
-    assert len(ids) == sum(map(len, ids._of_account.values())) <= issued_ids.MAX_IDS
+    assert len(ids) == sum(map(len, ids._of_account.values())) <= isolation.MAX_IDS
     for number in range(5_000):
         ids.add(f"e{number}", "one")
     assert not ids.owns("e0", "one")

@@ -43,7 +43,7 @@ from agent.web.middleware.requests import (
     RequestRefused,
     parse_object,
 )
-from agent.web.middleware.upload_form import UploadForm
+from agent.web.middleware.uploads import UploadForm
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.openai_routes import MAX_MESSAGES
 from tests.conftest import App

@@ -15,7 +15,7 @@ from agent.history.memory import MemoryStore
 from agent.media.store import ROUTE, MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.links import MAX_BRANCHES, ChatLinks, LinkChoices
-from agent.web.link_page_routes import LinkPageRoutes
+from agent.web.link_routes import LinkPageRoutes
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import random_png
 

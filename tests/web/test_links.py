@@ -35,8 +35,7 @@ from agent.transfer.html import to_html
 from agent.web.chat.links import MAX_LINKS, ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
-from agent.web.link_page import Site, to_link_page
-from agent.web.link_page_routes import PAGES, LinkPageRoutes
+from agent.web.link_routes import PAGES, LinkPageRoutes, Site, to_link_page
 from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import last_message, stored_conversations
 from tests.support.history_stores import chain, started

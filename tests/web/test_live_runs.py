@@ -15,9 +15,9 @@ from agent.i18n.translator import ENGLISH
 from agent.tools import Tool, tool
 from agent.web import answer_frames, run_event_routes
 from agent.web.answer_frames import TEXT_SECONDS, WAIT_SECONDS, TurnFrames
-from agent.web.chat.chat_view import RunningTurn
-from agent.web.chat.live_runs import EVENT_SECONDS, LiveRuns
+from agent.web.chat.answers import EVENT_SECONDS, LiveRuns
 from agent.web.chat.turns import TurnRenderer
+from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import stream
 from tests.support.clocks import run_without_waiting
 from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words

@@ -13,8 +13,8 @@ from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
-from agent.web.chat.message_id import MessageId
 from agent.web.chat.own_data import OwnData
+from agent.web.chat.sent_message import MessageId
 from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import STORE_PARAMS, STORES
 from tests.support.models import FakeLocalModels

@@ -6,9 +6,7 @@ from fastapi import FastAPI
 
 from agent.history.memory import MemoryStore
 from agent.history.run_events import RunEvent, RunEvents
-from agent.web.chat.live_runs import LiveRuns
-from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.running_answers import RunningAnswers
+from agent.web.chat.answers import LiveRuns, RunningAnswer, RunningAnswers
 from agent.web.run_event_routes import Frames, RunEventRoutes, RunFrames
 from tests.support.history_stores import started
 

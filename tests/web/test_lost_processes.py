@@ -21,11 +21,10 @@ from agent.history import Record, RunEvent, now
 from agent.history.run_events import RunEvents
 from agent.media.store import MediaStore
 from agent.settings import PublicSettings
+from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import GUEST_PREFIX, UNDO_SECONDS, ExpiredConversations
 from agent.web.chat.recovery import CONFIRM_SECONDS, MAX_LOST
-from agent.web.chat.running_answer import RunningAnswer
-from agent.web.chat.running_answers import RunningAnswers
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import answer_error

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agent.media.places import LocalFolder, Place, open_place
 from agent.media.store import MediaStore
-from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory
+from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory
 from agent.web.media_route import PIECE, add_media_route, byte_range, headers_of
 
 SOUND = BinaryContent(bytes(range(256)) * 9000, media_type="audio/ogg")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.web.chat.chat_view import with_model_names
 from agent.web.chat.transcript import NO_ENDING, Turn
+from agent.web.chat.views import with_model_names
 
 
 @pytest.mark.parametrize(

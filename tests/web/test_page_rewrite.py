@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from agent.web.middleware.page_rewrite import LONGEST_NAME, MOST_PAGES, PageRewriteMiddleware
+from agent.web.middleware.page_delivery import LONGEST_NAME, MOST_PAGES, PageRewriteMiddleware
 
 Asked = tuple[str, dict[str, str]]
 GZIP = {"accept-encoding": "gzip"}

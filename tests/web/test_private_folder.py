@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import ConfigError
 from agent.web.middleware.visitor_cookie import VisitorCookies
-from agent.web.private_folder import make_private
+from agent.web.privacy import make_private
 from tests.conftest import App
 from tests.support.http_client import HttpVisitor, marker
 from tests.support.media_files import random_png

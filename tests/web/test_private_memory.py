@@ -18,7 +18,7 @@ from tests.support.http_client import HttpVisitor
 
 READING = """
 import ctypes, os
-from agent.web.private_memory import make_memory_private
+from agent.web.privacy import make_memory_private
 
 def is_readable():
     reader = os.fork()

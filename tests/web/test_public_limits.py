@@ -23,12 +23,11 @@ from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import ask_user
 from agent.web.chat.attachments import MAX_TEXT, plan_attachments
-from agent.web.chat.choices import MAX_PROMPT_CHARACTERS, Choices
+from agent.web.chat.choices import MAX_OWNERS, MAX_PROMPT_CHARACTERS, Choices, RememberedSettings
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.remembered_settings import MAX_OWNERS, RememberedSettings
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.client_address import ClientAddressMiddleware, client_address
 from agent.web.middleware.isolation import IsolationMiddleware

@@ -37,9 +37,8 @@ from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
-from agent.web.chat.questions import ALLOW, QuestionId, parse_answer
+from agent.web.chat.questions import ALLOW, QuestionId, Replies, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.replies import Replies
 from agent.web.chat.transcript import Turn, to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.chat.visitor import Visitor as Asker

@@ -17,9 +17,8 @@ from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Effort
 from agent.settings import LocalSettings, Settings
-from agent.web.chat.choices import HIGHEST_TOKEN_LIMIT, Choices, usual_temperature
+from agent.web.chat.choices import HIGHEST_TOKEN_LIMIT, Choices, RememberedSettings, usual_temperature
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.remembered_settings import RememberedSettings
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.handlers import Handlers

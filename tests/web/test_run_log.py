@@ -25,12 +25,11 @@ from agent.i18n.translator import ENGLISH
 from agent.media.store import MediaStore
 from agent.responses import Response
 from agent.web.answer_frames import TurnFrames
-from agent.web.chat.chat_view import RunningTurn
+from agent.web.chat.answers import LiveRun, LiveRuns, StoredRun
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.live_runs import LiveRun, LiveRuns
 from agent.web.chat.recovery import LostRuns, partial_answer
-from agent.web.chat.running_answers import StoredRun
 from agent.web.chat.transcript import Bubble, fold_responses, to_turns
+from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
 from tests.support.fakes import Act, FakeConnection, Step, Words
 from tests.support.history_stores import end_as_lost
@@ -240,7 +239,7 @@ async def test_stream_beats_while_the_store_is_slow() -> None:
 @pytest.mark.parametrize("refused", ["events", "replies"])
 async def test_unstored_events_do_not_end_the_answer(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
     """The events of a write whose reply is lost are stored, and are not sent again."""
-    monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
+    monkeypatch.setattr("agent.web.chat.journal.EVENT_STORE_SECONDS", 0.0)
     store = FailingStore()
     store.refuses = refused
     live = begin([Step([Words("output_text", ["a", "b", "c"])])], store)
@@ -288,7 +287,7 @@ async def test_connection_gets_bounded_pieces() -> None:
 
 
 async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.web.chat.run_log.EVENT_STORE_SECONDS", 0.0)
+    monkeypatch.setattr("agent.web.chat.journal.EVENT_STORE_SECONDS", 0.0)
     store = MemoryStore()
     thought, text = Words("reasoning", ["Let me ", "see."]), Words("output_text", ["The answer ", "is"])
     live = begin([Step([thought, text, Act("hang")])], store, hangs=True)

@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agent.web.gradio_compat.application import STATIC_FILES
 from agent.web.gradio_compat.video_streams import WHOLE, player_stand_in
-from agent.web.middleware.static_files import CACHE_BRIEFLY, CACHE_FOREVER, StaticFilesMiddleware
+from agent.web.middleware.page_delivery import CACHE_BRIEFLY, CACHE_FOREVER, StaticFilesMiddleware
 from agent.web.ui.page_files import HERE, LAZY, page_files
 from tests.conftest import App, Visitor
 

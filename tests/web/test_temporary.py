@@ -26,8 +26,14 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.chat.stored_entries import TEMPORARY_GONE
 from agent.web.chat.temporary import CHATS, CHATS_EACH, GONE_SECONDS, TemporaryChats
-from agent.web.chat.temporary_memory import TemporaryMedia, TemporaryMemory, is_temporary, new_temporary_id
-from agent.web.chat.temporary_store import NO_LINKS, TemporaryStore
+from agent.web.chat.temporary_stores import (
+    NO_LINKS,
+    TemporaryMedia,
+    TemporaryMemory,
+    TemporaryStore,
+    is_temporary,
+    new_temporary_id,
+)
 from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.web.chat.first_words import NumberedTitles, next_title, without_number
+from agent.web.chat.titles import NumberedTitles, next_title, without_number
 
 
 @pytest.mark.parametrize(

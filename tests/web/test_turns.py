@@ -38,10 +38,10 @@ from agent.rendering.bubbles import Turn as ShownTurn
 from agent.rendering.bubbles import edits
 from agent.responses import BubbleMarker, Piece, Response
 from agent.web.answer_frames import TurnFrames
-from agent.web.chat.chat_view import RunningTurn
-from agent.web.chat.live_runs import LiveRuns
+from agent.web.chat.answers import LiveRuns
 from agent.web.chat.transcript import Turn, fold_responses, relabel_last, to_turns
 from agent.web.chat.turns import TurnRenderer, render_turn
+from agent.web.chat.views import RunningTurn
 from tests.support.fakes import FakeConnection, Step, Words
 from tests.support.history_stores import prompt
 from tests.support.scripted_runs import chunks

@@ -24,12 +24,10 @@ from playwright.sync_api import expect
 from agent.errors import Limited
 from agent.settings import UploadSettings
 from agent.web import unsent_files as table
-from agent.web.chat.message_files import MAX_FILES
+from agent.web.chat.attachments import MAX_FILES
 from agent.web.file_names import given_name, safe_name, stored_name
-from agent.web.middleware import upload_progress
-from agent.web.middleware.upload_form import UploadForm
-from agent.web.middleware.upload_progress import UploadProgress
-from agent.web.middleware.uploads import LINGER_SECONDS
+from agent.web.middleware import uploads
+from agent.web.middleware.uploads import LINGER_SECONDS, UploadForm, UploadProgress
 from agent.web.unsent_files import LOCK, MB, MIN_FILE_BYTES, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
 from tests.support.clocks import Clock, run_without_waiting
@@ -546,9 +544,9 @@ def test_progress_has_few_listeners_and_forgets(monkeypatch: pytest.MonkeyPatch)
 
 
 async def few_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload_progress, "BEGIN_SECONDS", 0.3)
-    monkeypatch.setattr(upload_progress, "FORGET_SECONDS", 0.1)
-    monkeypatch.setattr(upload_progress, "LISTENERS", 12)
+    monkeypatch.setattr(uploads, "BEGIN_SECONDS", 0.3)
+    monkeypatch.setattr(uploads, "FORGET_SECONDS", 0.1)
+    monkeypatch.setattr(uploads, "LISTENERS", 12)
     progress = UploadProgress()
     assert (await listen(progress, "ann-unknown", "ann"))[0] == 404
     early = asyncio.create_task(listen(progress, "ann-1", "ann"))

@@ -1,10 +1,15 @@
-"""The contract of a ledger, which remembers used ids, and a ledger in memory that forgets them with its process."""
+"""The contract of a ledger, which remembers used ids, and the ledgers that need no driver: memory, files and SQLite."""
 
+import asyncio
+import os
+import sqlite3
+from contextlib import closing
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from agent.errors import ConfigError, HistoryError, StoreUnavailable
+from agent.errors import ConfigError, HistoryError, StoreUnavailable, reason_of
 from agent.history import needing_driver, now
 from agent.history.server_errors import connection_reason, words_of
 from agent.i18n import _
@@ -60,12 +65,8 @@ def open_ledger(address: str) -> Ledger:
     path = place.removeprefix("///")
     match kind:
         case "file" if path:
-            from agent.suspension.ledgers.files import FileLedger
-
             return FileLedger(Path(path).expanduser())
         case "sqlite" if path:
-            from agent.suspension.ledgers.sqlite import SqliteLedger
-
             return SqliteLedger(Path(path).expanduser())
         case "postgresql" | "postgres" if place:
             with needing_driver("PostgreSQL", "postgres"):
@@ -80,3 +81,73 @@ def open_ledger(address: str) -> Ledger:
                 f"There is no ledger of the kind {kind!r}. SUSPENSION_LEDGER is file:folder or sqlite:///path, or the "
                 "URL of a server: postgresql://user:password@host:5432/database or redis://host:6379/0."
             )
+
+
+_NEVER = "never"
+
+
+class FileLedger:
+    """A `Ledger` in a folder, for any number of processes of one machine. The first use makes the folder."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+
+    async def use(self, id: str, expires_at: datetime | None) -> bool:
+        """Implement `Ledger.use`. Raises `HistoryError` if the folder cannot be used."""
+        until = _NEVER if expires_at is None else repr(expires_at.timestamp())
+        try:
+            return await asyncio.to_thread(self._use, sha256(id.encode()).hexdigest(), until)
+        except OSError as error:
+            sentence = _("The ledger {name} cannot be used: {error}.", name=self._folder.name, error=reason_of(error))
+            raise HistoryError(sentence) from error
+
+    def _use(self, name: str, until: str) -> bool:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._purge()
+        try:
+            file = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return False
+        with os.fdopen(file, "w") as out:
+            out.write(until)
+        return True
+
+    def _purge(self) -> None:
+        moment = now().timestamp()
+        for path in self._folder.iterdir():
+            try:
+                text = path.read_text()
+                if text not in ("", _NEVER) and float(text) <= moment:  # "" is just being written
+                    path.unlink()
+            except (OSError, ValueError):  # another process removed it first, or the file is not ours
+                continue
+
+
+_TABLE = "CREATE TABLE IF NOT EXISTS used (id TEXT PRIMARY KEY, expires_at REAL) WITHOUT ROWID"
+_PURGE = "DELETE FROM used WHERE expires_at <= ?"
+_USE = "INSERT OR IGNORE INTO used (id, expires_at) VALUES (?, ?)"
+
+
+class SqliteLedger:
+    """A `Ledger` in a file; the first use makes it. Uses are rare, so each opens its own connection."""
+
+    def __init__(self, path: str | os.PathLike[str], *, busy_timeout: float = 5.0) -> None:
+        self._path, self._timeout = Path(path), busy_timeout
+
+    async def use(self, id: str, expires_at: datetime | None) -> bool:
+        """Implement `Ledger.use`. Raises `HistoryError` if the file cannot be used."""
+        until = None if expires_at is None else expires_at.timestamp()
+        try:
+            return await asyncio.to_thread(self._use, id, until)
+        except sqlite3.Error as error:
+            sentence = _("The ledger {name} cannot be used: {error}.", name=self._path.name, error=reason_of(error))
+            raise HistoryError(sentence) from error
+
+    def _use(self, id: str, until: float | None) -> bool:
+        with closing(sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)) as connection:
+            connection.execute(_TABLE)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_PURGE, (now().timestamp(),))
+            first = connection.execute(_USE, (id, until)).rowcount == 1
+            connection.execute("COMMIT")
+            return first

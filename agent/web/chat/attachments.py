@@ -1,10 +1,10 @@
-"""Converts what the composer sends to message parts, and plans how each file is handled for the chosen model."""
+"""Reads the files of a message: checks them, plans how the model gets each, and makes the parts of the message."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, UserContent
 
@@ -15,12 +15,14 @@ from agent.i18n import N_, LocalizedText, _, joined, listed, ngettext
 from agent.media.convert import convert_file, media_limits
 from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.media.owner_files import FILE_BYTES
-from agent.media.transcribe import Kind, ReportProgress, Transcriber
+from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
+from agent.messages.adapt import pictures, sounds
 from agent.messages.parts import attached_text, extracted_text, text_file_of
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.system.threads import TEXTS, UPLOADS
 from agent.web.chat.attached_documents import (
+    READ_AS_TEXT,
     AttachedDocument,
     can_read_instead,
     check_total,
@@ -33,12 +35,241 @@ from agent.web.chat.attached_documents import (
     scanned_pages,
     with_scans,
 )
-from agent.web.chat.attachment_plans import PRIVATE_LIMITS, AttachmentLimits, AttachmentPlan, refuse_excess
-from agent.web.chat.message_files import check_files, read_file
-from agent.web.chat.refusals import NOT_OPENED, SENT_AS_TEXT, merge_refusals
 from agent.web.chat.storage_quota import Reserve, size_of
-from agent.web.chat.transcription_text import CANNOT_TAKE, scan_text, transcription_text
 from agent.web.file_names import given_name
+
+CANNOT_TAKE = {
+    "image": N_(
+        '{model} cannot see pictures. Remove "{name}", choose a model that can, or turn on '
+        '"Extract text from images and audio" in the settings.'
+    ),
+    "audio": N_(
+        '{model} cannot hear sound. Remove "{name}", choose a model that can, or turn on '
+        '"Extract text from images and audio" in the settings.'
+    ),
+}
+
+
+async def transcription_text(kind: Kind, converted: ConvertedMedia, transcriber: Transcriber) -> LocalizedText:
+    """Return the message for an image or audio file that is to be transcribed."""
+    reader, missing = TRANSCRIPTION_MODELS[kind], await transcriber.to_fetch(kind)
+    by = {"reader": reader.label, "licence": reader.licence}
+    if kind == "image":
+        text = _("the text in it is extracted on this server by {reader} ({licence}) and sent instead", **by)
+    else:
+        text = _(
+            "the speech in it ({seconds:.0f} s) is transcribed on this server by {reader} ({licence}) and sent instead",
+            seconds=converted.seconds,
+            **by,
+        )
+    return _("{done}; one-time {size:.0f} MB download", done=text, size=missing / 1e6) if missing else text
+
+
+async def scan_text(pages: int, transcriber: Transcriber) -> LocalizedText:
+    """Return for people how a scanned PDF is handled. Raises `InputError` if no text can be extracted now."""
+    missing, reader = await transcriber.to_fetch("image"), TRANSCRIPTION_MODELS["image"]
+    text = _(
+        "the text of its scanned pages ({count}) is extracted on this server by {reader} ({licence}) and sent instead",
+        count=pages,
+        reader=reader.label,
+        licence=reader.licence,
+    )
+    return _("{done}; one-time {size:.0f} MB download", done=text, size=missing / 1e6) if missing else text
+
+
+MAX_FILES = 16
+
+
+def check_files(files: Sequence[Path], max_bytes: int) -> None:
+    """Raise `InputError` if one message cannot have these files. Reads none of them.
+
+    A file named twice would be in memory twice. All files together can have twice `max_bytes`.
+    """
+    if len(files) > MAX_FILES:
+        raise InputError(
+            _(
+                "The message has {count:,} files; {most} is the most. Send some of them in another message.",
+                count=len(files),
+                most=MAX_FILES,
+            )
+        )
+    seen = set[Path]()
+    for path in files:
+        if path in seen:
+            raise InputError(_("{name} is attached twice. Remove one of the two.", name=given_name(path)))
+        seen.add(path)
+    if (size := sum(map(_size, files))) > 2 * max_bytes:
+        raise InputError(
+            _(
+                "The files have {size:.1f} MB together; {most:.0f} MB is the most for one message.",
+                size=size / 1e6,
+                most=2 * max_bytes / 1e6,
+            )
+        )
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes of a file. Raises `InputError`."""
+    try:
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise InputError(
+                _(
+                    "{name} has {size:.1f} MB; {most:.0f} MB is the most.",
+                    name=given_name(path),
+                    size=size / 1e6,
+                    most=max_bytes / 1e6,
+                )
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(_("{name} could not be read. Attach it again.", name=given_name(path))) from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # the file's own plan says that it is gone
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentLimits:
+    """The most files of one message that are transcribed, and the seconds for reading all its files together.
+
+    The message holds a place for an answer while its files are read.
+    """
+
+    transcribed: int = MAX_FILES
+    seconds: float = 3600.0
+
+
+PRIVATE_LIMITS = AttachmentLimits()
+"""The limits on a page that is not open to everybody."""
+PUBLIC_LIMITS = AttachmentLimits(transcribed=4, seconds=600.0)
+"""The limits on a page that is open to everybody."""
+
+TAKES_AT_ONCE = N_("{model} takes {most} in one message. Send {name} in another.")
+TRANSCRIBED_AT_ONCE = N_("Text is extracted from at most {most} files of a message. Send {name} in another.")
+
+Outcome = Literal["as it is", "converted", "extracted", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentPlan:
+    """The plan for one attachment and a model.
+
+    `text` is the message for people: what is done, or why it is refused, or "". `others` are models that could take it.
+    `sent` is a quoted text, a document that was read, the image or audio in the model's format, or None. If the outcome
+    is "extracted", `sent` is stored and transcribed, and the model gets the text.
+    """
+
+    name: str
+    outcome: Outcome
+    text: str
+    others: tuple[ModelSpec, ...] = ()
+    encoding: str = ""
+    sent: str | ConvertedMedia | AttachedDocument | None = None
+
+
+def refuse_excess(
+    plan: AttachmentPlan, spec: ModelSpec, remaining: dict[str, int], attachment_limits: AttachmentLimits
+) -> AttachmentPlan:
+    """Return the plan, or a refusal if the message exceeds what is transcribed or what the model takes at once.
+
+    `remaining` is what the message can still take, by name ("extracted", "picture", "sound", "bytes"). What this file
+    needs is taken from it.
+    """
+    if isinstance(plan.sent, AttachedDocument) and plan.sent.scanned:
+        remaining["extracted"] -= plan.sent.scanned
+        if remaining["extracted"] >= 0:
+            return plan
+        if plan.sent.document is not None:  # the other pages have text
+            remaining["extracted"] += plan.sent.scanned
+            return replace(plan, outcome="converted", sent=replace(plan.sent, scanned=0))
+        text = _(
+            "{name} has {count} scanned pages. Text is extracted from at most {most} pages and files of a message.",
+            name=plan.name,
+            count=plan.sent.scanned,
+            most=attachment_limits.transcribed,
+        )
+        return AttachmentPlan(name=plan.name, outcome="refused", text=text)
+    if not isinstance(plan.sent, ConvertedMedia):
+        return plan
+    if plan.outcome == "extracted":
+        remaining["extracted"] -= 1
+        if remaining["extracted"] >= 0:
+            return plan
+        text = LocalizedText(TRANSCRIBED_AT_ONCE, {"most": attachment_limits.transcribed, "name": plan.name})
+        return AttachmentPlan(name=plan.name, outcome="refused", text=text)
+    what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
+    needs = {what: 1, "bytes": len(plan.sent.data)}
+    for name, amount in needs.items():
+        if remaining.get(name, amount) < amount:
+            number = media_limits(spec)[name]
+            allowed = (
+                f"{number / 1e6:.0f} MB" if name == "bytes" else (pictures if name == "picture" else sounds)(number)
+            )
+            text = LocalizedText(TAKES_AT_ONCE, {"model": spec.label, "most": allowed, "name": plan.name})
+            return AttachmentPlan(name=plan.name, outcome="refused", text=text)
+    for name in remaining.keys() & needs.keys():
+        remaining[name] -= needs[name]
+    return plan
+
+
+NOT_OPENED = N_("{name} can't be opened. It may be damaged, or not supported.")
+SENT_AS_TEXT = N_("will be sent as text")
+MOST_USUAL = 2
+"""The most files of a message that are sent as text as usual and have a line each."""
+_OF_SEVERAL = {
+    CANNOT_TAKE["image"]: N_(
+        "{model} cannot see pictures. Remove the {count} pictures, choose a model that can, or turn on "
+        '"Extract text from images and audio" in the settings.'
+    ),
+    CANNOT_TAKE["audio"]: N_(
+        "{model} cannot hear sound. Remove the {count} sound files, choose a model that can, or turn on "
+        '"Extract text from images and audio" in the settings.'
+    ),
+    NOT_OPENED: N_("Some files can't be opened. They may be damaged, or not supported: {name}."),
+    TAKES_AT_ONCE: TAKES_AT_ONCE,
+    TRANSCRIBED_AT_ONCE: TRANSCRIBED_AT_ONCE,
+}
+"""The sentence for several files, by the one for a single file. Its `name` is then the list of their names."""
+_USUAL = (SENT_AS_TEXT, READ_AS_TEXT)
+
+
+def merge_refusals(plans: Sequence[AttachmentPlan]) -> list[AttachmentPlan]:
+    """Return the plans with one for all files that are refused for the same reason, in the place of the first."""
+    groups: dict[object, list[AttachmentPlan]] = {}
+    for number, plan in enumerate(plans):
+        groups.setdefault(_reason(plan) or number, []).append(plan)
+    return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+
+def merge_usual(plans: Sequence[AttachmentPlan]) -> list[AttachmentPlan]:
+    """Return the plans with one for all files that are sent as text whole, of which nothing else must be known."""
+    usual = [one for one in plans if isinstance(one.text, LocalizedText) and one.text.message in _USUAL]
+    if len(usual) <= MOST_USUAL:
+        return list(plans)
+    count = ngettext("{count} file, sent as text", "{count} files, sent as text", len(usual))
+    merged = AttachmentPlan(name="", outcome="as it is", text=count)
+    return [merged if one is usual[0] else one for one in plans if one is usual[0] or one not in usual]
+
+
+def _reason(plan: AttachmentPlan) -> tuple[object, ...] | None:
+    """Return what files with the same reason have in common, or None for a plan that stays as it is."""
+    text = plan.text
+    if plan.outcome != "refused" or not isinstance(text, LocalizedText) or text.message not in _OF_SEVERAL:
+        return None
+    return text.message, *sorted((field, value) for field, value in text.values.items() if field != "name")
+
+
+def _merged(group: Sequence[AttachmentPlan]) -> AttachmentPlan:
+    first, names = group[0], [plan.name for plan in group]
+    assert isinstance(first.text, LocalizedText)
+    values = {**first.text.values, "name": listed(names), "count": len(names)}
+    return replace(first, text=LocalizedText(_OF_SEVERAL[first.text.message], values))
+
 
 UNKNOWN_ENCODING = N_(
     "{name} is not a text in an encoding that is known for sure. Save it as UTF-8, in Excel as “CSV UTF-8”."

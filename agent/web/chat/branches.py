@@ -16,17 +16,16 @@ from agent.history import Entry, HistoryStore, Record
 from agent.media.references import references_in
 from agent.media.store import MediaStore
 from agent.messages.repair import count_bytes
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
+from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.expiry import IsBusy, RetentionPeriods
-from agent.web.chat.first_words import first_words, next_title, rename, without_number
 from agent.web.chat.journal import branch
-from agent.web.chat.live_runs import STILL_WRITING
 from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
-from agent.web.chat.temporary_memory import is_temporary
-from agent.web.chat.transcript import content_parts, has_first_words, is_prompt
-from agent.web.chat.versions import TurnVersions, Versions
+from agent.web.chat.temporary_stores import is_temporary
+from agent.web.chat.titles import first_words, next_title, rename, without_number
+from agent.web.chat.transcript import TurnVersions, Versions, content_parts, has_first_words, is_prompt
 from agent.web.chat.visitor import Visitor
 
 

@@ -1,9 +1,10 @@
-"""What a visitor has chosen for an answer, and how values of the page become choices."""
+"""The settings that visitors choose, and the memory of what each visitor chose."""
 
-import logging
 import math
+import sys
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 from agent.errors import InputError
@@ -12,6 +13,7 @@ from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
 from agent.providers import Effort, Reasoning, is_off, is_reasoning
 from agent.result import checked_options
+from agent.web.chat.visitor import Visitor
 
 MAX_PROMPT_CHARACTERS = 20_000
 """The most characters of a system prompt."""
@@ -26,8 +28,6 @@ PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "extra
 """The options of this page that a program can set, with their types."""
 RUN_OPTIONS = ("reasoning", "temperature", "max_tokens")
 """The options of a run that a program can set."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +82,6 @@ def requested_choices(
     """
     if not isinstance(model, str):
         raise InputError("model must be the id of a model.")
-    options = dict(options)
-    if "read_here" in options:  # its old name, accepted only in this version
-        log.warning("the option read_here is called extract_text now")
-        options["extract_text"] = options.pop("read_here")
     runs = {name: value for name, value in options.items() if name not in PAGE_OPTIONS}
     if unknown := sorted(runs.keys() - RUN_OPTIONS):
         known = ", ".join([*PAGE_OPTIONS, *RUN_OPTIONS])
@@ -154,3 +150,47 @@ def _number(value: object) -> float | None:
     except OverflowError:
         return math.inf if value > 0 else 0.0
     return None if math.isnan(number) else max(number, 0.0)
+
+
+MAX_OWNERS = 1000
+MAX_BYTES = 8_000_000
+MAX_OWNER_BYTES = 100_000
+"""The most bytes of one visitor's choices: the longest system prompt and a model's name, in any script."""
+
+
+class RememberedSettings:
+    """The choices by owner. Forgets the oldest first.
+
+    Guests are never remembered: each guest page has its own owner, so nobody would come back to their choices.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._choices: OrderedDict[str, Choices] = OrderedDict()
+
+    def get(self, owner: str) -> Choices | None:
+        """Return what this owner has set, if it is remembered."""
+        return self._choices.get(owner)
+
+    def put(self, visitor: Visitor, choices: Choices) -> None:
+        """Remember what this visitor has set, unless the visitor is a guest or it is too large."""
+        size = _size(choices)
+        if visitor.guest or size > MAX_OWNER_BYTES:
+            return
+        self._drop(visitor.owner)
+        self._choices[visitor.owner] = choices
+        self._bytes += size
+        while self._choices and (len(self._choices) > MAX_OWNERS or self._bytes > self._max_bytes):
+            self._drop(next(iter(self._choices)))
+
+    def forget(self, owner: str) -> None:
+        """Forget what this owner has set."""
+        self._drop(owner)
+
+    def _drop(self, owner: str) -> None:
+        if (choices := self._choices.pop(owner, None)) is not None:
+            self._bytes -= _size(choices)
+
+
+def _size(choices: Choices) -> int:
+    return sum(sys.getsizeof(getattr(choices, one.name)) for one in fields(choices))

@@ -27,12 +27,12 @@ from agent.history import (
 )
 from agent.i18n import _
 from agent.media.store import MediaStore
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
+from agent.web.chat.answers import RunningAnswers
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation
-from agent.web.chat.replies import Replies
-from agent.web.chat.running_answers import RunningAnswers
+from agent.web.chat.questions import Replies
 from agent.web.chat.stored_entries import last_turn
-from agent.web.chat.temporary_memory import is_temporary
+from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.transcript import has_visible, is_prompt
 
 PAGE = 50

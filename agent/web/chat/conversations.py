@@ -26,36 +26,27 @@ from agent.models.catalog import ModelSpec
 from agent.providers import Models
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
-from agent.system.shield import run_to_completion
-from agent.system.threads import TURNS
+from agent.system.threads import TURNS, run_to_completion
 from agent.tools import Tool, Toolset
-from agent.web.chat.answer_permit import AnswerPermit
-from agent.web.chat.answer_runs import AnswerRuns
+from agent.web.chat.answers import STILL_WRITING, LiveRun, LiveRuns, RunningAnswers
 from agent.web.chat.attached_documents import with_new_passages
-from agent.web.chat.attachment_plans import PRIVATE_LIMITS, PUBLIC_LIMITS
-from agent.web.chat.attachments import WRITE_FIRST, check_length, message_parts
+from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, WRITE_FIRST, check_length, message_parts
 from agent.web.chat.branches import Branches
-from agent.web.chat.choices import Choices, set_by_visitor
+from agent.web.chat.choices import Choices, RememberedSettings, set_by_visitor
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
-from agent.web.chat.journal import branch
-from agent.web.chat.live_runs import STILL_WRITING, LiveRun, LiveRuns
-from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
+from agent.web.chat.journal import branch, request_of
 from agent.web.chat.model_menu import ModelMenu
-from agent.web.chat.questions import MESSAGE_GONE, QuestionId, parse_answer
+from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer
+from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recovery import GOES_ON, LOST
-from agent.web.chat.remembered_settings import RememberedSettings
-from agent.web.chat.replies import Replies
-from agent.web.chat.run_request import request_of
-from agent.web.chat.run_setup import LostAnswer
-from agent.web.chat.running_answers import RunningAnswers
-from agent.web.chat.sent_message import SentFile, has_typed_text, sent_files, typed_text
+from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.temporary import TemporaryChats
-from agent.web.chat.temporary_memory import TemporaryMemory
+from agent.web.chat.temporary_stores import TemporaryMemory
 from agent.web.chat.titles import Titles
 from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns, unanswered_tool_calls
 from agent.web.chat.views import ChatViews

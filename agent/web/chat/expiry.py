@@ -14,9 +14,9 @@ from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.settings import Settings
-from agent.system.shield import run_to_completion
+from agent.system.threads import run_to_completion
 from agent.transfer.export import MAX_CONVERSATIONS
-from agent.web.guests import GUEST
+from agent.web.middleware.visitor_cookie import GUEST
 
 log = logging.getLogger(__name__)
 

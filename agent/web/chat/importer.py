@@ -24,8 +24,7 @@ from agent.media.references import files_named_in, reference_of
 from agent.media.sandbox import open_image
 from agent.media.store import MediaStore, type_of_id
 from agent.settings import Settings
-from agent.system.shield import run_to_completion
-from agent.system.threads import Threads
+from agent.system.threads import Threads, run_to_completion
 from agent.transfer import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
@@ -33,8 +32,8 @@ from agent.transfer.file_links import FileLinks
 from agent.transfer.portable import FORMAT, stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
-from agent.web.chat.first_words import NumberedTitles
 from agent.web.chat.storage_quota import Reserve, StorageQuota
+from agent.web.chat.titles import NumberedTitles
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 

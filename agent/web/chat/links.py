@@ -12,7 +12,7 @@ from agent.i18n.translator import Translator
 from agent.settings import Settings
 from agent.transfer.document import DOCUMENT_THREADS, Branch
 from agent.transfer.shared import shared_entries
-from agent.web.chat.first_words import all_first_words, without_number, words_with_files
+from agent.web.chat.titles import all_first_words, without_number, words_with_files
 from agent.web.chat.transcript import has_first_words, is_prompt
 
 MAX_LINKS = 10

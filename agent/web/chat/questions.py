@@ -1,15 +1,17 @@
-"""Questions of a suspended answer, and the meaning of replies: pure functions of the calls without a result."""
+"""Questions of a suspended answer: their buttons, the meaning of a reply, and the replies given so far."""
 
-import html
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from agent.errors import InputError
+from agent.errors import InputError, NotFound
+from agent.history import HistoryStore, Record
 from agent.i18n import _
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.suspension import Answer, Approve, Refuse
 from agent.tools import ask_user
+from agent.web.chat.attachments import check_length
 
 Call = Mapping[str, Any]
 """`{id, name, arguments}`, as in a `tool_call` response."""
@@ -50,20 +52,6 @@ def options(call: Call, run: str = "", translator: Translator = ENGLISH) -> list
     return [{"label": label, "value": {**about, "text": text}} for label, text in answers.items()]
 
 
-def render_question(call: Call, translator: Translator = ENGLISH) -> str:
-    """Return the bubble of the question as HTML."""
-    if is_question(call):
-        hint = translator(_("Choose, or write your answer below.") if options(call) else _("Write your answer below."))
-        text = f"<p>{html.escape(question(call))}</p>"
-    else:
-        hint = translator(_("Or write below: other values as JSON, or your reason to refuse."))
-        arguments = html.escape(json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str))
-        name = f"<b>{html.escape(str(call['name']))}</b>"
-        may_run = translator(_("Allow {name} to run with these values?", name=name))
-        text = f"<p>{may_run}</p><pre>{arguments}</pre>"
-    return f'<div class="asking" role="group">{text}<p class="caption">{hint}</p></div>'
-
-
 def parse_answer(call: Call, text: str) -> Answer:
     """Return the pressed or written text as an answer to the call. Raises `InputError` with a message."""
     text = text.strip()
@@ -88,3 +76,64 @@ def _arguments(text: str) -> dict[str, Any]:
         return cast(dict[str, Any], json.loads(text))
     except (ValueError, RecursionError) as error:
         raise InputError(_("These arguments are not JSON: {error}.", error=str(error))) from error
+
+
+MAX_BYTES = 20_000_000
+"""Bytes of all replies. Beyond this, the conversation with the longest replies is asked again."""
+ENTRY_BYTES = 500
+"""Bytes that a conversation or a reply needs besides its text."""
+
+
+class Replies:
+    """The replies by conversation and question. A restart forgets them, and the questions are asked again.
+
+    A question is known by its run, too: another run of the conversation can have calls with the same ids.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._replies: dict[str, tuple[str, Mapping[QuestionId, str], int]] = {}
+        """By conversation: its owner, the replies by question, and their size in bytes."""
+
+    def get(self, conversation: str | None) -> Mapping[QuestionId, str] | None:
+        """Return the replies so far, or None if there are none."""
+        found = self._replies.get(conversation or "")
+        return found[1] if found else None
+
+    def put(self, record: Record, replies: Mapping[QuestionId, str]) -> None:
+        """Store the replies of a conversation.
+
+        Raises `InputError` if they are too long together, and keeps the old ones.
+        """
+        check_length(*replies.values())
+        self._replies.pop(record.id, None)
+        excess = self.size + _size(replies) - self._max_bytes
+        if excess > 0:  # longest first, not oldest: a few long replies would push out everybody's short ones
+            for conversation in sorted(self._replies, key=lambda one: self._replies[one][2], reverse=True):
+                excess -= self._replies.pop(conversation)[2]
+                if excess <= 0:
+                    break
+        self._replies[record.id] = record.owner, replies, _size(replies)
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of all replies."""
+        return sum(size for _, _, size in self._replies.values())
+
+    def forget(self, conversation: str) -> None:
+        """Forget the replies of this conversation."""
+        self._replies.pop(conversation, None)
+
+    async def forget_deleted(self, store: HistoryStore) -> None:
+        """Forget the replies of conversations that are no longer stored."""
+        for conversation, (owner, *_rest) in list(self._replies.items()):
+            try:
+                await store.get(conversation, owner=owner)
+            except NotFound:
+                self.forget(conversation)
+
+
+def _size(replies: Mapping[QuestionId, str]) -> int:
+    return ENTRY_BYTES + sum(
+        ENTRY_BYTES + sum(map(sys.getsizeof, (*question, text))) for question, text in replies.items()
+    )

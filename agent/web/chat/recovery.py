@@ -22,8 +22,7 @@ from agent.i18n import _
 from agent.messages.repair import estimate_tokens
 from agent.runtime.outcome import KNOWN_REASONS
 from agent.web.chat.expiry import IsBusy, IsOnly
-from agent.web.chat.run_log import ending_values
-from agent.web.chat.run_request import request_of
+from agent.web.chat.journal import ending_values, request_of
 from agent.web.chat.transcript import NO_ENDING
 
 CONFIRM_SECONDS = 2.0

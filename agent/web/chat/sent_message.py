@@ -1,5 +1,6 @@
 """A message that was sent, as it was typed and attached: for the composer, when the visitor takes it back."""
 
+import hashlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
@@ -11,6 +12,26 @@ from agent.media.mime import SUFFIXES
 from agent.media.store import ROUTE, MediaStore, is_id
 from agent.messages.parts import extracted_text_of, is_file_name, text_file_of
 from agent.web.chat.transcript import content_parts
+
+
+@dataclass(frozen=True, slots=True)
+class MessageId:
+    """The id of a message, "" if the server gives it one.
+
+    `again`: the page has sent it before and got no answer, for example because the process ended meanwhile. It may be
+    stored already.
+    """
+
+    value: str = ""
+    again: bool = False
+
+    def conversation(self, owner: str) -> str:
+        """Return the id of the conversation that this message of the owner begins. Nobody else can guess it."""
+        return hashlib.sha256(f"{owner}\n{self.value}".encode()).hexdigest()[:32]
+
+
+NO_MESSAGE_ID = MessageId()
+
 
 STORED = (ImageUrl, AudioUrl, DocumentUrl)
 """The parts of a message that stand for stored files."""

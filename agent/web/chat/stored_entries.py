@@ -7,8 +7,8 @@ from dataclasses import replace
 from agent.errors import Conflict, NotFound
 from agent.history import NO_ENTRY, Entry, HistoryStore, Record
 from agent.i18n import _
-from agent.web.chat.message_id import NO_MESSAGE_ID, MessageId
-from agent.web.chat.temporary_memory import is_temporary
+from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
+from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.transcript import is_prompt
 
 CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")

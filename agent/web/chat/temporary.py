@@ -13,12 +13,10 @@ from time import monotonic
 from agent.errors import Limited
 from agent.history import Record
 from agent.i18n import _
+from agent.web.chat.answers import STOP_SECONDS, LiveRun, LiveRuns
 from agent.web.chat.expiry import IsBusy
-from agent.web.chat.live_runs import LiveRun, LiveRuns
-from agent.web.chat.running_answers import STOP_SECONDS
 from agent.web.chat.storage_quota import Reserve
-from agent.web.chat.temporary_memory import TemporaryChat, TemporaryMemory
-from agent.web.chat.temporary_store import FULL
+from agent.web.chat.temporary_stores import FULL, TemporaryChat, TemporaryMemory
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
 

@@ -32,7 +32,29 @@ from agent.media.store import display_name, id_of
 from agent.response_types import make_response
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, ResponseType, pieces_with_texts
 from agent.web.chat.questions import Call, QuestionId
-from agent.web.chat.versions import ONLY_ONE, TurnVersions
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions of a question or of an answer in their order, and which of them is shown, from 1.
+
+    `ids` are the ids of messages of the visitor: choosing one shows that version.
+    """
+
+    ids: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnVersions:
+    """The versions of a turn's question and of its answer. None if there is only the one that is shown."""
+
+    question: Versions | None = None
+    answer: Versions | None = None
+
+
+ONLY_ONE = TurnVersions()
+
 
 SILENCE_SECONDS = 3.0
 """Seconds of silence within a text after which the page shows that it waits."""

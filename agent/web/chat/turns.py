@@ -1,38 +1,46 @@
 """Renders turns as bubbles of blocks: the same while an answer is written as after a reload."""
 
+import html
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from html import escape
 from itertools import groupby
 from typing import cast
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
-from agent.history import Entry
-from agent.i18n import LocalizedText, _, ngettext
+from agent.history import Entry, Note
+from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.media.store import ROUTE, is_id, type_of_id
 from agent.messages.parts import extracted_text_of, text_file_of
 from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Turn
 from agent.rendering.bubbles import Versions as ShownVersions
-from agent.rendering.caption import caption_of
 from agent.rendering.html import around_file, as_written, fold, json_code, page_mark, source_list, without_mark_signs
 from agent.rendering.markdown import Blocks, to_blocks
 from agent.rendering.sources import Sources
-from agent.rendering.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
-from agent.rendering.tool_errors import has_failed, refusal_reason
-from agent.rendering.tool_titles import tool_title
+from agent.rendering.steps import (
+    LEAST_STEPS,
+    failure_reason,
+    has_failed,
+    refusal_reason,
+    short_reason,
+    steps_name,
+    thought_name,
+    tool_title,
+    total_seconds,
+)
 from agent.system.threads import TURNS
 from agent.transfer.document import EXTRACTED, shown_text
 from agent.web.chat import transcript
 from agent.web.chat.attached_documents import pages_read
-from agent.web.chat.chat_view import ChatView
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
-from agent.web.chat.transcript import CUT, SILENCE_SECONDS, call_id, content_parts, is_failed_as_empty
-from agent.web.chat.versions import Versions
+from agent.web.chat.transcript import CUT, SILENCE_SECONDS, Versions, call_id, content_parts, is_failed_as_empty
+from agent.web.chat.views import ChatView
 
 SHOWN_CHARACTERS = 3_000
 """Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
@@ -578,3 +586,54 @@ def _keep_seconds(old: Turn, new: Turn) -> None:
     before, after = old.get("waiting"), new.get("waiting")
     if before and after and before["number"] == after["number"]:
         after["seconds"] = before["seconds"]
+
+
+def caption_of(note: Note, translator: Translator, model: str, model_id: str) -> str:
+    """Return the model's name if given, how the turn ended and its figures, in one line. "≈" marks estimates.
+
+    options.js hides the name of the model that the composer shows, by the class that has the model's id.
+    """
+    parts = list[str]()
+    if note.ended == "cancelled":
+        parts.append(html.escape(translator(note.detail).rstrip(".。")))
+    if note.ended == "length":
+        parts.append(translator(_("Reached the length limit")))
+    if note.ended == "content_filter":
+        withheld = note.detail or _("Withheld by the provider's content filter")
+        parts.append(html.escape(translator(withheld).rstrip(".。")))
+    if note.left_out:
+        parts.append(
+            translator(
+                ngettext(
+                    "{count} earlier message no longer fits and was not sent",
+                    "{count} earlier messages no longer fit and were not sent",
+                    note.left_out,
+                )
+            )
+        )
+    if note.omitted:
+        parts.append(html.escape(translator(note.omitted).rstrip(".。")))
+    timings = note.timings
+    if timings is not None and timings.queued >= 1:
+        parts.append(translator(_("{seconds} s in line", seconds=decimal(timings.queued, 0))))
+    if timings is not None and timings.first_token is not None:
+        about = "≈ " if timings.estimated else ""
+        parts.append(translator(_("{seconds} s to first token", seconds=decimal(timings.first_token, 2))))
+        parts.append(about + translator(ngettext("{count} token", "{count} tokens", timings.output_tokens)))
+        if timings.generating > 0.05 and timings.generated > 1:
+            speed = decimal(timings.generated / timings.generating, 0)
+            parts.append(about + translator(_("{count} tokens/s", count=speed)))
+    if note.cost:
+        parts.append(translator(_dollars(note.cost)))
+    figures = " · ".join(parts)
+    if not model:
+        return figures
+    name = html.escape(translator(model)) + (" · " if figures else "")
+    kind = html.escape(f"model {quote(model_id, safe='!*()')}")
+    return f'<span class="{kind}">{name}</span>{figures}'
+
+
+def _dollars(cost: float) -> LocalizedText:
+    """Return the cost with at least two significant figures: $1.20, $0.034, $0.00012."""
+    digits = 2 if cost >= 0.1 else 1 - math.floor(math.log10(cost))
+    return _("${amount}", amount=decimal(cost, digits))

@@ -26,7 +26,7 @@ from gradio.utils import run_coro_in_background, set_task_name
 
 from agent.web.client_address import client_address, has_full_share
 from agent.web.gradio_compat.unread_messages import FAILED, Sessions, UnreadMessages
-from agent.web.guests import GUEST
+from agent.web.middleware.visitor_cookie import GUEST
 
 EVENTS_PER_VISITOR = 32
 EVENTS_OF_GUESTS = 64

@@ -6,23 +6,295 @@ refused or broken off, what it wrote is removed. Knows HTTP; the answer has the 
 
 import asyncio
 import json
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
 
-from python_multipart.multipart import parse_options_header
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited, StoreUnavailable, files_unusable
+from agent.history import new_id
 from agent.i18n import _
 from agent.system.threads import UPLOADS
+from agent.web.client_address import client_address, has_full_share
+from agent.web.file_names import given_name, stored_name
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.isolation import API, visitor_id_of
-from agent.web.middleware.requests import declared_bytes, payer_of
-from agent.web.middleware.upload_form import NOT_UNDERSTOOD, UploadForm
-from agent.web.middleware.upload_progress import UploadProgress
+from agent.web.middleware.requests import declared_bytes, payer_of, refuse
 from agent.web.unsent_files import MB, UnsentFiles, delete
+
+LISTENERS_PER_VISITOR = 4
+LISTENERS_OF_GUESTS = 32
+LISTENERS = 256
+"""The most requests that listen at once: of one visitor, of all guests together and in all."""
+MIN_LISTENERS_PER_ADDRESS = 4
+"""Listeners that one network address can always have. Beyond these, it can have as many as are free."""
+BEGIN_SECONDS = 3.0
+"""Seconds that a listener waits for its upload to begin, because the page requests both at once."""
+PAUSE_SECONDS = 0.1
+"""Seconds between two messages to a listener."""
+HEARTBEAT_SECONDS = 15.0
+"""Seconds between messages to a listener while its upload stands still."""
+FORGET_SECONDS = 60.0
+"""Seconds for which an ended upload is kept, for a page that asks late."""
+MAX_UPLOADS = 10_000
+"""Uploads that are kept. The oldest are forgotten first."""
+
+
+@dataclass(eq=False, slots=True)
+class Upload:
+    """The number of bytes received per file name."""
+
+    sent: Counter[str] = field(default_factory=Counter[str])
+    is_done: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, name: str, size: int) -> None:
+        """Add received bytes."""
+        self.sent[name] += size
+        self._notify()
+
+    def end(self) -> None:
+        """Mark the upload as complete."""
+        self.is_done = True
+        self._notify()
+
+    def _notify(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class UploadProgress:
+    """Owns the table of uploads with an id, and the listeners. The isolation middleware ties each id to a visitor."""
+
+    def __init__(self) -> None:
+        self._uploads = OrderedDict[str, Upload]()
+        self._listeners: list[tuple[str | None, str | None]] = []
+        self._begun = asyncio.Event()
+
+    def begin(self, upload_id: str) -> Upload:
+        """Record an upload that begins. Nobody can listen to one without an id."""
+        upload = Upload()
+        if upload_id:
+            self._uploads[upload_id] = upload
+            while len(self._uploads) > MAX_UPLOADS:
+                self._uploads.popitem(last=False)
+            self._begun.set()
+            self._begun = asyncio.Event()
+        return upload
+
+    def end(self, upload_id: str, upload: Upload) -> None:
+        """Mark an upload as ended, and forget it after `FORGET_SECONDS`."""
+        upload.end()
+        if upload_id:
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget, upload_id, upload)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a listening request until its upload has ended or the client is gone."""
+        listener = visitor_id_of(scope), client_address(scope)
+        if self._is_beyond_share(*listener):
+            await refuse(send, 429)
+            return
+        self._listeners.append(listener)
+        disconnected = asyncio.create_task(_wait_for_end(receive))
+        try:
+            upload = await self._find(QueryParams(scope["query_string"]).get("upload_id", ""))
+            if upload is None:
+                await refuse(send, 404)
+            else:
+                await _send_progress(upload, disconnected, send)
+        finally:
+            disconnected.cancel()
+            self._listeners.remove(listener)
+
+    async def _find(self, upload_id: str) -> Upload | None:
+        """Return the upload with this id. Waits briefly, because it can be about to begin."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_SECONDS):
+                while upload_id not in self._uploads:
+                    await self._begun.wait()
+        return self._uploads.get(upload_id)
+
+    def _forget(self, upload_id: str, upload: Upload) -> None:
+        if self._uploads.get(upload_id) is upload:
+            del self._uploads[upload_id]
+
+    def _is_beyond_share(self, visitor: str | None, address: str | None) -> bool:
+        """Return True if no listener is free, or if the visitor or address has its full share.
+
+        An unknown address (None) has no share.
+        """
+        of_visitor = sum(one == visitor for one, _ in self._listeners)
+        if of_visitor >= (LISTENERS_PER_VISITOR if visitor else LISTENERS_OF_GUESTS):
+            return True
+        free = LISTENERS - len(self._listeners)
+        of_address = sum(one == address for _, one in self._listeners)
+        return free <= 0 if address is None else has_full_share(of_address, free=free, always=MIN_LISTENERS_PER_ADDRESS)
+
+
+async def _send_progress(upload: Upload, disconnected: asyncio.Task[None], send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    reported = Counter[str]()
+    while not disconnected.done():
+        changed, is_done = upload.changed, upload.is_done
+        new_bytes = upload.sent - reported
+        for name, size in new_bytes.items():
+            await _send_event(send, {"msg": "update", "orig_name": name, "chunk_size": size})
+        reported += new_bytes
+        if is_done:
+            await _send_event(send, {"msg": "done"})
+            break
+        waiting = asyncio.create_task(changed.wait())
+        done, _ = await asyncio.wait(
+            (waiting, disconnected), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        waiting.cancel()
+        if not done:
+            await _send_event(send, {"msg": "heartbeat"})
+        elif not upload.is_done:
+            await asyncio.wait((disconnected,), timeout=PAUSE_SECONDS)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_event(send: Send, message: dict[str, str | int]) -> None:
+    body = f"data: {json.dumps(message)}\n\n".encode()
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _wait_for_end(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+FIELD = "files"
+"""The form field that holds files. Other fields are read and dropped."""
+MAX_OTHER_PARTS = 16
+"""The most parts of a form besides its files."""
+MAX_HEADER = 16 * 1024
+"""The most bytes of the headers of one part."""
+NOT_UNDERSTOOD = _("The upload was not understood.")
+
+
+class UploadForm:
+    """The parser of one request. Owns the files that it writes until `finish`; `discard` removes them.
+
+    Each file gets its own folder under `folder`, so its path cannot be guessed. `name` is the name of the newest file.
+    Raises `Limited` for too many files or a file that is too large, and `InputError` for an invalid form. `write` and
+    `discard` can be called from different threads.
+    """
+
+    def __init__(self, boundary: bytes, folder: Path, *, most_files: int, most_bytes: int) -> None:
+        self.sizes: dict[Path, int] = {}
+        self.name = ""
+        self._folder, self._most_files, self._most_bytes = folder, most_files, most_bytes
+        self._lock, self._discarded = Lock(), False
+        self._file: BinaryIO | None = None
+        self._path = folder
+        self._header, self._value, self._disposition = bytearray(), bytearray(), b""
+        self._ended, self._parts, self._header_bytes = False, 0, 0
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin_part,
+                    "on_header_field": lambda data, start, end: self._extend(self._header, data[start:end]),
+                    "on_header_value": lambda data, start, end: self._extend(self._value, data[start:end]),
+                    "on_header_end": self._end_header,
+                    "on_headers_finished": self._open_file,
+                    "on_part_data": self._write_piece,
+                    "on_part_end": self._close_file,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise InputError(NOT_UNDERSTOOD) from error
+
+    def write(self, data: bytes) -> None:
+        """Parse the next bytes of the form. Blocks while the disk works."""
+        with self._lock:
+            if self._discarded:
+                return
+            try:
+                self._parser.write(data)
+            except FormParserError as error:
+                raise InputError(NOT_UNDERSTOOD) from error
+
+    def finish(self) -> dict[Path, int]:
+        """Return the size of each file by path. Raises `InputError` if the form is cut off or has no file."""
+        if not self._ended or not self.sizes:
+            raise InputError(NOT_UNDERSTOOD)
+        return self.sizes
+
+    def discard(self) -> None:
+        """Remove what was written, and write nothing more."""
+        with self._lock:
+            self._discarded = True
+            with suppress(OSError):  # closing writes what a full disk has refused
+                self._close_file()
+            for path in self.sizes:
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()
+            self.sizes.clear()
+
+    def _begin_part(self) -> None:
+        self._parts, self._header_bytes = self._parts + 1, 0
+        if self._parts > len(self.sizes) + MAX_OTHER_PARTS:
+            raise InputError(NOT_UNDERSTOOD)
+        self._disposition = b""
+        self._header.clear()
+        self._value.clear()
+
+    def _extend(self, text: bytearray, piece: bytes) -> None:
+        self._header_bytes += len(piece)
+        if self._header_bytes > MAX_HEADER:
+            raise InputError(NOT_UNDERSTOOD)
+        text += piece
+
+    def _end_header(self) -> None:
+        if bytes(self._header).lower() == b"content-disposition":
+            self._disposition = bytes(self._value)
+        self._header.clear()
+        self._value.clear()
+
+    def _open_file(self) -> None:
+        _type, options = parse_options_header(self._disposition)
+        if options.get(b"name", b"").decode("latin-1") != FIELD or b"filename" not in options:
+            return
+        if len(self.sizes) >= self._most_files:
+            raise Limited(_("At most {most} files can be attached at once.", most=self._most_files))
+        folder = self._folder / new_id()
+        folder.mkdir(parents=True, mode=0o700)
+        self._path = folder / stored_name(options[b"filename"].decode(errors="replace"))
+        self.name = given_name(self._path)
+        self.sizes[self._path] = 0
+        self._file = self._path.open("xb")
+
+    def _write_piece(self, data: bytes, start: int, end: int) -> None:
+        if self._file is None:
+            return
+        piece = data[start:end]
+        self.sizes[self._path] += len(piece)
+        if self.sizes[self._path] > self._most_bytes:
+            most = self._most_bytes / 1e6
+            raise Limited(_("{name} is larger than {most:.0f} MB, which is the most.", name=self.name, most=most))
+        self._file.write(piece)
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _end(self) -> None:
+        self._ended = True
+
 
 FORM_OVERHEAD_BYTES = 64 * 1024
 """Bytes of a form besides its files: boundaries, names, headers."""

@@ -23,6 +23,10 @@ from agent.errors import ConfigError
 from agent.history import new_id
 from agent.web.middleware.requests import is_secure
 
+GUEST = "guest"
+"""Replaces the visitor's id in the sessions and the common shares of guests. The ids of their owners begin with it."""
+
+
 COOKIE = "switchboard_visitor"
 """The stem of the cookie's name, and the whole name in older versions."""
 MAX_AGE_SECONDS = 365 * 24 * 3600

@@ -12,9 +12,9 @@ from typing import Any, cast
 import gradio as gr
 
 from agent.errors import AgentError, files_unusable
+from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import requested_choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.live_runs import LiveRun
 from agent.web.sending import PROGRAM_FAILED, send_message
 from agent.web.ui.page_sessions import PageSession, PageSessions
 

@@ -13,8 +13,7 @@ from agent.errors import AgentError
 from agent.fetch import Guard
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
-from agent.web.chat.attachment_plans import AttachmentPlan
-from agent.web.chat.attachments import plan_attachments
+from agent.web.chat.attachments import AttachmentPlan, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
 from agent.web.file_names import given_name

@@ -14,11 +14,9 @@ from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import billions
 from agent.providers import Effort, Status, is_off, nearest
-from agent.web.chat.attachment_plans import AttachmentPlan
-from agent.web.chat.attachments import media_kinds
+from agent.web.chat.attachments import AttachmentPlan, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name
-from agent.web.chat.refusals import merge_refusals, merge_usual
 from agent.web.ui.examples import examples
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_text import WIDGETS

@@ -1,12 +1,26 @@
-"""Makes the data folder and its contents readable by this user alone."""
+"""Keeps other users and processes of the machine from the data folder and the memory of the server, which hold keys."""
 
+import ctypes
 import logging
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from agent.errors import ConfigError
+
+PR_SET_DUMPABLE = 4
+
+
+def make_memory_private() -> None:
+    """Let only root read `/proc/PID/environ` and the memory of this process, or attach a debugger to it. Linux only.
+
+    Also turns core dumps off. A program that this process starts is readable again.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
 
 OWN_FILES = ("history.sqlite*", "history", "secret", "media")
 """The app's files in the data folder. A mounted folder can hold other files, such as programs."""

@@ -1,17 +1,39 @@
-"""Middleware that changes the page before it is sent, and keeps it. Knows only HTTP; the caller provides the change.
+"""Middleware that delivers the page and its files: in the chosen language, changed by us, compressed and cached.
 
 Gradio copies and writes out the whole layout for each visit, which takes more of the server than all else in a visit,
-and sends it uncompressed. Compressed it is a sixth of that.
+and sends it uncompressed. Compressed it is a sixth of that. Knows only HTTP; the caller provides the change.
 """
 
+import asyncio
 import gzip
-from collections.abc import Callable, Hashable
+import re
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 
-from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "switchboard_language"
+
+
+class ChosenLanguage:
+    """Gives a request the language in the cookie as its `Accept-Language`, if it is one of `languages`."""
+
+    def __init__(self, app: ASGIApp, languages: Collection[str]) -> None:
+        self._app, self._languages = app, languages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] == "http":
+            chosen = HTTPConnection(scope).cookies.get(COOKIE, "")
+            if chosen in self._languages:
+                MutableHeaders(scope=scope)["accept-language"] = chosen
+        await self._app(scope, receive, send)
+
 
 Change = Callable[[Request, str], str]
 SamePage = Callable[[Request], Hashable | None]
@@ -91,3 +113,49 @@ def _page(html: str, headers: Headers) -> _Page:
     plain = html.encode()
     kept = {name: value for name, value in headers.items() if name not in ("content-length", "set-cookie", "vary")}
     return _Page(plain, gzip.compress(plain, 6, mtime=0), kept | {"vary": "accept-encoding, accept-language, cookie"})
+
+
+HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}(?:/\w{1,40}){0,3}\.(js|css))", re.ASCII)
+TYPES = {"js": "text/javascript", "css": "text/css"}
+CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+CACHE_BRIEFLY = CACHE_FOREVER | {"cache-control": "public, max-age=3600"}
+"""For a file of ours under a name of Gradio's. The page loads it by another name, but Gradio preloads this one, too."""
+
+
+class StaticFilesMiddleware:
+    """Middleware behind the isolation middleware. Owns at most two cached contents per file.
+
+    The files are those of `folder`, and `ours` by name. If both have a file, a request with a query gets that of the
+    folder.
+    """
+
+    def __init__(self, app: ASGIApp, folder: Path, ours: Mapping[str, bytes]) -> None:
+        self._app, self._folder, self._ours = app, folder, ours
+        single = {name: one for name, one in ours.items() if "/" not in name}
+        self._changing = {name for name, one in single.items() if sha256(one).hexdigest()[:16] not in name}
+        self._cache: dict[tuple[str, bool, bool], bytes] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer requests for existing files. Pass everything else on."""
+        answer = await self._answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
+        await (answer or self._app)(scope, receive, send)
+
+    async def _answer(self, scope: Scope) -> ASGIApp | None:
+        match = HASHED.fullmatch(scope["path"])
+        if not match:
+            return None
+        name, kind = match.groups()
+        is_ours = name in self._ours and not scope["query_string"]
+        compressed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
+        if (key := (name, is_ours, compressed)) not in self._cache:
+            try:
+                self._cache[key] = await asyncio.to_thread(self._content, name, is_ours, compressed)
+            except OSError:
+                return None
+        caching = CACHE_BRIEFLY if is_ours and name in self._changing else CACHE_FOREVER
+        headers = caching | ({"content-encoding": "gzip"} if compressed else {})
+        return Response(self._cache[key], headers=headers, media_type=TYPES[kind])
+
+    def _content(self, name: str, is_ours: bool, compressed: bool) -> bytes:
+        content = self._ours[name] if is_ours else (self._folder / name).read_bytes()
+        return gzip.compress(content, mtime=0) if compressed else content

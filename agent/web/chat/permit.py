@@ -1,0 +1,312 @@
+"""Begins an answer: the permit for it, its run with the history that the model can take, and its journal."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pydantic_ai.messages import UserContent
+
+from agent.agent import Agent
+from agent.arguments import embedder_of
+from agent.context import Context
+from agent.documents.long_documents import with_passages
+from agent.documents.vectors import Vectors
+from agent.errors import InputError
+from agent.history import HistoryStore, Record
+from agent.i18n import LocalizedText, joined
+from agent.i18n.translator import Translator
+from agent.limits import Limits
+from agent.local.zero_gpu import visitor_token
+from agent.media.references import with_data
+from agent.media.store import MediaStore
+from agent.messages.adapt import adapt
+from agent.messages.plain_text import off_loop
+from agent.messages.repair import estimate_tokens, keep_newest
+from agent.models.catalog import ModelSpec
+from agent.providers import Connection
+from agent.result import Options, max_temperature
+from agent.run import Run
+from agent.settings import Settings
+from agent.tools import Tool, Toolset
+from agent.web.chat.answers import LiveRun, LiveRuns
+from agent.web.chat.attached_documents import TOO_LONG, documents_of
+from agent.web.chat.choices import Choices
+from agent.web.chat.expiry import IsBusy, RetentionPeriods
+from agent.web.chat.journal import Omitted, RunRequest, StoreJournal
+from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.rate_limit import RateLimiter, Reservation
+from agent.web.chat.recent_histories import History, RecentHistories, RecentVectors
+from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
+from agent.web.chat.storage_quota import Reserve, StorageQuota
+from agent.web.chat.system_prompt import default_prompt
+from agent.web.chat.temporary import TemporaryChats
+from agent.web.chat.temporary_stores import is_temporary
+from agent.web.chat.titles import Titles
+from agent.web.chat.visitor import Visitor
+
+
+class Quota(Protocol):
+    """Room for messages: in the store, or in memory for those of temporary chats."""
+
+    def reservation(self, visitor: Visitor, is_busy: IsBusy, /) -> AbstractAsyncContextManager[Reserve]:
+        """Allow a message to be stored in the block."""
+        ...
+
+
+@dataclass(slots=True)
+class AnswerPermit:
+    """The permit for one answer. With `owns_connection`, the connection serves only this answer and is closed with it.
+
+    Call `reserve` with the size of a message in bytes before the message is stored.
+    """
+
+    connection: Connection
+    owns_connection: bool
+    reservation: Reservation
+    models: ModelMenu
+    visitor: Visitor
+    reserve: Reserve
+    handed_over: bool = False
+
+    def hand_over(self) -> None:
+        """Hand the permit over to a run. The end of the run calls `aclose`."""
+        self.reservation.hand_over()
+        self.handed_over = True
+
+    async def aclose(self) -> None:
+        """Release the reservation and the connection."""
+        self.reservation.release()
+        if self.owns_connection:
+            await self.models.close(self.connection, self.visitor.owner)
+
+
+@asynccontextmanager
+async def permit_answer(
+    rate_limiter: RateLimiter,
+    models: ModelMenu,
+    quota: Quota,
+    is_busy: IsBusy,
+    visitor: Visitor,
+    choices: Choices,
+) -> AsyncGenerator[AnswerPermit]:
+    """Reserve a place before anything else happens. Everything is released at the end, unless a run took the permit.
+
+    Raises `InputError` for invalid choices, `Limited`, and the errors of `ModelMenu.connect`.
+    """
+    choices.check()
+    visitor_token.set(visitor.gpu_token)  # the run that this task starts inherits it
+    with rate_limiter.reserve_answer(visitor) as reservation:
+        connection, owns_connection = await models.connect(visitor.owner, choices.model, visitor.login)
+        async with quota.reservation(visitor, is_busy) as reserve:
+            permit = AnswerPermit(connection, owns_connection, reservation, models, visitor, reserve)
+            try:
+                yield permit
+            finally:
+                if not permit.handed_over:
+                    await permit.aclose()
+
+
+PUBLIC_ANSWER_TOKENS = 16_384
+"""Tokens of an answer on a public page if the visitor sets no limit, because strangers spend the owner's money."""
+REASONING_TOKENS = 8_192
+"""Tokens of the context that are kept free for reasoning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostAnswer:
+    """The facts about the lost run that a run finishes. See `RunRequest`. `notice` is shown with the answer."""
+
+    lost: int = 0
+    instead_of: str = ""
+    notice: str = ""
+
+
+NOT_LOST = LostAnswer()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSetup:
+    """The agent, history and options of one run, the parts of its new message, and the journal that stores it."""
+
+    agent: Agent
+    context: Context
+    options: Options
+    journal: StoreJournal
+    parts: Sequence[UserContent] = ()
+
+
+async def set_up_run(
+    record: Record,
+    request: RunRequest,
+    connection: Connection,
+    *,
+    settings: Settings,
+    histories: RecentHistories,
+    media: MediaStore,
+    tools: Sequence[Tool | Toolset],
+    new_parts: Sequence[UserContent],
+    notice: str = "",
+    message: MessageId = NO_MESSAGE_ID,
+    vectors: Vectors | None = None,
+) -> RunSetup:
+    """Read the history of `record` and prepare a run that continues it.
+
+    `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
+    `vectors` are those of the conversation's long documents. `notice` is shown with the answer. Raises `InputError` if
+    the new parts exceed the model's context.
+    """
+    spec, choices, resumed = connection.spec, request.choices, request.resumed
+    history = await histories.read(record) if record.revision else History(())
+    stored = history.entries
+    messages = [entry.message for entry in stored]
+    use_tools = choices.tools and spec.tools != "none"
+    documents = await documents_of(record.owner, messages, new_parts, spec, media)
+    if not (resumed or use_tools):
+        new_parts = await with_passages(new_parts, documents, spec)
+    most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
+    examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
+    history_tokens = spec.context_tokens - _answer_tokens(spec, most) - examples - 256
+    system = _system_message(settings, spec, choices)
+    new = estimate_tokens([system, *new_parts])
+    if new > history_tokens:
+        raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": history_tokens}))
+    kept = await off_loop(messages, keep_newest, messages, history_tokens, beside=0 if resumed else new)
+    switched = bool(stored) and stored[-1].note.model != spec.id
+    not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
+    omitted = Omitted(history.earlier + len(messages) - len(kept), joined([notice, not_sent]))
+    request = replace(request, choices=replace(choices, model=spec.id))
+    return RunSetup(
+        agent=Agent(
+            connection,
+            system_message=system,
+            tools=tools if use_tools else (),
+            limits=run_limits(settings),
+        )
+        .with_documents(*(documents if use_tools else ()))
+        .with_vectors(vectors),
+        context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
+        options=Options(
+            reasoning=choices.wanted_reasoning if spec.reasoning else None,
+            temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
+            max_tokens=most,
+        ),
+        journal=StoreJournal(histories.store, media, record, omitted, RetentionPeriods.of(settings), request, message),
+        parts=new_parts,
+    )
+
+
+def run_limits(settings: Settings) -> Limits:
+    """Return the limits of a run on the page."""
+    return Limits(
+        steps=settings.max_steps,
+        seconds=settings.run_seconds,
+        tool_seconds=settings.tool_seconds,
+        retries=settings.retries,
+        interactive=False,  # the page shows which limit was reached, and the next message goes on
+    )
+
+
+def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = False) -> int | None:
+    """Return the length limit of an answer in tokens. None leaves it to the model's server.
+
+    A local model always gets a limit, because it might repeat itself until its context is full.
+    """
+    if wanted is not None:
+        return min(wanted, spec.max_output_tokens)
+    if spec.provider == "llama.cpp":
+        return spec.max_output_tokens
+    return min(max(spec.usual_output_tokens, PUBLIC_ANSWER_TOKENS), spec.max_output_tokens) if public else None
+
+
+def _system_message(settings: Settings, spec: ModelSpec, choices: Choices) -> str:
+    if choices.system_message is not None:
+        return choices.system_message
+    return default_prompt(settings, spec, Translator(choices.language))
+
+
+def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
+    """Return the tokens of the context that are reserved for reasoning and the answer."""
+    if most is not None:
+        return min(most, spec.context_tokens // 2)
+    usual = spec.usual_output_tokens + (REASONING_TOKENS if spec.reasoning else 0)
+    return min(usual, spec.max_output_tokens, spec.context_tokens // 2)
+
+
+class AnswerRuns:
+    """What all runs of answers share. `is_in_use` tells whether a conversation must not be erased."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: HistoryStore,
+        media: MediaStore,
+        models: ModelMenu,
+        tools: Sequence[Tool | Toolset],
+        *,
+        live_runs: LiveRuns,
+        rate_limiter: RateLimiter,
+        quota: StorageQuota,
+        titles: Titles,
+        temporary: TemporaryChats,
+        is_in_use: IsBusy,
+    ) -> None:
+        self.models, self.live_runs, self.histories = models, live_runs, RecentHistories(store)
+        self._settings, self._media, self._tools = settings, media, tuple(tools)
+        self.rate_limiter = rate_limiter
+        self._quota, self._titles, self._is_in_use = quota, titles, is_in_use
+        self.temporary = temporary
+        self.vectors = RecentVectors(embedder_of(settings.embeddings))
+
+    def permit(
+        self, visitor: Visitor, choices: Choices, conversation: str | None
+    ) -> AbstractAsyncContextManager[AnswerPermit]:
+        """Return the permit for one answer in this conversation. Get it before reading anything large."""
+        quota = self.temporary if is_temporary(conversation) else self._quota
+        return permit_answer(self.rate_limiter, self.models, quota, self._is_in_use, visitor, choices)
+
+    async def set_up(
+        self,
+        record: Record,
+        choices: Choices,
+        permit: AnswerPermit,
+        new_parts: Sequence[UserContent],
+        *,
+        resumed: bool = False,
+        before: LostAnswer = NOT_LOST,
+        message: MessageId = NO_MESSAGE_ID,
+    ) -> RunSetup:
+        """Prepare a run that continues `record`. See `set_up_run`."""
+        own_key = self.models.has_typed_key(record.owner, permit.connection.spec)
+        lost, again = before.lost, before.instead_of
+        return await set_up_run(
+            record,
+            RunRequest(choices=choices, resumed=resumed, lost=lost, instead_of=again, own_key=own_key),
+            permit.connection,
+            settings=self._settings,
+            histories=self.histories,
+            media=self._media,
+            tools=self._tools,
+            new_parts=new_parts,
+            notice=before.notice,
+            message=message,
+            vectors=self.vectors.of(record.id),
+        )
+
+    def begin(
+        self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False, continues: str = ""
+    ) -> LiveRun:
+        """Begin the run. From then on, its end releases the permit. See `LiveRuns.start`."""
+        spec = permit.connection.spec
+        has_no_title = self._titles.is_wanted(setup.journal.record, spec)
+
+        async def end() -> None:
+            if has_no_title:
+                self._titles.begin(permit.visitor, setup.journal.record, spec.id, run)
+            await permit.aclose()
+
+        live = self.live_runs.start(run, setup.journal, end, resumed=resumed, continues=continues)
+        if has_no_title:
+            self._titles.expect(live.conversation)
+        permit.hand_over()
+        return live
