@@ -1,6 +1,7 @@
 """Heavy work has places, which are counted in one step and given back when the work has ended, and is made in steps."""
 
 import asyncio
+import sys
 import threading
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -18,6 +19,7 @@ from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.transfer.document import Block
 from agent.transfer.html import to_html
+from agent.web import server
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
 from agent.web.link_page_routes import PAGES, LinkPageRoutes
@@ -266,3 +268,18 @@ async def test_watchdog_names_the_place_that_holds_the_loop_up(caplog: pytest.Lo
     [line] = [record.getMessage() for record in caplog.records]
     assert "test_heavy_work.py" in line
     assert "hold_the_loop_up" in line
+
+
+def test_event_loop_soon_gets_python_from_threads_that_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request takes a hundred steps of the loop. Each waits that long for a thread that renders."""
+
+    async def seen(*_: object) -> int:
+        return sys.getswitchinterval() <= 0.001
+
+    before = sys.getswitchinterval()
+    for name, value in (("_serve", seen), ("make_memory_private", int), ("return_free_memory", int)):
+        monkeypatch.setattr(server, name, value)
+    try:
+        assert server.serve(Settings(local=LocalSettings()))
+    finally:
+        sys.setswitchinterval(before)
