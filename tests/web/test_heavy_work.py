@@ -330,7 +330,7 @@ async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: py
     routes = ConversationRoutes(cast(Any, Rows()), cast(Any, None), cast(Any, Views()), lambda _: "")
 
     async def look(owner: str) -> Any:
-        fields = request("/", id_="chat").scope | {"query_string": b"format=blocks"}
+        fields = {**request("/", id_="chat").scope, "query_string": b"format=blocks"}
         return await routes._one(Request(fields), owner)  # pyright: ignore[reportPrivateUsage]
 
     looks = [asyncio.create_task(look(owner)) for owner in ("ann", "ann", "ann", "bob")]
