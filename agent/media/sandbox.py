@@ -28,6 +28,8 @@ T = TypeVar("T")
 _ENV = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """The only environment variables that a sandboxed process gets. Others can hold keys."""
 _PIECE = 1 << 16
+NICENESS = 10
+"""The priority of a sandboxed process. On a busy machine it gets a ninth of the processor time that the app gets."""
 _LAUNCHER = Path(__file__).with_name("sandbox_limits.py")
 
 
@@ -72,6 +74,8 @@ class SandboxJob:
                 cwd=_LAUNCHER.anchor,
                 bufsize=0,  # closing a buffered pipe waits for the thread that reads it
             )
+            if hasattr(os, "setpriority"):  # not on Windows
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, NICENESS)
             if self._killed:
                 self._process.kill()
             return self._process

@@ -108,7 +108,9 @@ UPLOADS = Threads("uploads", 8, ends_by_itself=False)
 TEXTS = Threads("texts", 2)
 """Short work on the bytes of one file or message."""
 TURNS = Threads("turns", 2)
-"""The turns of chats, as blocks of HTML."""
+"""The turns of answers that are being written, as blocks of HTML."""
+LOOKS = Threads("looks", 2)
+"""The stored turns of chats, as blocks of HTML."""
 DECODING = Threads("decoding", 2)
 """Stored messages, and the search in them."""
 PREPARING = Threads("preparing", 2)

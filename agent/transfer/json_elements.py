@@ -18,6 +18,10 @@ MAX_ELEMENTS = 100_000
 MAX_ELEMENT_BYTES = 32_000_000
 MAX_CONTAINERS = 300_000
 """The most arrays and objects in an element. Each takes much more memory than its text."""
+MAX_VALUES = 300_000
+"""The most commas outside of texts in an element. No other thread can run while its values are made."""
+MAX_ODD_BYTES = 4_000_000
+"""The longest element that is read by Python's own parser, which knows numbers such as NaN and takes much longer."""
 
 DAMAGED_FILE = _("The file is damaged or incomplete, so nothing was imported.")
 NOT_AN_EXPORT = _(
@@ -34,6 +38,9 @@ _IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _CHATS = re.compile(rb'"(?:conversations|chats)"\s{0,99}:\s{0,99}\Z')
 """The key of the list of chats in an object that only holds them."""
 _SPACES = re.compile(rb"\s*+")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_ESCAPES = re.compile(rb"(?i)(?:(\\ud[89ab]..(?!\\ud[c-f])|\\ud[c-f]..)|(?:\\ud[89ab]..)?\\.)([^\\]*+)", re.DOTALL)
+"""The escape of half an emoji, or any other one, and the text after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +78,45 @@ class JsonElements:
         if not span.is_parsable:
             raise ValueError("the element is too large")
         data = self._map[span.start : span.end]
+        if _has_too_many_values(data):
+            raise ValueError("the element has too many values")
         try:
             value = from_json(data, allow_inf_nan=False)
         except ValueError:
-            value = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
-            text = json.dumps(value, ensure_ascii=False)
-            value = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+            value = _parse_odd(data)
         return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
     def close(self) -> None:
         """Release the file."""
         self._map.close()
+
+
+def _has_too_many_values(data: bytes) -> bool:
+    """Return True if an element has more than `MAX_VALUES` commas outside of texts. Works in short steps."""
+    if data.count(b",") <= MAX_VALUES:
+        return False
+    count = at = 0
+    for found in _STRING.finditer(data):
+        count += data.count(b",", at, found.start())
+        if count > MAX_VALUES:
+            return True
+        at = found.end()
+    return count + data.count(b",", at) > MAX_VALUES
+
+
+def _parse_odd(data: bytes) -> Any:
+    """Return an element with what is no character or no number. Raises `ValueError` if it is not JSON otherwise."""
+    text = data.decode("utf-8", "replace").encode()
+    at = text.find(b"\\")
+    if at >= 0:
+        found = (b"\\ufffd" + one[2] if one[1] else one[0] for one in _ESCAPES.finditer(text, at))
+        text = b"".join((text[:at], *found))
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        if len(text) > MAX_ODD_BYTES:
+            raise
+        return json.loads(text, parse_constant=lambda _: None)
 
 
 def _find_spans(text: mmap.mmap) -> list[Span]:

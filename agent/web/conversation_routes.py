@@ -6,7 +6,7 @@ describes the routes. The middleware refuses changes that pages of other sites r
 
 import logging
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -26,6 +26,7 @@ from agent.errors import (
 )
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
+from agent.providers import RequestQueue, acting_for
 from agent.system.threads import run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
@@ -35,7 +36,7 @@ from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.turns import answer_text, newest_turns
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
-from agent.web.heavy_work import RequestLimit, TooManyRequests
+from agent.web.heavy_work import RequestLimit, TooManyRequests, result_unless_gone
 from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
 from agent.web.unsent_files import UnsentFiles
 
@@ -50,6 +51,8 @@ CURRENT = "current"
 """Stands for the id of the conversation with which a visitor goes on."""
 MAX_BUBBLES = 1000
 """The most bubbles of one answer."""
+LOOKS_AT_ONCE = 2
+"""Chats of which turns are read and rendered at once, one for each visitor. Others wait, and visitors take turns."""
 log = logging.getLogger(__name__)
 STATUS = {NotFound: 404, Conflict: 409, InputError: 400, Limited: 429, HistoryError: 503, LocalModelError: 503}
 PROVIDER_STATUS = {
@@ -58,7 +61,7 @@ PROVIDER_STATUS = {
 }
 """The HTTP status of each kind of a model server's failure. All others are 502."""
 
-Handler = Callable[[Request, str], Awaitable[Any]]
+Handler = Callable[[Request, str], Coroutine[Any, Any, Any]]
 
 
 def status_of(error: AgentError) -> int:
@@ -76,7 +79,14 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
         if not owner:
             return _error(401, "Send the cookie that the page has set.")
         try:
-            value = await handler(request, owner)
+            # What only reads ends when nobody waits for it.
+            value = await (
+                result_unless_gone(request, handler(request, owner))
+                if request.method == "GET"
+                else handler(request, owner)
+            )
+        except ClientDisconnect:
+            return Response(status_code=499)
         except RequestRefused as refused:
             return _error(refused.status, SENTENCES.get(refused.status, SENTENCES[400]))
         if isinstance(value, Response):
@@ -117,7 +127,7 @@ class ConversationRoutes:
         limit: RequestLimit | None = None,
     ) -> None:
         self._list, self._passages, self._views, self._owner_of = conversations, passages, views, owner_of
-        self._limit = limit
+        self._limit, self._looking = limit, RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -168,8 +178,10 @@ class ConversationRoutes:
         before = request.query_params.get("before", "")
         translator = negotiate(request.headers.get("accept-language", ""))
         window = min(max(_number(request.query_params.get("bubbles"), WINDOW), WINDOW), MAX_BUBBLES)
-        view = await self._views.with_turn(owner, str(row["id"]), before, window)
-        turns, has_earlier = await newest_turns(view, window, translator)
+        with acting_for(owner):
+            async with self._looking.slot():
+                view = await self._views.with_turn(owner, str(row["id"]), before, window)
+                turns, has_earlier = await newest_turns(view, window, translator)
         shown: dict[str, Any] = {"turns": turns, "has_earlier": has_earlier}
         if before:
             return shown
@@ -192,7 +204,8 @@ class ConversationRoutes:
         document, page, passage = given.pop("document", None), given.pop("page", None), given.pop("passage", "")
         if given or not (isinstance(document, str) and isinstance(passage, str) and type(page) in (int, type(None))):
             raise InputError('Send {"document": "report.pdf", "page": 3, "passage": "..."}.')
-        found = await self._passages.find(owner, _id(request), document, page, passage)
+        finding = self._passages.find(owner, _id(request), document, page, passage)
+        found = await result_unless_gone(request, finding)
         picture = b64encode(found.picture).decode()
         return {
             "document": found.document,

@@ -51,6 +51,11 @@ RESTART = -1
 SOURCES = (".py", ".css", ".js", ".html", ".po", ".toml")
 """The files of the program that are watched."""
 LOOK_SECONDS = 0.5
+SWITCH_SECONDS = 0.0005
+"""The longest that a thread that computes keeps Python's lock when the event loop waits for it, a tenth of the default.
+
+The loop asks for the lock many times to answer one request, and each time waited that long.
+"""
 NO_EFFECT = {
     "GRADIO_MCP_SERVER": "programs call /chat, or /v1 with their own tools",
     "GRADIO_ALLOWED_PATHS": "this page gives out no files of this machine",
@@ -65,6 +70,7 @@ def serve(settings: Settings, *, say: Callable[[str], None] = print) -> int:
         zero_gpu.load(settings.local.vllm_model, say)
     make_memory_private()
     return_free_memory()
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         status = runner.run(_serve(settings, say))
     if status == RESTART:

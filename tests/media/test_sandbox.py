@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from agent.media import sandbox_limits
-from agent.media.sandbox import SandboxJob, SandboxProgram, inherited
+from agent.media.sandbox import DECODING, SandboxJob, SandboxProgram, inherited
 from agent.media.sandbox_limits import seccomp
 from agent.settings import ROOT
 from tests.conftest import becomes
@@ -302,3 +302,11 @@ sandbox_limits.main()
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60, check=True)
     assert done.stdout.startswith(b"runs")
+
+
+@pytest.mark.skipif(not hasattr(os, "getpriority"), reason="the system has no priorities of processes")
+def test_sandboxed_process_lets_the_app_go_first() -> None:
+    """On a busy machine, decoders made every message wait."""
+    with SandboxJob(DECODING, "listen").start() as process:
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+        process.kill()

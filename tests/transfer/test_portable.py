@@ -19,6 +19,7 @@ from agent.media.references import files_named_in
 from agent.media.store import MediaStore
 from agent.transfer.archive import ImportFile
 from agent.transfer.json_elements import _PIECE as PIECE
+from agent.transfer.json_elements import MAX_ODD_BYTES, MAX_VALUES
 from agent.transfer.portable import export_json
 from agent.transfer.reading import ImportReader
 from tests.support.history_stores import chain, prompt
@@ -270,3 +271,26 @@ async def test_large_export_needs_no_more_memory_than_a_small_one(tmp_path: Path
     large.mkdir()
     for few, many in zip(await peaks(small, 4), await peaks(large, 40), strict=True):
         assert many < 4 * few
+
+
+def test_element_with_too_many_values_is_left_out(tmp_path: Path) -> None:
+    """Its values would be made in one step that no other thread can interrupt. Commas in a text are no values."""
+    many = b'{"a": [' + b"1," * (MAX_VALUES + 1) + b"1]}"
+    text = b'{"a": "' + b', \\" ' * MAX_VALUES + b'"}'
+    file = opened(b"[" + b",".join([many, text, b'{"b": 1}']) + b"]", tmp_path)
+    [(part, first), *others] = file.elements()
+    with pytest.raises(ValueError, match="too many values"):
+        part.parse(first)
+    assert [[*part.parse(span)] for part, span in others] == [["a"], ["b"]]
+
+
+def test_half_of_an_emoji_is_replaced_in_a_long_element(tmp_path: Path) -> None:
+    halves = rb"\ud83d x \ude00 \\ud83d \ud83d\ude00 \"\ud83d\n\uD83D\uDE00 \ud83d"
+    element = b'{"a": "' + halves + b'", "b": "' + b"x" * MAX_ODD_BYTES + b'"}'
+    [(part, span)] = opened(b"[" + element + b"]", tmp_path).elements()
+    assert part.parse(span)["a"] == '\ufffd x \ufffd \\ud83d \U0001f600 "\ufffd\n\U0001f600 \ufffd'
+
+
+def test_half_of_an_emoji_and_no_number_are_read_together(tmp_path: Path) -> None:
+    [(part, span)] = opened(rb'[{"a": "\ud83d", "b": NaN}]', tmp_path).elements()
+    assert part.parse(span) == {"a": "\ufffd", "b": None}

@@ -1,6 +1,7 @@
 """Heavy work has places, which are counted in one step and given back when the work has ended, and is made in steps."""
 
 import asyncio
+import sys
 import threading
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -9,8 +10,10 @@ from time import monotonic
 from typing import Any, cast
 
 import pytest
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 from starlette.requests import Request
 
+from agent.history import now
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
@@ -18,13 +21,20 @@ from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.transfer.document import Block
 from agent.transfer.html import to_html
+from agent.web import server
+from agent.web.chat.chat_view import ChatView
+from agent.web.chat.conversation_list import Row
 from agent.web.chat.links import ChatLinks, LinkChoices
+from agent.web.chat.transcript import to_turns
+from agent.web.chat.turns import LONGEST_MARKDOWN, MOST_HTML, newest_turns, render_turn
+from agent.web.conversation_routes import ConversationRoutes, answering
 from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
 from agent.web.link_routes import PAGES, LinkPageRoutes
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
 from agent.web.watchdog import LOOP_LATE_SECONDS, Watchdog
 from tests.support.gate_rows import gate_rows
+from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import started
 from tests.support.waiting import until
 
@@ -266,3 +276,87 @@ async def test_watchdog_names_the_place_that_holds_the_loop_up(caplog: pytest.Lo
     [line] = [record.getMessage() for record in caplog.records]
     assert "test_heavy_work.py" in line
     assert "hold_the_loop_up" in line
+
+
+def test_event_loop_soon_gets_python_from_threads_that_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request takes a hundred steps of the loop. Each waits that long for a thread that renders."""
+
+    async def seen(*_: object) -> int:
+        return sys.getswitchinterval() <= 0.001
+
+    before = sys.getswitchinterval()
+    for name, value in (("_serve", seen), ("make_memory_private", int), ("return_free_memory", int)):
+        monkeypatch.setattr(server, name, value)
+    try:
+        assert server.serve(Settings(local=LocalSettings()))
+    finally:
+        sys.setswitchinterval(before)
+
+
+async def test_request_that_only_reads_ends_with_its_client() -> None:
+    begun, ended = asyncio.Event(), list[str]()
+
+    async def handler(_request: Request, owner: str) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(owner)
+
+    async def receive() -> dict[str, Any]:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    answer = await answering(handler, lambda _: "ann")(Request(request("/").scope, receive))
+    assert answer.status_code == 499
+    assert ended == ["ann"]
+
+
+async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look reads and renders up to a million characters."""
+    looking, may_end = list[str](), asyncio.Event()
+
+    class Views:
+        async def with_turn(self, owner: str, *_: object) -> ChatView:
+            looking.append(owner)
+            await may_end.wait()
+            looking.remove(owner)
+            return ChatView()
+
+    class Rows:
+        async def row(self, owner: str, id_: str) -> Row:
+            return Row(id=id_, title="", pinned=False, updated_at=now())
+
+    routes = ConversationRoutes(cast(Any, Rows()), cast(Any, None), cast(Any, Views()), lambda _: "")
+
+    async def look(owner: str) -> Any:
+        fields = {**request("/", id_="chat").scope, "query_string": b"format=blocks"}
+        return await routes._one(Request(fields), owner)  # pyright: ignore[reportPrivateUsage]
+
+    looks = [asyncio.create_task(look(owner)) for owner in ("ann", "ann", "ann", "bob")]
+    await until(lambda: "bob" in looking)
+    assert looking == ["ann", "bob"]
+    looks[1].cancel()
+    may_end.set()
+    await asyncio.gather(*looks, return_exceptions=True)
+    assert [one.cancelled() for one in looks] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("wrote", ["model", "person"])
+def test_stored_text_that_is_too_long_for_markdown_is_cut_as_written(wrote: str) -> None:
+    text = "*a* <b>\n\n" * 100_000
+    asked, said = ("Hi", text) if wrote == "model" else (text, "Hi")
+    entries = chain(prompt(asked), ModelResponse([TextPart(said), ThinkingPart(said)]))
+    shown = render_turn(to_turns(entries)[0])["bubbles"]
+    blocks = [block for bubble in shown for block in bubble["blocks"] if len(block) > 1000]
+    assert len(blocks) == (2 if wrote == "model" else 1)
+    assert all(block.startswith("<pre>*a* &lt;b&gt;") and block.endswith(" …</pre>") for block in blocks)
+    assert sum(map(len, blocks)) < 4 * LONGEST_MARKDOWN
+
+
+async def test_turns_that_are_shown_at_once_are_bounded_in_bytes() -> None:
+    turn = [prompt("Hi"), ModelResponse([TextPart("a" * 400_000)])]
+    view = ChatView(turns=to_turns(chain(*turn * 20)))
+    shown, has_earlier = await newest_turns(view, window=1000)
+    assert 1 <= len(shown) <= MOST_HTML // 400_000
+    assert has_earlier

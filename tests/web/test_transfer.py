@@ -669,3 +669,31 @@ async def test_import_without_a_reader_frees_its_place(tmp_path: Path) -> None:
         for number, events in enumerate(slow):
             await events.aclose()
             assert await store.list(f"owner-{number}") == []
+
+
+async def test_imports_of_one_address_leave_a_place_for_another(tmp_path: Path) -> None:
+    begun, may_go_on = list[str](), asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def list(self, owner: str, *arguments: Any, **named: Any) -> Any:
+            begun.append(owner)
+            if owner != "bob":
+                await may_go_on.wait()
+            return await super().list(owner, *arguments, **named)
+
+    store, media = SlowStore(), MediaStore(tmp_path / "media")
+    importer = Importer(SETTINGS, store, media, StorageQuota(None, store, media, tmp_path), lambda _: False, print)
+
+    async def imported(owner: str, address: str) -> Any:
+        with TemporaryFile() as file:
+            file.write(json.dumps([chat(owner, "1")]).encode())
+            file.flush()
+            return [one async for one in importer.run(Visitor(owner=owner, address=address), file, tmp_path)][-1]
+
+    many = [asyncio.create_task(imported(f"ann-{number}", "192.0.2.1")) for number in range(AT_ONCE + 1)]
+    await until(lambda: bool(begun))
+    other = asyncio.create_task(imported("bob", "192.0.2.2"))
+    await until(other.done)
+    assert len(other.result().conversations) == 1
+    may_go_on.set()
+    assert [len(one.conversations) for one in await asyncio.gather(*many)] == [1] * (AT_ONCE + 1)

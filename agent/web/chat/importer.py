@@ -7,7 +7,7 @@ that the visitor has imported before, or has exported here, is not stored again:
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,6 +23,7 @@ from agent.media.mime import detect_mime
 from agent.media.references import files_named_in, reference_of
 from agent.media.sandbox import open_image
 from agent.media.store import MediaStore, type_of_id
+from agent.providers import RequestQueue, acting_for
 from agent.settings import Settings
 from agent.system.threads import Threads, run_to_completion
 from agent.transfer import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
@@ -38,7 +39,10 @@ from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
 AT_ONCE = 2
-"""Imports that are read at once; others wait. Each can take a few hundred MB of memory."""
+"""Imports that are read at once, all but one of them of one network address; others wait.
+
+Each can take a few hundred MB of memory.
+"""
 JSON_TIMES = 4
 """A ZIP file can unpack to this many times the largest upload of JSON."""
 BUSY = _("Another import of yours is running. Try again when it has ended.")
@@ -158,7 +162,7 @@ class Importer:
         )
         self._owners, self._stopped = set[str](), set[str]()
         self._storing = dict[str, asyncio.Event]()
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = RequestQueue(AT_ONCE, slots_per_visitor=AT_ONCE - 1)
 
     @asynccontextmanager
     async def place(self, visitor: Visitor) -> AsyncGenerator[None]:
@@ -222,7 +226,9 @@ class Importer:
     ) -> None:
         opened = list[ImportFile]()
 
-        async with self._places:
+        async with AsyncExitStack() as stack:
+            with acting_for(visitor.address or visitor.owner):
+                await stack.enter_async_context(self._places.slot())
             try:
                 await IMPORT_THREADS.run(lambda: opened.append(ImportFile(file, folder, self.limits)))
                 reader = ImportReader(opened[0], self.limits.attachment_bytes, self._show)

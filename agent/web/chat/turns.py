@@ -33,7 +33,7 @@ from agent.rendering.steps import (
     tool_title,
     total_seconds,
 )
-from agent.system.threads import TURNS
+from agent.system.threads import LOOKS
 from agent.transfer.document import EXTRACTED, shown_text
 from agent.web.chat import transcript
 from agent.web.chat.attached_documents import pages_read
@@ -42,6 +42,13 @@ from agent.web.chat.sent_message import attached_name, count_files, has_typed_te
 from agent.web.chat.transcript import CUT, SILENCE_SECONDS, Versions, call_id, content_parts, is_failed_as_empty
 from agent.web.chat.views import ChatView
 
+LONGEST_MARKDOWN = 500_000
+"""Characters of the stored texts of a turn that are read as Markdown. Of longer ones, which imports have, the beginning
+is shown as written."""
+LEAST_SHOWN = 20_000
+"""Characters of such a text that are always shown."""
+MOST_HTML = 2_000_000
+"""Characters of the turns that are shown at once, if there is more than one."""
 SHOWN_CHARACTERS = 3_000
 """Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
 STEPS = ("reasoning", "tool_call", "tool_call_result")
@@ -57,20 +64,21 @@ async def newest_turns(view: ChatView, window: int, translator: Translator = ENG
     Threads render them in short steps.
     """
     turns = list[Turn]()
-    async with aclosing(TURNS.steps(_newest(view, window, translator))) as steps:
+    async with aclosing(LOOKS.steps(_newest(view, window, translator))) as steps:
         async for some in steps:
             turns += some
     return turns[::-1], view.has_earlier or len(turns) < len(view.turns)
 
 
 def _newest(view: ChatView, window: int, translator: Translator) -> Iterator[Turn]:
-    turns, total = view.turns, 0
+    turns, total, size = view.turns, 0, 0
     if view.has_earlier and turns and turns[0].user is None:
         turns = turns[1:]
     for number, turn in enumerate(reversed(turns)):
         shown = render_turn(turn, translator)
         total += len(shown["bubbles"])
-        if number and total > window:
+        size += sum(len(block) for bubble in shown["bubbles"] for block in bubble["blocks"])
+        if number and (total > window or size > MOST_HTML):
             return
         yield shown
 
@@ -86,6 +94,7 @@ class TurnRenderer:
     def __init__(self, translator: Translator = ENGLISH) -> None:
         self._translator = translator
         self._asked: list[str] | None = None
+        self._room = LONGEST_MARKDOWN
         self._texts = dict[int, _GrowingText]()
         self._values = dict[int, tuple[object, list[str]]]()
         """The blocks of calls and results, and of what they were made, by the numbers of their bubbles."""
@@ -131,6 +140,8 @@ class TurnRenderer:
         if known is None or not known.take(bubble.texts):
             known = self._texts[number] = _GrowingText()
             known.take(bubble.texts)
+            if is_whole:
+                self._room -= known.show_within(self._room)
         return known.blocks(sources, bubble, is_whole=is_whole)
 
     def value(self, bubble: transcript.Bubble, number: int) -> list[str]:
@@ -219,6 +230,8 @@ class _GrowingText:
         self._count, self._text, self._is_whole = 0, "", False
         self._blocks, self._marked, self._with_marks = Blocks(), "", list[str]()
         self._shown = list[str]()
+        self._as_written: list[str] | None = None
+        """The block of a text that is too long for Markdown."""
 
     def take(self, texts: Sequence[str]) -> bool:
         """Take the pieces of the text. Return False if it is another one, or goes on after it was whole."""
@@ -236,8 +249,17 @@ class _GrowingText:
             self._count = count
         return True
 
+    def show_within(self, room: int) -> int:
+        """Return the characters of a whole text that will be shown: all as Markdown, or the first ones as written."""
+        if len(self._text) <= room:
+            return len(self._text)
+        self._as_written = _beginning(self._text, room)
+        return min(room, len(self._text))
+
     def blocks(self, sources: Sources, bubble: transcript.Bubble, *, is_whole: bool) -> list[str]:
         """Return the blocks of the text, with the numbers of sources that its citations get."""
+        if self._as_written is not None:
+            return self._as_written
         if bubble.citations:
             marked = sources.mark(self._text, bubble.citations, page_mark)
             if marked != self._marked:
@@ -341,11 +363,11 @@ class _Answer:
                 if bubble.content != turn.question:  # which is shown at the end of the turn
                     yield _bubble("question", [paragraph(question(bubble.content))])
                 if (reply := (turn.replies or {}).get(call_id(bubble) or "")) is not None:
-                    yield _bubble("user", to_blocks(reply, is_typed=True))
+                    yield _bubble("user", _typed_blocks(reply))
             case "tool_call":
                 yield self._call(number, bubble)
             case "tool_call_result" if _is_reply(bubble):
-                yield _bubble("user", to_blocks(str(bubble.content["content"]), is_typed=True))
+                yield _bubble("user", _typed_blocks(str(bubble.content["content"])))
             case "tool_call_result":
                 yield from self._result(number, bubble, is_inside=is_inside)
             case "error":
@@ -484,6 +506,16 @@ def file_block(url: str, translator: Translator, name: str = "") -> str:
     return f"{before}{escape(url.removeprefix('/') + query)}{after}"
 
 
+def _typed_blocks(text: str) -> list[str]:
+    """Return the blocks of a text that a person typed, which an import can have made long."""
+    return to_blocks(text, is_typed=True) if len(text) <= LONGEST_MARKDOWN else _beginning(text, LONGEST_MARKDOWN)
+
+
+def _beginning(text: str, room: int) -> list[str]:
+    """Return the beginning of a long text as it is written, as a block."""
+    return ["".join(as_written(text[: max(room, LEAST_SHOWN)] + " …"))]
+
+
 def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
     """Yield the text of a message as it was typed, and its files."""
     items = content_parts(entry)
@@ -494,7 +526,7 @@ def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
                 name, text = map(escape, file)
                 yield f'<pre class="file" role="group" aria-label="{name}"><code>{text}</code></pre>'
             else:
-                yield from to_blocks(shown_text(part, translator), is_typed=True)
+                yield from _typed_blocks(shown_text(part, translator))
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
             yield file_block(part.url, translator, attached_name(part, after))
         elif read := extracted_text_of(part):
